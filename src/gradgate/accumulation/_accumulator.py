@@ -1,0 +1,186 @@
+"""The accumulator: adds up windows of micro-batches and makes one exact update of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+
+from gradgate.accumulation._batch_norm import BatchNorms, Statistics
+from gradgate.accumulation._clearing import Clear, Decay, Leftovers
+from gradgate.accumulation._modules import LiveModules
+from gradgate.accumulation._parameters import as_optimizers, owned_parameters
+from gradgate.accumulation._retry import LossFunction, run_window
+from gradgate.accumulation._settings import Nonfinite, checked_settings
+from gradgate.accumulation._states import checked_state, plain_state
+from gradgate.accumulation._update import Update
+from gradgate.errors import UpdateError
+
+
+class Accumulator:
+    """Makes the exact update of a whole batch out of micro-batches.
+
+    Each micro-batch adds a sum and a count; the division happens once, when the window ends. So the
+    update does not depend on how the batch was cut, and counts need not be known beforehand. The
+    accumulator owns the parameters of its optimizers: an update fills their ``.grad`` and no other.
+
+    Args:
+        optimizer: a torch optimizer, or several that step together (Muon for matrices beside AdamW for
+            the rest). Parameter groups that are added later belong to the next window.
+        clip_norm: clip the whole mean gradient, once, to this 2-norm.
+        clip_value: or clip each of its entries to ``[-clip_value, clip_value]``.
+        scheduler: a learning-rate scheduler, or several; stepped once per update that was made.
+        scaler: a ``torch.amp.GradScaler``; the accumulator scales, unscales, steps and updates it.
+        nonfinite: what to do when the gradient is infinite or not a number: "raise" (the default),
+            "skip" the update (the default with a scaler), or "step" all the same, which saves waiting
+            for the device.
+        clear: what becomes of gradients after a step: "none" drops them, "zero" keeps the tensors and
+            fills them with zeros, ``gradgate.decay(factor)`` carries a part into the next update.
+        accumulate_dtype: the type that gradients are added up in. By default float32 for bfloat16 and
+            float16 parameters, which costs 4 bytes for each, and the parameter's own type otherwise.
+            torch's optimizers then receive the wide gradient; fused ones and those of other libraries
+            receive it rounded once.
+        batch_norm: "micro_batch" leaves batch norms as torch runs them and warns once where they make a
+            cut inexact; "window" moves their running statistics once per window, by all its samples.
+        undo_step: keep a copy of parameters and optimizer state during ``optimizer.step`` so that even a
+            step that raises half-way is undone. Without it such a step raises :class:`TornStepError`.
+
+    Raises:
+        OptionError: an option is out of range or excludes another; an optimizer needs a closure (LBFGS).
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([0.0]))
+        >>> optimizer = torch.optim.SGD([weight], lr=1.0)
+        >>> accumulator = Accumulator(optimizer)
+        >>> with accumulator.update() as update:
+        ...     for items in update.micro_batches([torch.tensor([2.0, 4.0]), torch.tensor([9.0])]):
+        ...         update.backward((weight * items).mean(), count=len(items))
+        >>> weight.item()  # minus 15 / 3; the mean of the means 3 and 9 would be 6
+        -5.0
+        >>> update.count, update.grad_norm
+        (3, 5.0)
+
+    Sources:
+        The derivation, with unequal counts: docs/exactness.md.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer | Sequence[Optimizer],
+        *,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        scheduler: Any = None,
+        scaler: GradScaler | None = None,
+        nonfinite: Nonfinite | None = None,
+        clear: Clear = "none",
+        accumulate_dtype: torch.dtype | None = None,
+        batch_norm: Statistics = "micro_batch",
+        undo_step: bool = False,
+    ) -> None:
+        self.settings = checked_settings(
+            as_optimizers(optimizer),
+            accumulate_dtype=accumulate_dtype,
+            scaler=scaler,
+            clip_norm=clip_norm,
+            clip_value=clip_value,
+            nonfinite=nonfinite,
+            undo_step=undo_step,
+            scheduler=scheduler,
+            clear=clear,
+        )
+        self.samples_that_fit: int | None = None
+        """The most samples in a micro-batch that :meth:`step` found to fit; None while all did."""
+        self.modules = LiveModules()
+        self.batch_norms = BatchNorms(batch_norm, self.modules)
+        self.leftovers = Leftovers()
+        self.unfinished: dict[str, Any] | None = None
+        self._latest: Update | None = None
+
+    def update(self) -> Update:
+        """Open a window: ``with accumulator.update() as update: ...``. See :class:`Update`.
+
+        Raises:
+            GradientError: on entering, where an owned parameter already holds a gradient from elsewhere.
+            OwnerError: on entering, where an update that is still open owns one of the parameters.
+            CountError, GraphError, NonfiniteError: on leaving, where there is no gradient to step on.
+        """
+        self._latest = Update(self)
+        return self._latest
+
+    def step(self, loss_fn: LossFunction, micro_batches: Iterable[Any]) -> Update:
+        """Make one update of a list of micro-batches; if memory runs out, cut finer and replay.
+
+        Out of memory in a forward or backward pass: the window is rolled back (gradients, buffers of
+        modules in training mode, random state), micro-batches are cut to at most half the size that
+        failed, and the window runs again. The update is the same, for a cut does not change it. The size
+        that worked is kept for the next windows (:attr:`samples_that_fit`).
+
+        Args:
+            loss_fn: takes one micro-batch, returns its mean loss, or the loss and its count. Called again
+                on a replay: it should change nothing but modules and torch's random state.
+            micro_batches: the window. To be cut finer a micro-batch has to be a tensor, or a tuple, list,
+                dict or dataclass of tensors, with its samples along dimension 0.
+
+        Returns:
+            the update, closed, for logging.
+
+        Raises:
+            BudgetError: one sample alone does not fit, or a micro-batch cannot be cut.
+            Whatever ``loss_fn`` and :meth:`update` raise.
+
+        Example:
+            >>> model = torch.nn.Linear(3, 1)
+            >>> accumulator = Accumulator(torch.optim.SGD(model.parameters(), lr=0.1))
+            >>> update = accumulator.step(lambda x: model(x).pow(2).mean(), [torch.ones(4, 3), torch.ones(1, 3)])
+            >>> update.count, update.micro_batch_count
+            (5, 2)
+        """
+        return run_window(self, loss_fn, list(micro_batches))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is needed to go on from here, an unfinished window included.
+
+        Tensors are copies. Only tensors, numbers, strings and containers, so that
+        ``torch.load(..., weights_only=True)`` reads it. The model, the optimizer, the scheduler, the scaler
+        and the random state have states of their own: save them beside it. Inside a window, call it after
+        the last backward of a micro-batch.
+        """
+        parameters = owned_parameters(self.settings.optimizers)
+        window = self.unfinished
+        carried = None
+        if self._latest is not None and self._latest.is_open:
+            window = self._latest.unfinished()
+            carried = self._latest.carried
+        elif isinstance(self.settings.clear, Decay):
+            carried = [parameter.grad for parameter in parameters]
+        return plain_state(parameters, window, carried, self.samples_that_fit)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a saved state. The next update goes on with the window that it holds, if any.
+
+        Hand that update the same micro-batches: those that are already in the sum are skipped. The
+        parameters that follow are then, bit for bit, those of a run without the stop.
+
+        Raises:
+            StateError: the state belongs to other parameters or another version; nothing is changed.
+            UpdateError: an update is open.
+            GradientError: decayed gradients are to be put where others already stand.
+        """
+        if self._latest is not None and self._latest.is_open:
+            raise UpdateError("load_state_dict: an update is open. Load before the block or after it.")
+        parameters = owned_parameters(self.settings.optimizers)
+        checked_state(state, parameters, self.settings)
+        if state["carried"] is not None:
+            self.leftovers.check(parameters, self.settings.optimizers)
+            for parameter, gradient in zip(parameters, state["carried"], strict=True):
+                parameter.grad = None
+                if gradient is not None:
+                    parameter.grad_dtype = gradient.dtype
+                    parameter.grad = gradient.to(parameter.device, copy=True)
+            self.leftovers.remember(parameters)
+        self.unfinished = state["window"]
+        self.samples_that_fit = state["samples_that_fit"]

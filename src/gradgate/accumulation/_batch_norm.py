@@ -1,0 +1,182 @@
+"""Batch norms in a window: found, said, and, on request, given one running-statistics update per window.
+
+A batch norm in training mode normalises each micro-batch by that micro-batch's own mean and variance. So
+it couples the samples of a micro-batch, and no cut of a batch gives the gradient of the whole. What can
+be had exactly is the running statistics: their update, too, is a sum and a count.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from gradgate.accumulation._modules import LiveModules
+from gradgate.errors import BatchNormWarning, OptionError
+
+Statistics: TypeAlias = Literal["micro_batch", "window"]
+
+
+class BatchNorms:
+    """The batch norms that run in an accumulator's windows.
+
+    Args:
+        statistics: "micro_batch" leaves modules alone; "window" gives each one update of its running
+            statistics per window, from all samples of the window. Either way it is said once that the
+            gradient is not the whole batch's.
+        modules: where to find them.
+    """
+
+    def __init__(self, statistics: Statistics, modules: LiveModules) -> None:
+        if statistics not in ("micro_batch", "window"):
+            raise OptionError(
+                f"Accumulator: batch_norm is {statistics!r}; it is 'micro_batch' (running statistics move with "
+                "each micro-batch, as torch does it) or 'window' (they move once per window)."
+            )
+        self._statistics = statistics
+        self._modules = modules
+        self._looked = False
+        self._pools: list[_Pool] = []
+
+    def _training(self) -> list[_BatchNorm]:
+        return [module for module in self._modules if isinstance(module, _BatchNorm) and module.training]
+
+    def open(self) -> None:
+        """Begin a window."""
+        if self._statistics == "window":
+            self._pools = [_Pool(module) for module in self._training() if module.running_mean is not None]
+
+    def next_micro_batch(self) -> None:
+        """Begin a micro-batch."""
+        for pool in self._pools:
+            pool.next_micro_batch()
+
+    def close(self, *, keep: bool) -> None:
+        """End the window: move the running statistics once, or (``keep=False``) put them back."""
+        for pool in self._pools:
+            pool.close(keep=keep)
+        self._pools = []
+
+    def warn_once(self, loss: Tensor) -> None:
+        """Look through a loss's graph, the first time, and warn of batch norms that saw a part of the window."""
+        if self._looked:
+            return
+        self._looked = True
+        nodes = list(_nodes_with_batch_norm(loss))
+        if not nodes:
+            return
+        means = {mean.data_ptr() for mean in map(_running_mean, nodes) if mean is not None}
+        ran = [one for one in self._training() if not means or _pointer(one) in means]
+        if not ran and all("CompiledFunction" in node.name() for node in nodes):
+            return
+        names = ", ".join(self._modules.name(module) for module in ran[:3]) or "a batch norm"
+        more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
+        offer = ", or batch_norm='window' so that at least running statistics move once per window"
+        warnings.warn(
+            f"{names}{more}: in training mode a batch norm normalises each micro-batch by its own mean and "
+            "variance, so no cut gives the gradient of the whole batch. Put it into eval(), take a norm without "
+            "batch statistics (GroupNorm, LayerNorm), or make micro-batches as large as memory allows"
+            f"{offer if self._statistics == 'micro_batch' else ''}.",
+            BatchNormWarning,
+            stacklevel=4,
+        )
+
+
+def _nodes_with_batch_norm(loss: Tensor) -> Iterator[Any]:
+    """Yield the nodes of a graph that normalise by batch statistics; of a compiled graph, if modules do."""
+    todo: list[Any] = [loss.grad_fn]
+    seen = set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        todo.extend(following for following, _ in node.next_functions)
+        kind = node.name()
+        if ("BatchNorm" in kind and getattr(node, "_saved_training", True)) or "CompiledFunction" in kind:
+            yield node
+
+
+def _running_mean(node: Any) -> Tensor | None:
+    mean: Tensor | None = getattr(node, "_saved_running_mean", None)
+    return mean
+
+
+def _pointer(module: _BatchNorm) -> int | None:
+    return None if module.running_mean is None else module.running_mean.data_ptr()
+
+
+@dataclass
+class _Moments:
+    """Mean and summed squared deviation per channel, over ``count`` items: they add by Chan et al. (1983)."""
+
+    count: int
+    mean: Tensor
+    deviation: Tensor
+
+    def __add__(self, other: _Moments) -> _Moments:
+        count = self.count + other.count
+        apart = other.mean - self.mean
+        mean = self.mean + apart * (other.count / count)
+        deviation = self.deviation + other.deviation + apart**2 * (self.count * other.count / count)
+        return _Moments(count, mean, deviation)
+
+
+@dataclass
+class _Pool:
+    """Pools one module's batch statistics over a window.
+
+    With momentum 1 the module itself writes the statistics of its last batch into its running buffers,
+    so reading them costs no second look at the activations. A module that runs several times within a
+    micro-batch is pooled call by call, and its buffers move as often as they would on the whole batch.
+    """
+
+    module: _BatchNorm
+    calls: list[_Moments] = field(default_factory=list)
+    call: int = 0
+
+    def __post_init__(self) -> None:
+        self._buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers(recurse=False)}
+        self._momentum = self.module.momentum
+        self.module.momentum = 1.0
+        self._hook = self.module.register_forward_hook(self._read)
+
+    def next_micro_batch(self) -> None:
+        self.call = 0
+
+    @torch.no_grad()
+    def _read(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if not module.training:
+            return
+        count = args[0].numel() // args[0].shape[1]
+        mean, variance = cast(Tensor, self.module.running_mean), cast(Tensor, self.module.running_var)
+        moments = _Moments(count, mean.clone(), variance * (count - 1))
+        if self.call < len(self.calls):
+            self.calls[self.call] += moments
+        else:
+            self.calls.append(moments)
+        self.call += 1
+
+    @torch.no_grad()
+    def close(self, *, keep: bool) -> None:
+        self._hook.remove()
+        self.module.momentum = self._momentum
+        for name, buffer in self.module.named_buffers(recurse=False):
+            buffer.copy_(self._buffers[name])
+        if keep:
+            for moments in self.calls:
+                self._move(moments)
+
+    def _move(self, moments: _Moments) -> None:
+        """Move the running statistics as one forward pass over all the samples would have done."""
+        batches = self.module.num_batches_tracked
+        if batches is not None:
+            batches.add_(1)
+        rate = self._momentum if self._momentum is not None else 1.0 / float(cast(Tensor, batches))
+        cast(Tensor, self.module.running_mean).lerp_(moments.mean, rate)
+        cast(Tensor, self.module.running_var).lerp_(moments.deviation / (moments.count - 1), rate)

@@ -1,0 +1,112 @@
+"""How many items a loss averages over: given by the caller, or read from the loss's own graph."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from gradgate.errors import CountError
+
+Count: TypeAlias = "int | float | Tensor"
+"""Items in a loss: a number, or a tensor on a device that nobody waits for."""
+
+Reduction: TypeAlias = Literal["mean", "sum"]
+
+_MEAN = 1  # at::Reduction::Mean, as loss nodes save it
+
+# Losses whose mean divides by the number of elements of their input. Their graph node saves both the
+# reduction and the input. The list is short on purpose: what is not known here is asked for.
+_ELEMENTWISE = {
+    "MseLossBackward0",
+    "SmoothL1LossBackward0",
+    "HuberLossBackward0",
+    "SoftMarginLossBackward0",
+    "BinaryCrossEntropyBackward0",
+    "BinaryCrossEntropyWithLogitsBackward0",
+}
+
+
+def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
+    """Return ``count`` as a number, or as a detached tensor where reading it would wait for a device."""
+    if count is None:
+        count = _count_in_graph(loss) if reduction == "mean" else None
+        if count is None:
+            raise CountError(_missing(loss, reduction))
+    if isinstance(count, Tensor):
+        if count.numel() != 1:
+            raise CountError(
+                f"backward: count has shape {list(count.shape)}, one number is needed: the items of this "
+                "micro-batch. Pass count=mask.sum() or count=y.numel()."
+            )
+        if count.device.type != "cpu":
+            return count.detach().reshape(())
+        count = count.item()
+    if isinstance(count, bool) or not isinstance(count, (int, float, Real)):
+        raise CountError(f"backward: count is {count!r}, a number or a tensor of one element is needed.")
+    if not 0 <= float(count) < math.inf:  # also catches nan
+        raise CountError(
+            f"backward: count is {count}, it must be finite and at least 0: the items that this loss was "
+            "taken over. An empty micro-batch has count=0."
+        )
+    return count if isinstance(count, (int, float)) else float(count)
+
+
+def _count_in_graph(loss: Tensor) -> Count | None:
+    """Return the divisor that torch's own mean loss used, or None where the graph does not say.
+
+    The numbers are those that autograd itself saved for the backward pass, so they are known, not
+    guessed: the valid (and weighted) targets of a cross entropy, the elements of a mean.
+    """
+    node: Any = loss.grad_fn
+    if node is None:
+        return None
+    kind = node.name()
+    if kind == "MeanBackward0":
+        return int(node._saved_self_sym_numel)
+    if getattr(node, "_saved_reduction", None) != _MEAN:
+        return None
+    if kind in ("NllLossBackward0", "NllLoss2DBackward0"):
+        weight: Tensor = node._saved_total_weight
+        return weight
+    if kind in _ELEMENTWISE:
+        return int(node._saved_self.numel())
+    return None
+
+
+def _missing(loss: Tensor, reduction: Reduction) -> str:
+    if reduction == "sum":
+        why = "a sum does not say over how many items it was taken"
+    else:
+        node = loss.grad_fn
+        kind = node.name() if node is not None else "a leaf"
+        why = f"the loss ends in {kind}, which does not say over how many items it is a mean"
+    return (
+        f"backward: count is missing, and {why}. Micro-batches are weighed by their counts, so one that is "
+        "guessed would give a wrong update. Pass count=y.numel(), or the valid items: count=mask.sum()."
+    )
+
+
+def is_zero(count: Count) -> bool:
+    """Say whether a count is known to be zero without waiting for a device."""
+    return not isinstance(count, Tensor) and count == 0
+
+
+def as_number(count: Count) -> int | float:
+    """Return a count as a number. Waits for the device if it lies on one."""
+    return count.item() if isinstance(count, Tensor) else count
+
+
+def total(counts: list[Count]) -> int | float:
+    """Add counts. Waits for the device at most once per device that any of them lies on."""
+    known = sum(count for count in counts if not isinstance(count, Tensor))
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for count in counts:
+        if isinstance(count, Tensor):
+            by_device.setdefault(count.device, []).append(count)
+    for tensors in by_device.values():
+        known += sum(torch.stack(tensors).tolist())
+    return known

@@ -1,0 +1,153 @@
+"""The end of a window: from the sum in `.grad` to the step, each thing once and in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from gradgate.accumulation._clearing import clear_gradients
+from gradgate.accumulation._gradients import add, dense_values, exact_norm, multiply, total_norm
+from gradgate.accumulation._loss_scale import LossScale
+from gradgate.accumulation._parameters import named_some
+from gradgate.accumulation._precision import Wide, WideState, round_gradients, takes_wide_gradients
+from gradgate.accumulation._settings import Settings
+from gradgate.accumulation._signals import uninterrupted
+from gradgate.accumulation._slots import Slots
+from gradgate.accumulation._snapshot import Snapshot, versions
+from gradgate.accumulation._sums import Sums
+from gradgate.errors import CountError, GraphError, NonfiniteError, TornStepError
+
+if TYPE_CHECKING:
+    from gradgate.accumulation._update import Update
+
+
+@torch.no_grad()
+def finish(update: Update, sums: Sums, slots: Slots, scale: LossScale, settings: Settings) -> None:
+    """Divide once, unscale, add what is carried, clip, step, clear, schedule.
+
+    Returns without having noted a step where a gradient that is not finite is to be skipped.
+
+    Raises:
+        CountError, GraphError, NonfiniteError: there is no gradient to step on.
+    """
+    parameters = slots.parameters
+    factor = sums.gather()
+    if factor is None:
+        raise CountError(
+            f"update: all {update.micro_batch_count} micro-batches of this window have count 0, so the mean "
+            "gradient is 0/0. Skip this update: do not enter the block for a window without items."
+        )
+    scale.unscale(settings.optimizers)
+    if slots.carried is not None:
+        multiply(dense_values(parameters), factor)
+        add(parameters, slots.carried)
+        factor = 1.0
+    values = dense_values(parameters)
+    if not values:
+        raise GraphError(
+            f"update: none of the {len(parameters)} parameters that the optimizer owns received a gradient: "
+            f"{named_some(parameters, settings.optimizers)}. The losses do not depend on them (detached, "
+            "frozen, or another model's). Check that the optimizer was made from this model's parameters."
+        )
+    norm, usable = _measure(values, factor, settings)
+    update.noted_norm(norm)
+    if not usable:
+        if settings.nonfinite == "raise":
+            raise NonfiniteError(_where_nonfinite(parameters, sums, settings))
+        scale.overflowed()
+        return
+    _divide_and_clip(values, factor, norm, settings)
+    with uninterrupted():
+        _step(parameters, slots.wide, settings)
+        update.noted_step()
+        clear_gradients(parameters, settings.clear)
+        if settings.scaler is not None:
+            settings.scaler.update()
+        for scheduler in settings.schedulers:
+            scheduler.step()
+
+
+def _measure(values: list[Tensor], factor: float, settings: Settings) -> tuple[float | Tensor, bool]:
+    """Return the norm of ``factor`` times the gradients, and whether they may be stepped on.
+
+    Waits for the device unless ``nonfinite="step"``, where nobody asks. Then the norm stays a tensor.
+    """
+    norm = total_norm(values)
+    if settings.nonfinite == "step" and norm.device.type != "cpu":
+        return norm * factor, True
+    number = float(norm)
+    if not math.isfinite(number):
+        number = exact_norm(values)
+    return number * factor, settings.nonfinite == "step" or math.isfinite(number)
+
+
+def _divide_and_clip(values: list[Tensor], factor: float, norm: float | Tensor, settings: Settings) -> None:
+    """Turn sums into means and clip them, in one pass over the gradients or, at factor 1, in none.
+
+    The clip is torch's: gradients are scaled by ``min(1, clip_norm / (norm + 1e-6))``, see
+    ``torch.nn.utils.clip_grad_norm_``.
+    """
+    clip: float | Tensor = 1.0
+    if settings.clip_norm is not None:
+        clip = settings.clip_norm / (norm + 1e-6)
+        clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
+    multiply(values, clip * factor)
+    if settings.clip_value is not None:
+        torch._foreach_clamp_min_(values, -settings.clip_value)
+        torch._foreach_clamp_max_(values, settings.clip_value)
+
+
+def _step(parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings) -> None:
+    """Step every optimizer once, or change nothing and raise.
+
+    Raises:
+        TornStepError: an optimizer raised after it had changed something, and ``undo_step`` is off.
+    """
+    snapshot = Snapshot(parameters, settings.optimizers) if settings.undo_step else None
+    before = versions(parameters, settings.optimizers) if snapshot is None else {}
+    if wide and not all(takes_wide_gradients(one) for one in settings.optimizers):
+        round_gradients(wide)
+        wide = ()
+    try:
+        with WideState(wide) if wide else nullcontext():
+            for one in settings.optimizers:
+                if settings.scaler is not None:
+                    settings.scaler.step(one)
+                else:
+                    one.step()
+    except BaseException as error:
+        if snapshot is not None:
+            snapshot.restore()
+        elif versions(parameters, settings.optimizers) != before:
+            raise TornStepError(_torn(parameters, before, settings, error)) from error
+        raise
+
+
+def _torn(
+    parameters: Sequence[Tensor], before: dict[int, int], settings: Settings, error: BaseException
+) -> str:
+    changed = [p for p in parameters if p._version != before.get(id(p))]
+    what = named_some(changed, settings.optimizers) if changed else "only optimizer state"
+    return (
+        f"update: the optimizer raised {type(error).__name__} in the middle of its step, after changing "
+        f"{len(changed)} of {len(parameters)} parameters ({what}). They are neither as before nor as after. "
+        "Reload the last checkpoint; Accumulator(..., undo_step=True) keeps a copy during each step and "
+        "undoes it."
+    )
+
+
+def _where_nonfinite(parameters: Sequence[Tensor], sums: Sums, settings: Settings) -> str:
+    bad = [p for p in parameters if p.grad is not None and not p.grad.isfinite().all()]
+    losses = [loss for one in sums.by_name.values() for loss in one.losses]
+    numbers = [str(number) for number, loss in enumerate(losses, 1) if not loss.isfinite()]
+    cause = f" Losses that are not finite themselves: number {', '.join(numbers[:5])}." if numbers else ""
+    return (
+        f"update: the gradient of this window is not finite in {len(bad)} of {len(parameters)} parameters: "
+        f"{named_some(bad, settings.optimizers)}.{cause} Nothing was stepped. Lower the learning rate or clip, "
+        "or pass nonfinite='skip' to leave such windows out."
+    )

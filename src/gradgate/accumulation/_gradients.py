@@ -1,0 +1,79 @@
+"""Arithmetic on many gradients at once: one pass each, dense or sparse, on one device or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors that hold the gradients' numbers, to be read or changed in place.
+
+    A sparse gradient is coalesced first (its duplicate rows are added), which changes no value.
+    """
+    values = []
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is None:
+            continue
+        if gradient.is_sparse:
+            if not gradient.is_coalesced():
+                gradient = parameter.grad = gradient.coalesce()
+            gradient = gradient._values()
+        values.append(gradient)
+    return values
+
+
+def multiply(values: list[Tensor], factor: float | Tensor) -> None:
+    """Multiply in place; a factor of exactly 1 costs nothing."""
+    if not isinstance(factor, Tensor):
+        if factor != 1:
+            torch._foreach_mul_(values, factor)
+        return
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for value in values:
+        by_device.setdefault(value.device, []).append(value)
+    for device, tensors in by_device.items():
+        torch._foreach_mul_(tensors, factor.to(device))
+
+
+def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: float = 1.0) -> None:
+    """Add ``factor * other`` to each ``.grad``. The others are read only."""
+    targets, terms = [], []
+    for parameter, other in zip(parameters, others, strict=True):
+        if other is None:
+            continue
+        if parameter.grad is None:
+            parameter.grad = other * factor
+        elif parameter.grad.is_sparse or other.is_sparse:
+            parameter.grad = parameter.grad + other * factor
+        else:
+            targets.append(parameter.grad)
+            terms.append(other)
+    if targets:
+        torch._foreach_add_(targets, terms, alpha=factor)
+
+
+def total_norm(values: list[Tensor]) -> Tensor:
+    """Return the 2-norm of all gradients as one vector, on the first one's device, without waiting.
+
+    16-bit gradients are squared and added in float32: their own type overflows from 65504 on.
+    """
+    if any(value.dtype in (torch.float16, torch.bfloat16) for value in values):
+        wide = [torch.promote_types(value.dtype, torch.float32) for value in values]
+        pairs = zip(values, wide, strict=True)
+        norms = tuple(torch.linalg.vector_norm(value, dtype=dtype) for value, dtype in pairs)
+    else:
+        norms = torch._foreach_norm(values)
+    first = norms[0]
+    if any(norm.device != first.device or norm.dtype != first.dtype for norm in norms):
+        norms = tuple(norm.to(first.device, torch.float64) for norm in norms)
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return norm
+
+
+def exact_norm(values: list[Tensor]) -> float:
+    """Return the norm again in float64: finite gradients beyond 1e19 overflow when squared in float32."""
+    return float(torch.linalg.vector_norm(torch.stack([value.double().norm().cpu() for value in values])))

@@ -1,0 +1,99 @@
+"""How the learning rate goes with the effective batch."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LinearLR
+
+from gradgate.errors import OptionError
+
+
+def scale_lr(
+    optimizer: Optimizer, *, batch: int, base_batch: int, rule: Literal["linear", "sqrt"] = "linear"
+) -> float:
+    """Scale the learning rate of every group to an effective batch other than the one it was tuned for.
+
+    Accumulation changes the effective batch: micro-batch size times micro-batches per window. With a mean
+    loss the gradient keeps its size and loses noise, so larger steps can be taken.
+
+    Args:
+        optimizer: its groups' ``lr`` are changed in place. Call this once, before a scheduler is made.
+        batch: samples (or tokens) per update now.
+        base_batch: samples (or tokens) per update for which ``lr`` was tuned.
+        rule: "linear", ``lr * batch / base_batch``, the usual one for SGD; "sqrt",
+            ``lr * sqrt(batch / base_batch)``, the usual one for Adam.
+
+    Returns:
+        the factor, to be handed to :func:`warmup`.
+
+    Raises:
+        OptionError: a batch is not positive, the rule is unknown, or a scheduler already holds the old rate.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(1))
+        >>> optimizer = torch.optim.SGD([weight], lr=0.1)
+        >>> scale_lr(optimizer, batch=4096, base_batch=256)
+        16.0
+        >>> optimizer.param_groups[0]["lr"]
+        1.6
+
+    Sources:
+        Linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2.1. Square root: Krizhevsky
+        2014, "One weird trick", section 5; for Adam, Malladi et al. 2022, "On the SDEs and Scaling Rules
+        for Adaptive Gradient Algorithms".
+    """
+    for name, size in (("batch", batch), ("base_batch", base_batch)):
+        if not size > 0:
+            raise OptionError(
+                f"scale_lr: {name} is {size}; it is the samples per update, and must be positive."
+            )
+    if rule not in ("linear", "sqrt"):
+        raise OptionError(f"scale_lr: rule is {rule!r}; it is 'linear' (usual for SGD) or 'sqrt' (for Adam).")
+    if any("initial_lr" in group for group in optimizer.param_groups):
+        raise OptionError(
+            "scale_lr: a scheduler was already made for this optimizer and holds the unscaled rate; its next "
+            "step would undo this. Call scale_lr before making the scheduler."
+        )
+    ratio = batch / base_batch
+    factor = ratio if rule == "linear" else math.sqrt(ratio)
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * factor
+    return factor
+
+
+def warmup(optimizer: Optimizer, *, updates: int, factor: float) -> LinearLR:
+    """Return a schedule that raises the learning rate evenly from ``lr / factor`` to ``lr``.
+
+    A rate scaled up for a large batch is too large for the first updates, where the loss curves most.
+
+    Args:
+        optimizer: its rates are set to ``lr / factor`` here, as torch's schedulers do when made.
+        updates: over how many updates the rate rises, ``>= 1``; Goyal et al. take 5 epochs of them.
+        factor: what :func:`scale_lr` returned; ``>= 1``.
+
+    Returns:
+        a ``LinearLR``; hand it to ``Accumulator(scheduler=...)``, alone, in a list with another, or as the
+        first part of a ``SequentialLR``.
+
+    Raises:
+        OptionError: ``updates`` or ``factor`` is below 1.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(1))
+        >>> optimizer = torch.optim.SGD([weight], lr=1.6)
+        >>> schedule = warmup(optimizer, updates=100, factor=16.0)
+        >>> optimizer.param_groups[0]["lr"]
+        0.1
+
+    Sources:
+        Goyal et al. 2017, section 2.2, "gradual warmup".
+    """
+    if updates < 1 or not factor >= 1:
+        raise OptionError(
+            f"warmup: updates is {updates} and factor {factor}; both are at least 1. A rate that was scaled down "
+            "needs no warm-up."
+        )
+    return LinearLR(optimizer, start_factor=1.0 / factor, end_factor=1.0, total_iters=updates)

@@ -1,0 +1,68 @@
+"""The loss scale of one window, where a GradScaler is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+
+from gradgate.errors import UpdateError
+
+
+class LossScale:
+    """Holds on to the scale that a window began with, so that all its terms carry the same one.
+
+    Args:
+        scaler: the scaler, or None for a scale of 1.
+    """
+
+    def __init__(self, scaler: GradScaler | None) -> None:
+        self._scaler = scaler
+        self._scale: Tensor | None = None
+        self._unscaled = False
+
+    def resume(self, scale: float | None) -> None:
+        """Take over the scale of a saved window that is being continued."""
+        self._scale = None if scale is None else torch.tensor(scale)
+
+    def apply(self, seed: Tensor) -> Tensor:
+        """Multiply a backward seed by the window's scale. Nothing waits for the device."""
+        if self._scaler is None:
+            return seed
+        if self._scale is None:
+            self._scale = self._scaler.scale(torch.ones((), device=seed.device))
+        return seed * self._scale.to(seed.device, seed.dtype)
+
+    def value(self) -> float | None:
+        """Return the scale as a number, or None before the first backward. Waits for the device."""
+        return None if self._scale is None else float(self._scale)
+
+    def unscale(self, optimizers: Iterable[Optimizer]) -> None:
+        """Divide ``.grad`` by the scale; the scaler notes whether it overflowed."""
+        if self._scaler is None:
+            return
+        now = self._scaler.get_scale()
+        if self.value() is not None and now != self.value():
+            raise UpdateError(
+                f"update: the scaler's scale moved from {self.value()} to {now} while this window was open, so "
+                "its gradients carry another scale than the one they would be divided by. Give each "
+                "accumulator its own GradScaler, and leave scaler.update() to it."
+            )
+        self._unscaled = True
+        for optimizer in optimizers:
+            self._scaler.unscale_(optimizer)
+
+    def overflowed(self) -> None:
+        """Let the scaler lower its scale after a window that was skipped."""
+        if self._scaler is not None:
+            self._scaler.update()
+        self._unscaled = False
+
+    def roll_back(self) -> None:
+        """Make the scaler forget that it unscaled; its scale stays what it was."""
+        if self._unscaled and self._scaler is not None:
+            self._scaler.update(new_scale=self.value())
+        self._unscaled = False

@@ -1,0 +1,39 @@
+"""The modules of this process, found without being told: an accumulator is given an optimizer, not a model."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+from torch import nn
+
+
+class LiveModules:
+    """Every module that is alive, looked for once, when first asked for.
+
+    The look goes through the objects that the garbage collector tracks and takes some 50 ms. Hooks on all
+    modules would find them too, but cost in each forward pass and make torch.compile compile twice.
+    """
+
+    def __init__(self) -> None:
+        self._references: list[weakref.ref[nn.Module]] | None = None
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        if self._references is None:
+            kinds = set(_with_subclasses(nn.Module))
+            self._references = [weakref.ref(thing) for thing in gc.get_objects() if type(thing) in kinds]
+        return (module for module in (reference() for reference in self._references) if module is not None)
+
+    def name(self, module: nn.Module) -> str:
+        """Name a module by its kind and its path in the largest module that holds it."""
+        paths = [path for root in self for path, child in root.named_modules() if child is module and path]
+        kind = type(module).__name__
+        return f"{kind} '{max(paths, key=lambda path: path.count('.'))}'" if paths else kind
+
+
+def _with_subclasses(kind: type) -> Iterator[type]:
+    yield kind
+    below: type
+    for below in type.__subclasses__(kind):
+        yield from _with_subclasses(below)

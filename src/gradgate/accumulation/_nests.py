@@ -1,0 +1,81 @@
+"""Nests of tensors that hold samples along their first dimension: how many, and how to cut them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+def sample_count(micro_batch: Any) -> int | None:
+    """Return how many samples a nest of tensors holds, or None where that cannot be told.
+
+    Every tensor of at least one dimension has to agree on its first. A list or tuple without tensors
+    (texts, say) is taken as a list of samples.
+    """
+    sizes = set(_sizes(micro_batch))
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _sizes(value: Any) -> list[int]:
+    if isinstance(value, Tensor):
+        return [value.shape[0]] if value.dim() else []
+    if _is_sample_list(value):
+        return [len(value)]
+    return [size for item in _items(value) for size in _sizes(item)]
+
+
+def cut(micro_batch: T, parts: int) -> list[T]:
+    """Cut a nest into ``parts`` of nearly equal size, in order: 10 samples in 3 are 4, 3 and 3."""
+    count = sample_count(micro_batch)
+    if count is None:
+        raise ValueError("a nest without a common first dimension cannot be cut")
+    edges = [-(-count * part // parts) for part in range(parts + 1)]
+    spans = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+    return [_mapped(micro_batch, operator.itemgetter(span)) for span in spans]
+
+
+def _is_sample_list(value: Any) -> bool:
+    """Say whether a sequence is a list of samples rather than of fields, each with all the samples."""
+    if not isinstance(value, (list, tuple)) or not value or hasattr(value, "_fields"):
+        return False
+    return not any(isinstance(item, (Tensor, Mapping, list, tuple)) or _is_dataclass(item) for item in value)
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if _is_dataclass(value):
+        return [getattr(value, each.name) for each in dataclasses.fields(value)]
+    return []
+
+
+def _mapped(value: Any, take: Callable[[Any], Any]) -> Any:
+    """Apply ``take`` to every tensor and sample list, and rebuild the nest in its own types."""
+    if isinstance(value, Tensor):
+        return take(value) if value.dim() else value
+    if _is_sample_list(value):
+        return take(value)
+    if isinstance(value, Mapping):
+        items = {key: _mapped(item, take) for key, item in value.items()}
+        return type(value)(items) if type(value) is not dict else items  # type: ignore[call-arg]
+    if hasattr(value, "_fields"):
+        return type(value)(*(_mapped(item, take) for item in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(_mapped(item, take) for item in value)
+    if _is_dataclass(value):
+        changed = {each.name: _mapped(getattr(value, each.name), take) for each in dataclasses.fields(value)}
+        return dataclasses.replace(value, **changed)
+    return value

@@ -1,0 +1,59 @@
+"""The saved form of an accumulator: plain containers, checked before anything is taken from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from gradgate.accumulation._clearing import Decay
+from gradgate.accumulation._settings import Settings
+from gradgate.errors import StateError
+
+_FORMAT = 1
+
+
+def plain_state(
+    parameters: Sequence[Tensor],
+    window: dict[str, Any] | None,
+    carried: Sequence[Tensor | None] | None,
+    samples_that_fit: int | None,
+) -> dict[str, Any]:
+    """Return the saved form. ``carried`` are the decayed gradients, which are copied here."""
+    return {
+        "format": _FORMAT,
+        "shapes": [list(parameter.shape) for parameter in parameters],
+        "window": window,
+        "carried": None if carried is None else [None if g is None else g.detach().clone() for g in carried],
+        "samples_that_fit": samples_that_fit,
+    }
+
+
+def checked_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: Settings) -> None:
+    """Raise StateError unless the state fits the parameters and settings."""
+    if state.get("format") != _FORMAT:
+        raise StateError(
+            f"load_state_dict: format is {state.get('format')!r}, this version reads {_FORMAT}. Pass what "
+            "Accumulator.state_dict() returned."
+        )
+    shapes = [list(parameter.shape) for parameter in parameters]
+    if state["shapes"] != shapes:
+        differing = [i for i, (a, b) in enumerate(zip(state["shapes"], shapes, strict=False)) if a != b]
+        first = f"; the first that differs is parameter {differing[0]}" if differing else ""
+        raise StateError(
+            f"load_state_dict: the state holds {len(state['shapes'])} parameters, the optimizer {len(shapes)}"
+            f"{first}. Make the optimizer over the same parameters in the same order as when it was saved."
+        )
+    if state["carried"] is not None and not isinstance(settings.clear, Decay):
+        raise StateError(
+            f"load_state_dict: the state carries decayed gradients, but clear is {settings.clear!r}. Make the "
+            "accumulator with the clear=gradgate.decay(...) that it was saved with."
+        )
+    scaled = state["window"] is not None and state["window"]["scale"] is not None
+    if scaled != (settings.scaler is not None) and state["window"] is not None and state["window"]["sums"]:
+        raise StateError(
+            "load_state_dict: the unfinished window was saved "
+            f"{'with' if scaled else 'without'} a GradScaler, this accumulator has {'none' if scaled else 'one'}. "
+            "Make it as it was when it was saved."
+        )

@@ -1,0 +1,152 @@
+"""The gradient sums of a window: one for each loss, of which one at a time stands in `.grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradgate.accumulation._counts import Count, Reduction, is_zero
+from gradgate.accumulation._gradients import add, dense_values, multiply
+from gradgate.accumulation._loss_scale import LossScale
+from gradgate.accumulation._running_sum import RunningSum
+from gradgate.errors import GraphError, UpdateError
+
+
+class Sums:
+    """Runs backward passes and keeps their sums apart by loss until they are divided.
+
+    Autograd adds into ``.grad``. A second loss has another divisor, so its sum may not be mixed with the
+    first one's: when it comes, the first one's gradients are set aside and its own take their place.
+
+    Args:
+        parameters: the owned parameters; no other receives anything.
+        scale: the loss scale of the window.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], scale: LossScale) -> None:
+        self._parameters = parameters
+        self._scale = scale
+        self._standing: RunningSum | None = None
+        self._seeds: dict[tuple[Any, ...], Tensor] = {}
+        self.by_name: dict[str, RunningSum] = {}
+        self.torn = False
+        """True from the start of a backward pass until its sum is recorded: if it raises, for good."""
+
+    def add(
+        self, name: str, expected: int, loss: Tensor, count: Count, reduction: Reduction, retain_graph: bool
+    ) -> None:
+        """Run the backward pass of one loss into its sum; a count of zero runs nothing."""
+        chosen = self._stand(name, expected)
+        if not is_zero(count):
+            self._run(chosen, loss, count, reduction, retain_graph)
+        chosen.record(loss, count, reduction)
+        self.torn = False
+
+    def _run(
+        self, chosen: RunningSum, loss: Tensor, count: Count, reduction: Reduction, retain_graph: bool
+    ) -> None:
+        # Asked anew each time, for parameters may be frozen and unfrozen between micro-batches.
+        inputs = [parameter for parameter in self._parameters if parameter.requires_grad]
+        if not inputs:
+            raise GraphError(
+                "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "
+                "nothing can be updated. Unfreeze one, or leave this update out."
+            )
+        weight = chosen.weight(loss, count, reduction)
+        excess = chosen.overgrowth(count)
+        self.torn = True
+        if excess != 1:
+            multiply(dense_values(self._parameters), 1 / excess)
+            chosen.shrink(excess)
+            weight = chosen.weight(loss, count, reduction)
+        # The weight goes in as the gradient of the loss: no multiplication joins the graph.
+        seed = self._seed(loss, weight)
+        torch.autograd.backward(loss, seed, retain_graph=retain_graph, inputs=inputs)
+
+    def _seed(self, loss: Tensor, weight: Count) -> Tensor:
+        """Return the gradient that the backward pass starts with: the weight, times the loss scale."""
+        if isinstance(weight, Tensor):
+            return self._scale.apply(weight.to(loss.dtype).reshape(loss.shape))
+        key = (weight, loss.dtype, loss.device, loss.shape)
+        seed = self._seeds.get(key)
+        if seed is None:
+            seed = self._seeds[key] = self._scale.apply(torch.full_like(loss, weight, requires_grad=False))
+        return seed
+
+    def _stand(self, name: str, expected: int) -> RunningSum:
+        """Make the named loss's sum the one that stands in ``.grad``."""
+        chosen = self.by_name.get(name)
+        if chosen is None:
+            chosen = self.by_name[name] = RunningSum(name, expected)
+        if chosen is not self._standing:
+            if self._standing is not None:
+                self._standing.aside = [parameter.grad for parameter in self._parameters]
+                for parameter in self._parameters:
+                    parameter.grad = None
+            for parameter, gradient in zip(self._parameters, chosen.aside or (), strict=False):
+                parameter.grad = gradient
+            chosen.aside = None
+            self._standing = chosen
+        return chosen
+
+    def gather(self) -> float | None:
+        """Bring all sums together in ``.grad``; return the factor that is still to be applied, or None.
+
+        None says that every count is zero. With one loss nothing is touched: its factor can be folded
+        into the clip. Waits for the device where counts lie on one.
+        """
+        totals = {name: one.total_count() for name, one in self.by_name.items()}
+        standing = self._standing
+        if standing is None or not any(totals.values()):
+            return None
+        factor = standing.factor(totals[standing.name])
+        if len(totals) == 1:
+            return factor
+        multiply(dense_values(self._parameters), factor)
+        for name, one in self.by_name.items():
+            if one.aside is not None:
+                add(self._parameters, one.aside, one.factor(totals[name]))
+                one.aside = None
+        return 1.0
+
+    def release(self) -> None:
+        """Let go of gradients and seeds; losses and counts stay, for logging."""
+        for one in self.by_name.values():
+            one.aside = None
+        self._seeds.clear()
+        self._standing = None
+        self._parameters = ()
+
+    def state(self) -> list[dict[str, Any]]:
+        """Return copies of all sums, in plain containers."""
+        if self.torn:
+            raise UpdateError(
+                "state_dict: a backward of this window raised and may have added part of a micro-batch; such "
+                "a sum cannot be continued. Save before the backward, or after the next update."
+            )
+        standing = [parameter.grad for parameter in self._parameters]
+        return [
+            {
+                **one.state_dict(),
+                "gradients": [
+                    None if gradient is None else gradient.detach().clone()
+                    for gradient in (standing if one is self._standing else one.aside or ())
+                ],
+            }
+            for one in self.by_name.values()
+        ]
+
+    def resume(self, state: list[dict[str, Any]]) -> None:
+        """Take over saved sums."""
+        for saved in state:
+            one = RunningSum.from_state({key: item for key, item in saved.items() if key != "gradients"})
+            one.aside = [
+                None if gradient is None else gradient.to(parameter.device, copy=True)
+                for parameter, gradient in zip(self._parameters, saved["gradients"], strict=True)
+            ]
+            self.by_name[one.name] = one
+        if state:
+            self._stand(state[0]["name"], 1)

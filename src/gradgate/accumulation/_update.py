@@ -1,0 +1,307 @@
+"""One update: what a window of micro-batches does to the parameters that its optimizers own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from torch import Tensor
+
+from gradgate.accumulation._checks import check_graph, check_scalar, claim, release
+from gradgate.accumulation._counts import Count, Reduction, checked_count, is_zero
+from gradgate.accumulation._finish import finish
+from gradgate.accumulation._loss_scale import LossScale
+from gradgate.accumulation._parameters import owned_parameters
+from gradgate.accumulation._signals import uninterrupted
+from gradgate.accumulation._slots import Slots
+from gradgate.accumulation._sums import Sums
+from gradgate.accumulation._windows import expected_length
+from gradgate.errors import UpdateError
+from gradgate.tally import Tally
+
+if TYPE_CHECKING:
+    from gradgate.accumulation._accumulator import Accumulator
+
+T = TypeVar("T")
+
+
+class Update:
+    """A window being added up. Made by :meth:`Accumulator.update` and used as a context manager.
+
+    Leaving the block divides once, unscales, clips, steps, schedules and clears, in this order. An
+    exception inside the block steps nothing, puts ``.grad`` back as it was and goes on to the caller.
+    """
+
+    def __init__(self, accumulator: Accumulator) -> None:
+        self._accumulator = accumulator
+        self._settings = accumulator.settings
+        self._state: Literal["new", "open", "closed"] = "new"
+        self._scale = LossScale(accumulator.settings.scaler)
+        self._sums = Sums((), self._scale)
+        self._slots: Slots | None = None
+        self._expected = 1  # micro-batches, as far as known
+        self._in_loop = False
+        self._micro_batches = 0
+        self._to_skip = 0
+        self._calls = 0  # backward calls in the current micro-batch
+        self._norm: float | Tensor | None = None
+        self._stepped = False
+
+    # -- the window -------------------------------------------------------------------------------
+
+    def __enter__(self) -> Update:
+        if self._state != "new":
+            raise UpdateError(
+                "update: this update was already entered; an update is one window. Write "
+                "`with accumulator.update() as update:` anew for each."
+            )
+        parameters = owned_parameters(self._settings.optimizers)
+        slots = Slots(parameters, self._accumulator.leftovers, self._settings)
+        claim(self, parameters, self._settings.optimizers)
+        self._slots, self._state = slots, "open"
+        self._sums = Sums(parameters, self._scale)
+        try:
+            slots.open()
+            self._accumulator.batch_norms.open()
+            if self._accumulator.unfinished is not None:
+                self._resume(self._accumulator.unfinished)
+        except BaseException:
+            self._roll_back()
+            raise
+        return self
+
+    def micro_batches(self, window: Iterable[T]) -> Iterator[T]:
+        """Go through the micro-batches of this window.
+
+        Between two of them the backward calls belong to one micro-batch. The number of micro-batches is
+        used, where it is known, to keep the running sum at the size of a mean. In an update that goes on
+        from a saved state, the micro-batches that it already holds are skipped: hand it the same window.
+
+        Args:
+            window: an iterable of micro-batches, such as the windows of :func:`windows`, or a list.
+
+        Yields:
+            each micro-batch, as it is.
+
+        Raises:
+            UpdateError: the update is not open, or has already been given its micro-batches.
+        """
+        self._require_open("micro_batches")
+        if self._in_loop:
+            raise UpdateError(
+                "micro_batches: this update was already given its micro-batches. One update is one window; "
+                "pass all of it at once, for example itertools.chain(labelled, unlabelled)."
+            )
+        self._in_loop = True
+        self._expected = expected_length(window)
+        return self._through(window)
+
+    def _through(self, window: Iterable[T]) -> Iterator[T]:
+        for number, micro_batch in enumerate(window):
+            if number < self._to_skip:
+                continue
+            self._require_open("micro_batches")
+            self._micro_batches = number + 1
+            self._calls = 0
+            self._accumulator.batch_norms.next_micro_batch()
+            yield micro_batch
+
+    def backward(
+        self,
+        loss: Tensor,
+        *,
+        count: Count | None = None,
+        reduction: Reduction = "mean",
+        name: str | None = None,
+        retain_graph: bool = False,
+    ) -> None:
+        """Add one loss's gradient to the window, weighed by the items that it was taken over.
+
+        Only parameters that the accumulator's optimizers own receive anything, whatever else the graph
+        contains; the part of the backward pass that would serve others is not run. The sum is divided
+        by the whole window's count when the block ends, not before.
+
+        Args:
+            loss: a scalar, shape ``[]`` or ``[1]``, floating, attached to a graph. The graph is freed.
+            count: items in the loss, ``>= 0``: samples, valid tokens, or their summed weights. A number,
+                or a tensor of one element; one on a device is not waited for. Left out, it is read from
+                the graph of a mean loss of torch (``cross_entropy`` with its ignored and weighted
+                targets, ``mse_loss``, ``.mean()``...). Zero is fine: nothing is run.
+            reduction: "mean" if ``loss`` is a mean over its items, "sum" if it is their sum.
+            name: which loss this is. Several calls in one micro-batch are several losses, told apart by
+                their order if they have no names. Each is averaged over its own items of the window, and
+                the means add, as in ``loss_a + loss_b``. A second loss keeps a second set of gradients
+                until the block ends; add losses of equal counts up to save that.
+            retain_graph: keep the graph, for another loss that shares it.
+
+        Raises:
+            ShapeError: ``loss`` is not a floating scalar.
+            CountError: ``count`` is negative, not finite, or missing where the graph does not tell it.
+            GraphError: ``loss`` has no graph, or every owned parameter is frozen.
+            UpdateError: the update is not open, or it is unclear whether this is another micro-batch or
+                another loss.
+        """
+        self._require_open("backward")
+        check_scalar(loss)
+        count = checked_count(loss, count, reduction)
+        if not is_zero(count):
+            check_graph(loss)
+        name = self._loss_name(name)
+        if self._micro_batches > 1:
+            self._accumulator.batch_norms.warn_once(loss)
+        self._sums.add(name, self._expected, loss, count, reduction, retain_graph)
+        self._calls += 1
+        if not self._in_loop:
+            self._micro_batches = max(self._micro_batches, len(self._sums.by_name[name].counts))
+
+    def _loss_name(self, name: str | None) -> str:
+        if name is not None:
+            return name
+        if self._calls and not self._in_loop:
+            raise UpdateError(
+                "backward: a second call without a name, outside update.micro_batches(...): is it another "
+                "micro-batch (the mean is over both) or another loss (the two means add)? Loop over "
+                "`update.micro_batches(window)`, or give each loss its name: name='fake'."
+            )
+        return "loss" if self._calls == 0 else f"loss {self._calls + 1}"
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._state != "open":
+            return
+        if kind is not None:
+            self._roll_back()
+            return
+        try:
+            self._finish()
+        finally:
+            # Also after a scheduler that raised: the step was made, the update is as after it.
+            if self._stepped:
+                self._close()
+            else:
+                self._roll_back()
+
+    def _finish(self) -> None:
+        if self._sums.torn:
+            raise UpdateError(
+                "update: a backward inside the block raised and the exception was caught there, so the "
+                "sum may hold part of a micro-batch. The window was rolled back. Catch the exception "
+                "outside the block, or use accumulator.step(), which retries."
+            )
+        if self._slots is not None:
+            finish(self, self._sums, self._slots, self._scale, self._settings)
+
+    def noted_norm(self, norm: float | Tensor) -> None:
+        """Take the norm of the mean gradient, for logging."""
+        self._norm = norm
+
+    def noted_step(self) -> None:
+        """Take it that the parameters have moved: from here on there is no way back."""
+        self._stepped = True
+        self._accumulator.batch_norms.close(keep=True)
+
+    def _roll_back(self) -> None:
+        """Put ``.grad``, batch norms and the scaler back as they were before the window."""
+        with uninterrupted():
+            if self._slots is not None:
+                self._slots.roll_back()
+            self._scale.roll_back()
+            self._accumulator.batch_norms.close(keep=False)
+            self._end()
+
+    def _close(self) -> None:
+        if self._slots is not None:
+            self._slots.close()
+        self._end()
+
+    def _end(self) -> None:
+        """Let go of everything but the numbers for logging."""
+        self._state = "closed"
+        self._slots = None
+        self._sums.release()
+        self._accumulator.unfinished = None
+        release(self)
+
+    # -- for logging ------------------------------------------------------------------------------
+
+    @property
+    def stepped(self) -> bool:
+        """Whether the parameters were moved: False until the block ends, and if the update was skipped."""
+        return self._stepped
+
+    @property
+    def losses(self) -> dict[str, Tally]:
+        """Each loss's sum and count so far, by name. Waits for the device."""
+        return {name: one.tally() for name, one in self._sums.by_name.items()}
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of the window so far; of several losses, the sum of their means. Waits for the device."""
+        tallies = [tally for tally in self.losses.values() if tally.count]
+        if not tallies:
+            raise UpdateError(
+                "update.loss: nothing was added yet, so there is no mean. Read it after a backward."
+            )
+        return sum(tally.mean for tally in tallies)
+
+    @property
+    def count(self) -> float:
+        """The items of the window so far, in its first loss. Waits for the device if counts lie on one."""
+        return next((one.total_count() for one in self._sums.by_name.values()), 0)
+
+    @property
+    def micro_batch_count(self) -> int:
+        """The micro-batches so far."""
+        return self._micro_batches
+
+    @property
+    def grad_norm(self) -> float:
+        """The 2-norm of the whole mean gradient before it was clipped. Waits for the device.
+
+        Raises:
+            UpdateError: the block has not ended, or it ended in an exception.
+        """
+        if self._norm is None:
+            raise UpdateError(
+                f"update.grad_norm: the update is {self._state} and has no final gradient. Read it after the "
+                "block has ended."
+            )
+        return float(self._norm)
+
+    # -- an unfinished window ---------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the block is being run."""
+        return self._state == "open"
+
+    @property
+    def carried(self) -> list[Tensor | None] | None:
+        """The decayed gradients that stand aside while the window is open."""
+        return None if self._slots is None else self._slots.carried
+
+    def unfinished(self) -> dict[str, Any]:
+        """Return a copy of the window so far, in plain containers; see :meth:`Accumulator.state_dict`."""
+        begun_only = self._in_loop and not self._calls
+        return {
+            "micro_batches": self._micro_batches - begun_only,
+            "scale": self._scale.value(),
+            "sums": self._sums.state(),
+        }
+
+    def _resume(self, state: dict[str, Any]) -> None:
+        """Go on from a state: nothing but the open block differs from the process that saved it."""
+        self._micro_batches = self._to_skip = state["micro_batches"]
+        self._scale.resume(state["scale"])
+        self._sums.resume(state["sums"])
+
+    def _require_open(self, verb: str) -> None:
+        if self._state != "open":
+            raise UpdateError(
+                f"{verb}: this update is {self._state}, not open. Use it inside `with accumulator.update() as "
+                "update:`."
+            )

@@ -1,0 +1,41 @@
+"""A sum and a count: adds anywhere, divides once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradgate.errors import CountError
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A loss summed over items, and how many items there were.
+
+    Two tallies add, whatever their sizes, and the mean is taken once, of all of them. The mean of
+    their means would weigh the items of a small tally too much.
+
+    Args:
+        total: the loss summed over ``count`` items, in the loss's own unit.
+        count: items in the sum (samples, valid tokens; or their summed weights), ``>= 0``.
+
+    Raises:
+        CountError: from :attr:`mean`, when ``count`` is zero.
+
+    Example:
+        >>> a, b = Tally(total=6.0, count=3), Tally(total=10.0, count=1)
+        >>> (a + b).mean  # the mean of the means 2 and 10 would be 6
+        4.0
+    """
+
+    total: float = 0.0
+    count: float = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.total + other.total, self.count + other.count)
+
+    @property
+    def mean(self) -> float:
+        """``total / count``: the one division."""
+        if not self.count:
+            raise CountError("Tally.mean: the count is 0, so the mean is 0/0. Add items first.")
+        return self.total / self.count
