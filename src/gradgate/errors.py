@@ -16,7 +16,8 @@
     └── TornStepError     (RuntimeError)  an optimizer raised in the middle of its step
 
     GradgateWarning (UserWarning)
-    └── BatchNormWarning                  a window's batch norm differs from the whole batch's
+    ├── BatchNormWarning                  a window's batch norm differs from the whole batch's
+    └── DividedTwiceWarning               a loss was already divided by the number of micro-batches
 
 Each message says where, what was found, why it cannot go on, and what to write instead.
 """
@@ -72,6 +73,10 @@ class TornStepError(GradgateError, RuntimeError):
 
 class GradgateWarning(UserWarning):
     """Base of every warning that gradgate gives."""
+
+
+class DividedTwiceWarning(GradgateWarning):
+    """A loss comes divided by the number of micro-batches, and the update divides by their counts."""
 
 
 class BatchNormWarning(GradgateWarning):

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from gradgate.accumulation._batch_norm import BatchNorms, Statistics
 from gradgate.accumulation._clearing import Clear, Decay, Leftovers
+from gradgate.accumulation._counts import Reduction
 from gradgate.accumulation._modules import LiveModules
 from gradgate.accumulation._parameters import as_optimizers, owned_parameters
 from gradgate.accumulation._retry import LossFunction, run_window
@@ -97,6 +98,7 @@ class Accumulator:
         self.modules = LiveModules()
         self.batch_norms = BatchNorms(batch_norm, self.modules)
         self.leftovers = Leftovers()
+        self.division_checked = False
         self.unfinished: dict[str, Any] | None = None
         self._latest: Update | None = None
 
@@ -111,7 +113,9 @@ class Accumulator:
         self._latest = Update(self)
         return self._latest
 
-    def step(self, loss_fn: LossFunction, micro_batches: Iterable[Any]) -> Update:
+    def step(
+        self, loss_fn: LossFunction, micro_batches: Iterable[Any], *, reduction: Reduction = "mean"
+    ) -> Update:
         """Make one update of a list of micro-batches; if memory runs out, cut finer and replay.
 
         Out of memory in a forward or backward pass: the window is rolled back (gradients, buffers of
@@ -120,10 +124,11 @@ class Accumulator:
         that worked is kept for the next windows (:attr:`samples_that_fit`).
 
         Args:
-            loss_fn: takes one micro-batch, returns its mean loss, or the loss and its count. Called again
-                on a replay: it should change nothing but modules and torch's random state.
+            loss_fn: takes one micro-batch, returns its loss, or the loss and its count. Called again on a
+                replay: it should change nothing but modules and torch's random state.
             micro_batches: the window. To be cut finer a micro-batch has to be a tensor, or a tuple, list,
                 dict or dataclass of tensors, with its samples along dimension 0.
+            reduction: "mean" or "sum": what the loss is, over its items.
 
         Returns:
             the update, closed, for logging.
@@ -139,7 +144,7 @@ class Accumulator:
             >>> update.count, update.micro_batch_count
             (5, 2)
         """
-        return run_window(self, loss_fn, list(micro_batches))
+        return run_window(self, loss_fn, list(micro_batches), reduction)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is needed to go on from here, an unfinished window included.

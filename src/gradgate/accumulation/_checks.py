@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -9,8 +11,9 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 from torch.optim import Optimizer
 
+from gradgate.accumulation._counts import divided_by
 from gradgate.accumulation._parameters import named_some
-from gradgate.errors import GraphError, OwnerError, ShapeError
+from gradgate.errors import DividedTwiceWarning, GraphError, OwnerError, ShapeError
 
 if TYPE_CHECKING:
     from gradgate.accumulation._update import Update
@@ -35,6 +38,19 @@ def check_graph(loss: Tensor) -> None:
         raise GraphError(
             "backward: loss has no graph: it was made under no_grad, from .item() or .detach(), or from frozen "
             "parameters only. Compute it from the parameters with gradients enabled."
+        )
+
+
+def warn_if_divided(loss: Tensor, micro_batches: int) -> None:
+    """Warn of the ``/ N`` that an ordinary accumulation loop needs and an update does not."""
+    divisor = divided_by(loss) if micro_batches > 1 else None
+    if divisor is not None and math.isclose(divisor, micro_batches):
+        warnings.warn(
+            f"backward: loss is a mean that was divided by {micro_batches}, the number of micro-batches of this "
+            "window. The update divides once, by all counts, so its gradient will be "
+            f"{micro_batches} times too small. Pass the loss without the division.",
+            DividedTwiceWarning,
+            stacklevel=3,
         )
 
 

@@ -16,7 +16,7 @@ Count: TypeAlias = "int | float | Tensor"
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 
-_MEAN = 1  # at::Reduction::Mean, as loss nodes save it
+_REDUCTIONS: dict[int, Reduction] = {1: "mean", 2: "sum"}  # at::Reduction, as loss nodes save it
 
 # Losses whose mean divides by the number of elements of their input. Their graph node saves both the
 # reduction and the input. The list is short on purpose: what is not known here is asked for.
@@ -32,6 +32,13 @@ _ELEMENTWISE = {
 
 def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
     """Return ``count`` as a number, or as a detached tensor where reading it would wait for a device."""
+    known = _REDUCTIONS.get(getattr(loss.grad_fn, "_saved_reduction", 0))
+    if known not in (None, reduction):
+        raise CountError(
+            f"backward: loss is a {known} ({_kind(loss)}), but reduction is {reduction!r}, so its gradient would "
+            f"be {'count times too large' if known == 'sum' else 'count times too small'}. Pass "
+            f"reduction={known!r}."
+        )
     if count is None:
         count = _count_in_graph(loss) if reduction == "mean" else None
         if count is None:
@@ -61,13 +68,14 @@ def _count_in_graph(loss: Tensor) -> Count | None:
     The numbers are those that autograd itself saved for the backward pass, so they are known, not
     guessed: the valid (and weighted) targets of a cross entropy, the elements of a mean.
     """
-    node: Any = loss.grad_fn
-    if node is None:
-        return None
+    return None if loss.grad_fn is None else _count_in_node(loss.grad_fn)
+
+
+def _count_in_node(node: Any) -> Count | None:
     kind = node.name()
     if kind == "MeanBackward0":
         return int(node._saved_self_sym_numel)
-    if getattr(node, "_saved_reduction", None) != _MEAN:
+    if _REDUCTIONS.get(getattr(node, "_saved_reduction", 0)) != "mean":
         return None
     if kind in ("NllLossBackward0", "NllLoss2DBackward0"):
         weight: Tensor = node._saved_total_weight
@@ -77,17 +85,39 @@ def _count_in_graph(loss: Tensor) -> Count | None:
     return None
 
 
+def divided_by(loss: Tensor) -> float | None:
+    """Return the number by which a mean loss of torch was divided right afterwards, or None.
+
+    ``loss / 4`` and ``loss * 0.25`` on a known mean are what the usual accumulation loop writes. A sum of
+    several terms over their number, ``(a + b) / 2``, is something else and is not reported.
+    """
+    node: Any = loss.grad_fn
+    kind = "" if node is None else node.name()
+    if kind not in ("DivBackward0", "MulBackward0"):
+        return None
+    other = node._saved_other
+    below = [following for following, _ in node.next_functions if following is not None]
+    if other is None or other.numel() != 1 or other.device.type != "cpu" or len(below) != 1:
+        return None
+    if _count_in_node(below[0]) is None:
+        return None
+    number = float(other)
+    return number if kind == "DivBackward0" else 1 / number if number else None
+
+
 def _missing(loss: Tensor, reduction: Reduction) -> str:
     if reduction == "sum":
         why = "a sum does not say over how many items it was taken"
     else:
-        node = loss.grad_fn
-        kind = node.name() if node is not None else "a leaf"
-        why = f"the loss ends in {kind}, which does not say over how many items it is a mean"
+        why = f"the loss ends in {_kind(loss)}, which does not say over how many items it is a mean"
     return (
         f"backward: count is missing, and {why}. Micro-batches are weighed by their counts, so one that is "
         "guessed would give a wrong update. Pass count=y.numel(), or the valid items: count=mask.sum()."
     )
+
+
+def _kind(loss: Tensor) -> str:
+    return "a leaf" if loss.grad_fn is None else str(loss.grad_fn.name())
 
 
 def is_zero(count: Count) -> bool:

@@ -38,6 +38,11 @@ def finish(update: Update, sums: Sums, slots: Slots, scale: LossScale, settings:
     parameters = slots.parameters
     factor = sums.gather()
     if factor is None:
+        if not update.micro_batch_count:
+            raise CountError(
+                "update: no backward came in this window, so there is nothing to step on. Call "
+                "update.backward(loss, count=...) inside the block, or do not enter it."
+            )
         raise CountError(
             f"update: all {update.micro_batch_count} micro-batches of this window have count 0, so the mean "
             "gradient is 0/0. Skip this update: do not enter the block for a window without items."

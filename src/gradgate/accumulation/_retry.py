@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from gradgate.accumulation._counts import Count
+from gradgate.accumulation._counts import Count, Reduction
 from gradgate.accumulation._nests import cut, sample_count
 from gradgate.accumulation._update import Update
 from gradgate.errors import BudgetError
@@ -23,7 +23,9 @@ LossFunction: TypeAlias = "Callable[[Any], Tensor | tuple[Tensor, Count]]"
 _log = logging.getLogger("gradgate")
 
 
-def run_window(accumulator: Accumulator, loss_fn: LossFunction, micro_batches: Sequence[Any]) -> Update:
+def run_window(
+    accumulator: Accumulator, loss_fn: LossFunction, micro_batches: Sequence[Any], reduction: Reduction
+) -> Update:
     """Run a window; each time memory runs out, roll back, halve the largest micro-batch, and replay."""
     surroundings = Surroundings(accumulator.modules)
     unfinished = accumulator.unfinished
@@ -31,7 +33,7 @@ def run_window(accumulator: Accumulator, loss_fn: LossFunction, micro_batches: S
         pieces = _cut_to(micro_batches, accumulator.samples_that_fit)
         attempt = _Attempt(accumulator.update())
         try:
-            attempt.run(loss_fn, pieces)
+            attempt.run(loss_fn, pieces, reduction)
             return attempt.update
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not attempt.ran_out_of_memory(error):
@@ -55,13 +57,13 @@ class _Attempt:
         self.samples: int | None = None
         self._finished_adding = False
 
-    def run(self, loss_fn: LossFunction, pieces: Sequence[Any]) -> None:
+    def run(self, loss_fn: LossFunction, pieces: Sequence[Any], reduction: Reduction) -> None:
         with self.update:
             for piece in self.update.micro_batches(pieces):
                 self.samples = sample_count(piece)
                 outcome = loss_fn(piece)
                 loss, count = outcome if isinstance(outcome, tuple) else (outcome, None)
-                self.update.backward(loss, count=count)
+                self.update.backward(loss, count=count, reduction=reduction)
                 del outcome, loss
             self._finished_adding = True
 

@@ -71,7 +71,8 @@ class RunningSum:
         self.counts.append(count)
         self.known += 0.0 if isinstance(count, Tensor) else count
         self.reductions.append(reduction)
-        self.losses.append(loss.detach())
+        # A clone: some of torch's losses return one number in a storage as large as their input.
+        self.losses.append(loss.detach().clone())
 
     def total_count(self) -> int | float:
         """Return the items so far. Waits for the device where counts lie on one."""

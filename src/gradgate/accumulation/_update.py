@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from torch import Tensor
 
-from gradgate.accumulation._checks import check_graph, check_scalar, claim, release
+from gradgate.accumulation._checks import check_graph, check_scalar, claim, release, warn_if_divided
 from gradgate.accumulation._counts import Count, Reduction, checked_count, is_zero
 from gradgate.accumulation._finish import finish
 from gradgate.accumulation._loss_scale import LossScale
@@ -148,6 +148,9 @@ class Update:
         if not is_zero(count):
             check_graph(loss)
         name = self._loss_name(name)
+        if not self._accumulator.division_checked:
+            self._accumulator.division_checked = True
+            warn_if_divided(loss, self._expected)
         if self._micro_batches > 1:
             self._accumulator.batch_norms.warn_once(loss)
         self._sums.add(name, self._expected, loss, count, reduction, retain_graph)
