@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from torch import nn
+from torch import Tensor, nn
 
 
 class LiveModules:
@@ -24,6 +24,12 @@ class LiveModules:
             kinds = set(_with_subclasses(nn.Module))
             self._references = [weakref.ref(thing) for thing in gc.get_objects() if type(thing) in kinds]
         return (module for module in (reference() for reference in self._references) if module is not None)
+
+    def around(self, parameters: Iterable[Tensor]) -> list[nn.Module]:
+        """Return the modules of every tree that holds one of the parameters."""
+        ours = {id(parameter) for parameter in parameters}
+        roots = [root for root in self if any(id(parameter) in ours for parameter in root.parameters())]
+        return list({id(module): module for root in roots for module in root.modules()}.values())
 
     def name(self, module: nn.Module) -> str:
         """Name a module by its kind and its path in the largest module that holds it."""

@@ -1,0 +1,113 @@
+"""The usual causes of a gradient that is off: what each factor gives away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from gradgate.accumulation._modules import LiveModules
+from gradgate.testing._record import Record
+
+
+def likely_cause(
+    record: Record,
+    error: float,
+    factor: float,
+    residual: float,
+    tolerance: float,
+    parameters: Sequence[Tensor],
+) -> str:
+    """Say in a sentence why an update is not that of the whole batch, and what to write instead."""
+    if record.steps == 0:
+        return "the loop never stepped the optimizer. Step after the last micro-batch, also after a short window."
+    if record.stale:
+        return (
+            "gradients from before the loop were still there and were added to. Clear them before the first "
+            "backward: optimizer.zero_grad()."
+        )
+    if record.passes_after:
+        return (
+            f"the optimizer stepped after {record.passes} of {record.passes + record.passes_after} backward "
+            "passes, so the rest missed this step. Step when the window is complete: (i + 1) % N == 0, or at "
+            "the end of the loader."
+        )
+    if record.steps > 1 and error <= tolerance:
+        return f"the loop stepped {record.steps} times. Step once per window."
+    if residual <= tolerance * max(1.0, abs(factor)):
+        return _of_factor(factor, record.passes, tolerance)
+    return _of_direction(record.passes, parameters)
+
+
+def _of_factor(factor: float, passes: int, tolerance: float) -> str:
+    def near(value: float) -> bool:
+        return math.isclose(factor, value, rel_tol=tolerance)
+
+    def whole(value: float) -> bool:
+        # Beyond this size any number lies near a whole one, within the tolerance.
+        return 1 < round(value) < 0.02 / tolerance and math.isclose(value, round(value), rel_tol=tolerance)
+
+    if abs(factor) < 1e-12:
+        return "it is zero. Gradients were cleared between backward and step, or the loss was detached."
+    if factor < 0:
+        return "its sign is turned. Minimise the loss that loss_fn returns, or turn its sign there."
+    if passes > 1 and near(passes):
+        return (
+            f"the means of {passes} micro-batches were added and not divided. Weigh each by its share of the "
+            "items: loss * count / total_count."
+        )
+    if passes > 1 and near(1 / passes):
+        return (
+            f"it was divided twice by the {passes} micro-batches (loss / {passes} on a loss that is already a "
+            "mean over the whole batch, or beside a trainer that divides). Divide once."
+        )
+    if factor >= 256 and near(2 ** round(math.log2(factor))):
+        return (
+            f"a loss scale of {round(factor)} is still in it. Call scaler.unscale_(optimizer) before you clip or "
+            "read gradients, and scaler.step(optimizer) in place of optimizer.step()."
+        )
+    if whole(factor):
+        return (
+            f"a loss was summed over {round(factor)} items where loss_fn takes the mean, or the same loss was "
+            "back-propagated several times. Divide once by the number of items."
+        )
+    if whole(1 / factor):
+        return (
+            f"it was divided by {round(1 / factor)} once too often (a mean of a mean, or an average over ranks of "
+            "what was already divided). Divide once by the number of items."
+        )
+    if factor < 1:
+        return (
+            "it was clipped (then compare without the clip), or a short window was divided by the full number of "
+            "micro-batches. Divide by the items that really came."
+        )
+    return "a constant factor was multiplied in. Look for a loss weight that loss_fn does not have."
+
+
+def _of_direction(passes: int, parameters: Sequence[Tensor]) -> str:
+    modules = LiveModules()
+    training = [module for module in modules.around(parameters) if module.training]
+    for module in training:
+        if isinstance(module, _BatchNorm):
+            return (
+                f"{modules.name(module)} is in training mode and normalises each micro-batch by itself, so no "
+                "cut is exact. Compare in eval mode, or take GroupNorm or LayerNorm."
+            )
+    for module in training:
+        if isinstance(module, _DropoutNd) and module.p:
+            return (
+                f"{modules.name(module)} drops other entries in each run. Compare in eval mode, or with p=0."
+            )
+    if passes > 1:
+        return (
+            f"{passes} micro-batches with unequal numbers of items (samples, or valid tokens) were given equal "
+            "weight, or a micro-batch was lost. Weigh each by its items: loss * count / total_count, or "
+            "update.backward(loss, count=count)."
+        )
+    return (
+        "loop and loss_fn compute different losses, or the loop saw a part of the batch only. Use the same loss "
+        "in both, on the same batch."
+    )

@@ -1,0 +1,75 @@
+"""What a loop did to the gradients of an optimizer's parameters, seen through torch's own hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+
+@dataclass
+class Record:
+    """Steps, backward passes, and the gradient of the first step.
+
+    Attributes:
+        gradients: what stood in ``.grad`` at the first step; zeros where that was None.
+        steps: optimizer steps.
+        passes: backward passes that reached the parameters, until the first step.
+        passes_after: those that came later.
+        stale: whether gradients stood in ``.grad`` when the first backward pass began.
+    """
+
+    gradients: list[Tensor] | None = None
+    steps: int = 0
+    passes: int = 0
+    passes_after: int = 0
+    stale: bool = False
+    _counts: list[int] = field(default_factory=list)
+
+    def note_pass(self, index: int) -> None:
+        """Count a backward pass that reached parameter ``index``; the most of any parameter is the number."""
+        self._counts[index] += 1
+        if self.steps == 0:
+            self.passes = max(self._counts)
+        else:
+            self.passes_after = max(self._counts) - self.passes
+
+
+@contextmanager
+def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Record]:
+    """Record what happens to ``parameters`` inside the block."""
+    record = Record(_counts=[0] * len(parameters))
+
+    def before_step(stepped: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        record.steps += 1
+        if record.steps > 1:
+            return
+        # A fused optimizer under a GradScaler divides by the scale itself, inside its step.
+        scale = getattr(stepped, "grad_scale", None)
+        record.gradients = [
+            torch.zeros_like(p)
+            if p.grad is None
+            else p.grad.detach().clone() / (1.0 if scale is None else scale)
+            for p in parameters
+        ]
+
+    def before_pass(index: int, parameter: Tensor, gradient: Tensor) -> None:
+        if record.passes == 0 and parameter.grad is not None and bool(parameter.grad.any()):
+            record.stale = True
+        record.note_pass(index)
+
+    handles: list[Any] = [optimizer.register_step_pre_hook(before_step)]
+    for index, parameter in enumerate(parameters):
+        handles.append(
+            parameter.register_hook(lambda gradient, i=index, p=parameter: before_pass(i, p, gradient))
+        )
+    try:
+        yield record
+    finally:
+        for handle in handles:
+            handle.remove()
