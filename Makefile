@@ -1,0 +1,78 @@
+# make demo and make test need make and a Python with venv; all else they set up in .venv, by themselves.
+PYTHON := python3
+ARGS :=
+
+VENV := .venv
+BIN := $(VENV)/bin
+# One stamp for each interpreter asked for: another PYTHON= makes the environment anew.
+READY := $(VENV)/.ready-$(subst /,_,$(PYTHON))
+CODE := src tests examples benchmarks conftest.py
+CODE_BLOCKS := README.md docs src
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test format format-check lint types suite docs-test bench clean
+
+help:  ## say what there is
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */\1|/' | while IFS='|' read -r name text; do \
+	    printf '  make %-13s %s\n' "$$name" "$$text"; done
+	@echo
+	@echo "  PYTHON=python3.12 picks the interpreter; ARGS='...' goes to the program that a target runs."
+
+demo: $(READY)  ## train in micro-batches beside the whole batch, on real data
+	@echo "==> demo: examples/demo.py"
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+test: format-check lint types suite  ## all that must pass: format, lint, types, tests, examples in the docs
+	@echo "==> all passed"
+
+format: $(READY)  ## rewrite the code in the one format
+	@echo "==> format"
+	@$(BIN)/ruff format $(CODE)
+
+format-check: $(READY)
+	@echo "==> format: checked, nothing rewritten"
+	@$(BIN)/ruff format --check --diff $(CODE)
+
+lint: $(READY)  ## likely mistakes (ruff)
+	@echo "==> lint"
+	@$(BIN)/ruff check $(CODE) $(ARGS)
+
+types: $(READY)  ## types, strictly (mypy)
+	@echo "==> types"
+	@$(BIN)/mypy $(ARGS)
+
+suite: $(READY)  ## tests, docstring examples, code blocks of README and docs
+	@echo "==> suite"
+	@$(BIN)/python -m pytest $(ARGS)
+
+docs-test: $(READY)  ## only the docstring examples and the code blocks of README and docs
+	@echo "==> examples in docstrings, README and docs"
+	@$(BIN)/python -m pytest $(CODE_BLOCKS) $(ARGS)
+
+bench: $(READY)  ## every benchmark, one after the other
+	@set -e; for file in benchmarks/[!_]*.py; do echo "==> $$file"; $(BIN)/python "$$file" $(ARGS); done
+
+clean:  ## remove the environment and everything that can be made again
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	@command -v "$(PYTHON)" >/dev/null || { \
+	    echo "There is no '$(PYTHON)' here. Name a Python 3.10 or later: make PYTHON=python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	    echo "'$(PYTHON)' is $$("$(PYTHON)" --version 2>&1), gradgate needs Python 3.10 or later." >&2; \
+	    echo "Name another: make PYTHON=python3.12" >&2; exit 1; }
+	@version='import sys; print(sys.version_info[:3])'; \
+	if [ "$$($(BIN)/python -c "$$version" 2>/dev/null)" != "$$("$(PYTHON)" -c "$$version")" ]; then \
+	    echo "==> making $(VENV) with $$("$(PYTHON)" --version)"; \
+	    "$(PYTHON)" -m venv --clear $(VENV) || { \
+	        echo "'$(PYTHON) -m venv' does not work here; on Debian and Ubuntu it is in the package python3-venv." >&2; \
+	        exit 1; }; \
+	fi
+	@echo "==> installing gradgate and what it is tested with into $(VENV) (PyTorch is large: some minutes the first time)"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@rm -f $(VENV)/.ready-*
+	@touch $@

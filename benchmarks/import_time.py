@@ -1,0 +1,58 @@
+"""What does ``import gradgate`` add to ``import torch``? At most 50 ms, is the promise.
+
+Every run is a new process. The two statements take turns, so that whatever else the machine does
+falls on both. The second process also times its two imports apart: the difference of two medians near
+one second is noise of the size of the answer, the time of the second import alone is not.
+
+    python benchmarks/import_time.py [--repeats 15]
+"""
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+
+import torch
+
+START = "from time import perf_counter as now; start = now(); import torch; middle = now(); "
+PLAIN = START + "print(middle - start, 0.0)"
+GRADGATE = START + "import gradgate; print(now() - start, now() - middle)"
+
+
+def seconds(program: str) -> tuple[float, float]:
+    """Run a program in a new process; what it printed is all of its imports, and those after torch."""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    whole, added = map(float, done.stdout.split())
+    return whole, added
+
+
+def line(name: str, values: list[float]) -> str:
+    low, _, high = statistics.quantiles(values, n=4)
+    return f"{name:32} {1e3 * statistics.median(values):8.1f} {1e3 * low:8.1f} .. {1e3 * high:.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=15)
+    repeats = parser.parse_args().repeats
+
+    for program in (PLAIN, GRADGATE):  # fills the file cache and writes the .pyc files
+        seconds(program)
+    plain, both, added = [], [], []
+    for _ in range(repeats):
+        plain.append(seconds(PLAIN)[0])
+        whole, after_torch = seconds(GRADGATE)
+        both.append(whole)
+        added.append(after_torch)
+
+    print(f"Python {platform.python_version()}, torch {torch.__version__}, {os.cpu_count()} cores")
+    print(f"{'milliseconds':32} {'median':>8} {'quartiles':>12}")
+    print(line("import torch", plain))
+    print(line("import torch; import gradgate", both))
+    print(line("  of which import gradgate", added))
+
+
+if __name__ == "__main__":
+    main()

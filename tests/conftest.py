@@ -1,0 +1,33 @@
+"""What holds for the tests: the same examples in every run, and no GPU is asked for."""
+
+import os
+
+import pytest
+import torch
+from hypothesis import register_random, settings
+
+
+class TorchRandom:
+    """Torch's generator, in the form in which Hypothesis resets it before every example."""
+
+    seed = staticmethod(torch.manual_seed)
+    getstate = staticmethod(torch.get_rng_state)
+    setstate = staticmethod(torch.set_rng_state)
+
+
+TORCH_RANDOM = TorchRandom()  # Hypothesis holds it weakly
+register_random(TORCH_RANDOM)
+
+# A fixed search, so that the suite says the same of the same code everywhere. No deadline: the first call
+# of an operator in torch takes many times as long as the second.
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.register_profile("explore", derandomize=False, deadline=None, max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

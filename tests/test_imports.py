@@ -1,0 +1,134 @@
+"""Which room may import which, and what ``import gradgate`` brings in."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import gradgate
+
+PACKAGE = Path(gradgate.__file__).parent
+
+# A room is a file or a folder directly below gradgate/. It may import itself, the standard library and what
+# stands here; those marked "(lazily)" only inside a function, so that nobody pays for them who does not use
+# them. "*" is every room but cli. A room that is not built yet has its row already.
+MAY_IMPORT = {
+    "__init__": {"torch", "*"},
+    "errors": set(),
+    "events": set(),
+    "tally": {"errors", "torch"},
+    "memory": {"errors", "torch"},
+    "flow": {"errors", "events", "torch"},
+    "watcher": {"errors", "events", "torch"},
+    "reduction": {"errors", "events", "tally", "torch"},
+    "accumulation": {"errors", "events", "tally", "reduction", "torch", "tqdm (lazily)"},
+    "checks": {"errors", "events"},
+    "reports": {"errors", "events", "checks"},
+    "testing": {"errors", "tally", "memory", "accumulation", "torch"},
+    "cli": {"*", "rich", "typer"},
+}
+
+
+def imported(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, bool]]:
+    """Yield line, name and laziness of each import in a file that lies in ``package`` (["gradgate", room]).
+
+    The name is a room's for what lies in gradgate ("gradgate" for the package itself), otherwise that of the
+    top-level module.
+    """
+    lazy = {
+        id(inner)
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
+        for inner in ast.walk(outer)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            paths = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) + 1 - node.level] if node.level else []
+            start = start + (node.module.split(".") if node.module else [])
+            paths = [[*start, alias.name] for alias in node.names]
+        else:
+            continue
+        for path in paths:
+            if path[0] == "gradgate":
+                name = path[1] if len(path) > 1 and path[1] in MAY_IMPORT else "gradgate"
+            else:
+                name = path[0]
+            yield node.lineno, name, id(node) in lazy
+
+
+def violations(package: Path) -> list[str]:
+    """Return what breaks the table below a folder that is laid out as gradgate is, one line for each."""
+    found = []
+    for file in sorted(package.rglob("*.py")):
+        inside = file.relative_to(package)
+        room = inside.parts[0].removesuffix(".py")
+        if room not in MAY_IMPORT:
+            found.append(f"{inside.as_posix()}: there is no room '{room}' in the table: add its row")
+            continue
+        allowed = MAY_IMPORT[room] | {room} | sys.stdlib_module_names
+        if "*" in allowed:
+            allowed |= MAY_IMPORT.keys() - {"__init__", "cli"}
+        for line, name, lazy in imported(
+            ast.parse(file.read_text("utf-8")), ["gradgate", *inside.parts[:-1]]
+        ):
+            if name not in allowed and not (lazy and f"{name} (lazily)" in allowed):
+                how = "lazily imports" if lazy else "imports"
+                found.append(f"{inside.as_posix()}:{line}: {room} {how} {name}")
+    return found
+
+
+def test_no_room_imports_what_the_table_does_not_allow() -> None:
+    assert violations(PACKAGE) == []
+
+
+def test_the_import_table_rejects_what_it_forbids(tmp_path: Path) -> None:
+    for name, text in {
+        "__init__.py": "from gradgate.tally import Tally\nimport gradgate.cli\n",
+        "errors.py": "import math\nimport torch\n",
+        "tally.py": "from .errors import CountError\nfrom . import accumulation\n",
+        "kitchen.py": "",
+        "flow/__init__.py": "from gradgate.flow._gate import gate\nfrom gradgate.watcher import watch\n",
+        "flow/_gate.py": "import gradgate\nfrom .. import accumulation, events\nfrom . import _other\n",
+        "accumulation/_windows.py": "import tqdm\ndef bar():\n  from tqdm.auto import tqdm\n  import rich\n",
+        "accumulation/_update.py": "if True:\n  from ..memory import peak\nimport torch.nn.functional as F\n",
+        "testing/_exact.py": "from gradgate.accumulation import Accumulator\nfrom gradgate import Tally\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+
+    assert violations(tmp_path) == [
+        "__init__.py:2: __init__ imports cli",
+        "accumulation/_update.py:2: accumulation imports memory",
+        "accumulation/_windows.py:1: accumulation imports tqdm",
+        "accumulation/_windows.py:4: accumulation lazily imports rich",
+        "errors.py:2: errors imports torch",
+        "flow/__init__.py:2: flow imports watcher",
+        "flow/_gate.py:1: flow imports gradgate",
+        "flow/_gate.py:2: flow imports accumulation",
+        "kitchen.py: there is no room 'kitchen' in the table: add its row",
+        "tally.py:2: tally imports accumulation",
+        "testing/_exact.py:2: testing imports gradgate",
+    ]
+
+
+def brought_in_by(statement: str) -> set[str]:
+    """Run a statement in a new process and return the top-level modules that are loaded after it."""
+    program = f"{statement}; import sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+def beyond_torch_and_the_standard_library(statement: str) -> set[str]:
+    return brought_in_by(statement) - brought_in_by("import torch") - sys.stdlib_module_names
+
+
+def test_import_gradgate_brings_in_torch_and_the_standard_library_only() -> None:
+    assert beyond_torch_and_the_standard_library("import gradgate") == {"gradgate"}
+
+
+def test_a_further_import_would_be_noticed() -> None:
+    # Not tqdm: torch itself imports that where it is installed.
+    assert "rich" in beyond_torch_and_the_standard_library("import gradgate, rich")
