@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.laws.ways import EXACT, WRONG
+from tests.laws.ways import EXACT, RETRYING, WRONG
 from tests.reference import Way, assert_same, problem, received, whole_batch_gradient
 
 TIME = 4
@@ -32,6 +32,13 @@ def update_by(way: Way, valid: list[int], cut: list[int]) -> tuple[list, list]:
 @pytest.mark.parametrize("way", EXACT, ids=lambda way: way.__name__)
 @given(batch=cut_batches())
 def test_any_cut_gives_the_gradient_of_the_whole_batch(way: Way, batch: tuple[list[int], list[int]]) -> None:
+    assert_same(*update_by(way, *batch))
+
+
+@pytest.mark.parametrize("way", RETRYING, ids=lambda way: way.__name__)
+@settings(max_examples=20)  # each collects garbage before it replays
+@given(batch=cut_batches())
+def test_any_cut_that_memory_forces_does_so_too(way: Way, batch: tuple[list[int], list[int]]) -> None:
     assert_same(*update_by(way, *batch))
 
 

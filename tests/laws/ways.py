@@ -100,13 +100,13 @@ EXACT: list[Way] = [
     count_as_a_tensor,
     count_from_the_graph,
     length_unknown,
-    one_call,
-    out_of_memory_on_the_way,
     in_a_window,
     with_a_clip_that_does_not_bite,
     two_losses,
     stopped_and_resumed,
 ]
+
+RETRYING: list[Way] = [one_call, out_of_memory_on_the_way]
 
 
 def mean_of_means(task: Problem, optimizer: Optimizer, cut: list[int]) -> None:

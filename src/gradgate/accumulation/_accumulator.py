@@ -14,6 +14,7 @@ from gradgate.accumulation._clearing import Clear, Decay, Leftovers
 from gradgate.accumulation._counts import Reduction
 from gradgate.accumulation._modules import LiveModules
 from gradgate.accumulation._parameters import as_optimizers, owned_parameters
+from gradgate.accumulation._precision import keep_loaded_state_wide
 from gradgate.accumulation._retry import LossFunction, run_window
 from gradgate.accumulation._settings import Nonfinite, checked_settings
 from gradgate.accumulation._states import checked_state, plain_state
@@ -82,8 +83,9 @@ class Accumulator:
         batch_norm: Statistics = "micro_batch",
         undo_step: bool = False,
     ) -> None:
+        optimizers = as_optimizers(optimizer)
         self.settings = checked_settings(
-            as_optimizers(optimizer),
+            optimizers,
             accumulate_dtype=accumulate_dtype,
             scaler=scaler,
             clip_norm=clip_norm,
@@ -93,6 +95,8 @@ class Accumulator:
             scheduler=scheduler,
             clear=clear,
         )
+        for one in optimizers:
+            keep_loaded_state_wide(one)
         self.samples_that_fit: int | None = None
         """The most samples in a micro-batch that :meth:`step` found to fit; None while all did."""
         self.modules = LiveModules()
@@ -100,7 +104,7 @@ class Accumulator:
         self.leftovers = Leftovers()
         self.division_checked = False
         self.unfinished: dict[str, Any] | None = None
-        self._latest: Update | None = None
+        self.open_update: Update | None = None
 
     def update(self) -> Update:
         """Open a window: ``with accumulator.update() as update: ...``. See :class:`Update`.
@@ -110,8 +114,7 @@ class Accumulator:
             OwnerError: on entering, where an update that is still open owns one of the parameters.
             CountError, GraphError, NonfiniteError: on leaving, where there is no gradient to step on.
         """
-        self._latest = Update(self)
-        return self._latest
+        return Update(self)
 
     def step(
         self, loss_fn: LossFunction, micro_batches: Iterable[Any], *, reduction: Reduction = "mean"
@@ -157,9 +160,9 @@ class Accumulator:
         parameters = owned_parameters(self.settings.optimizers)
         window = self.unfinished
         carried = None
-        if self._latest is not None and self._latest.is_open:
-            window = self._latest.unfinished()
-            carried = self._latest.carried
+        if self.open_update is not None:
+            window = self.open_update.unfinished()
+            carried = self.open_update.carried
         elif isinstance(self.settings.clear, Decay):
             carried = [parameter.grad for parameter in parameters]
         return plain_state(parameters, window, carried, self.samples_that_fit)
@@ -175,7 +178,7 @@ class Accumulator:
             UpdateError: an update is open.
             GradientError: decayed gradients are to be put where others already stand.
         """
-        if self._latest is not None and self._latest.is_open:
+        if self.open_update is not None:
             raise UpdateError("load_state_dict: an update is open. Load before the block or after it.")
         parameters = owned_parameters(self.settings.optimizers)
         checked_state(state, parameters, self.settings)

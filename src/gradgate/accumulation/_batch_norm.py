@@ -8,13 +8,14 @@ be had exactly is the running statistics: their update, too, is a sum and a coun
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from gradgate.accumulation._modules import LiveModules
 from gradgate.errors import BatchNormWarning, OptionError
@@ -40,15 +41,22 @@ class BatchNorms:
             )
         self._statistics = statistics
         self._modules = modules
-        self._looked = False
+        self._looked: set[str] = set()
         self._pools: list[_Pool] = []
 
     def _training(self) -> list[_BatchNorm]:
-        return [module for module in self._modules if isinstance(module, _BatchNorm) and module.training]
+        norms = [module for module in self._modules if isinstance(module, _BatchNorm) and module.training]
+        return [one for one in norms if one.running_mean is None or not is_lazy(one.running_mean)]
 
-    def open(self) -> None:
+    @property
+    def stand_aside(self) -> bool:
+        """Whether running statistics are being pooled, so that the modules' own buffers mean nothing now."""
+        return bool(self._pools)
+
+    def open(self, parameters: Sequence[Tensor]) -> None:
         """Begin a window."""
         if self._statistics == "window":
+            self._modules.look_for(parameters)
             self._pools = [_Pool(module) for module in self._training() if module.running_mean is not None]
 
     def next_micro_batch(self) -> None:
@@ -62,11 +70,11 @@ class BatchNorms:
             pool.close(keep=keep)
         self._pools = []
 
-    def warn_once(self, loss: Tensor) -> None:
-        """Look through a loss's graph, the first time, and warn of batch norms that saw a part of the window."""
-        if self._looked:
+    def warn_once(self, name: str, loss: Tensor) -> None:
+        """Look through a loss's graph, once, and warn of batch norms that saw a part of the window."""
+        if name in self._looked:
             return
-        self._looked = True
+        self._looked.add(name)
         nodes = list(_nodes_with_batch_norm(loss))
         if not nodes:
             return
@@ -83,7 +91,7 @@ class BatchNorms:
             "batch statistics (GroupNorm, LayerNorm), or make micro-batches as large as memory allows"
             f"{offer if self._statistics == 'micro_batch' else ''}.",
             BatchNormWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
 
 

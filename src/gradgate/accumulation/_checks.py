@@ -59,6 +59,15 @@ _claims: weakref.WeakKeyDictionary[Update, Sequence[Tensor]] = weakref.WeakKeyDi
 
 def claim(update: Update, parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
     """Note that an update owns parameters until it ends; raise OwnerError if another one already does."""
+    if len(optimizers) > 1:
+        seen: set[int] = set()
+        twice = [p for p in parameters if id(p) in seen or seen.add(id(p))]  # type: ignore[func-returns-value]
+        if twice:
+            raise OwnerError(
+                f"update: {len(twice)} parameters belong to two optimizers of one accumulator: "
+                f"{named_some(twice, optimizers)}. Both would step them with one gradient. Give each parameter "
+                "one optimizer."
+            )
     if _claims:
         mine = {id(parameter) for parameter in parameters}
         for others in list(_claims.values()):

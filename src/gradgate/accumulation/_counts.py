@@ -16,6 +16,9 @@ Count: TypeAlias = "int | float | Tensor"
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 
+_REDUCING = ("mean", "sum", "prod", "max", "min", "norm", "var", "std")  # in the names of nodes
+_DEPTH = 8  # nodes below a mean that are looked at
+
 _REDUCTIONS: dict[int, Reduction] = {1: "mean", 2: "sum"}  # at::Reduction, as loss nodes save it
 
 # Losses whose mean divides by the number of elements of their input. Their graph node saves both the
@@ -74,26 +77,64 @@ def _count_in_graph(loss: Tensor) -> Count | None:
 def _count_in_node(node: Any) -> Count | None:
     kind = node.name()
     if kind == "MeanBackward0":
-        return int(node._saved_self_sym_numel)
+        return None if _mixes_samples(node) else int(node._saved_self_sym_numel)
     if _REDUCTIONS.get(getattr(node, "_saved_reduction", 0)) != "mean":
         return None
     if kind in ("NllLossBackward0", "NllLoss2DBackward0"):
         weight: Tensor = node._saved_total_weight
-        return weight
+        if weight.dtype not in (torch.float16, torch.bfloat16):
+            return weight
+        # A 16-bit loss saves a 16-bit total, which cannot hold 513. Unweighted targets can be counted again.
+        ignored = node._saved_ignore_index
+        ignored -= 2**64 if ignored >= 2**63 else 0  # saved without its sign
+        return None if node._saved_weight is not None else (node._saved_target != ignored).sum()
     if kind in _ELEMENTWISE:
         return int(node._saved_self.numel())
     return None
 
 
+def _mixes_samples(node: Any) -> bool:
+    """Say whether what a mean was taken over is known, or likely, not to be the items of the batch any more.
+
+    ``cross_entropy(...).mean()`` is a mean over one number, ``stack([a, b]).mean()`` over two terms, and
+    ``x.mean(0).mean()`` over columns. Sums and means over other dimensions than the first leave one number
+    per sample. Looks down as long as there is one way down.
+    """
+    for _ in range(_DEPTH):
+        if not tuple(getattr(node, "_saved_self_sym_sizes", (1,))):
+            return True
+        below = [following for following, _ in node.next_functions if following is not None]
+        if len(below) != 1:
+            return node.name() in ("StackBackward0", "CatBackward0")
+        node = below[0]
+        kind = node.name()
+        if kind in ("MeanBackward0", "SumBackward0", "StackBackward0", "CatBackward0"):
+            return True
+        if getattr(node, "_saved_reduction", 0) in _REDUCTIONS or _takes_away_the_first(node):
+            return True
+    return False
+
+
+def _takes_away_the_first(node: Any) -> bool:
+    """Say whether a node reduces over dimension 0, the samples' own."""
+    dims = getattr(node, "_saved_dim", None)
+    kind = node.name().lower()
+    if dims is None or "softmax" in kind or not any(word in kind for word in _REDUCING):
+        return False
+    dims = dims if isinstance(dims, (tuple, list)) else (dims,)
+    sizes = tuple(getattr(node, "_saved_self_sym_sizes", ())) or tuple(node._saved_self.shape)
+    signed = (dim - 2**64 if dim >= 2**63 else dim for dim in dims)  # saved without its sign
+    return not dims or any(dim % max(len(sizes), 1) == 0 for dim in signed)
+
+
 def divided_by(loss: Tensor) -> float | None:
     """Return the number by which a mean loss of torch was divided right afterwards, or None.
 
-    ``loss / 4`` and ``loss * 0.25`` on a known mean are what the usual accumulation loop writes. A sum of
-    several terms over their number, ``(a + b) / 2``, is something else and is not reported.
+    ``loss / 4`` on a known mean is what the usual accumulation loop writes. ``loss * 0.25`` may be the weight
+    of one loss among several, and ``(a + b) / 2`` the mean of two terms: neither is reported.
     """
     node: Any = loss.grad_fn
-    kind = "" if node is None else node.name()
-    if kind not in ("DivBackward0", "MulBackward0"):
+    if node is None or node.name() != "DivBackward0":
         return None
     other = node._saved_other
     below = [following for following, _ in node.next_functions if following is not None]
@@ -101,8 +142,7 @@ def divided_by(loss: Tensor) -> float | None:
         return None
     if _count_in_node(below[0]) is None:
         return None
-    number = float(other)
-    return number if kind == "DivBackward0" else 1 / number if number else None
+    return float(other)
 
 
 def _missing(loss: Tensor, reduction: Reduction) -> str:

@@ -13,8 +13,14 @@ from torch import Tensor
 from gradgate.accumulation._clearing import clear_gradients
 from gradgate.accumulation._gradients import add, dense_values, exact_norm, multiply, total_norm
 from gradgate.accumulation._loss_scale import LossScale
-from gradgate.accumulation._parameters import named_some
-from gradgate.accumulation._precision import Wide, WideState, round_gradients, takes_wide_gradients
+from gradgate.accumulation._parameters import named_some, owned_parameters
+from gradgate.accumulation._precision import (
+    Wide,
+    WideState,
+    round_gradients,
+    takes_wide_gradients,
+    widen_state,
+)
 from gradgate.accumulation._settings import Settings
 from gradgate.accumulation._signals import uninterrupted
 from gradgate.accumulation._slots import Slots
@@ -118,29 +124,42 @@ def _step(parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings
     if wide and not all(takes_wide_gradients(one) for one in settings.optimizers):
         round_gradients(wide)
         wide = ()
+    for one in settings.optimizers if wide else ():
+        widen_state(one, wide)
     try:
         with WideState(wide) if wide else nullcontext():
             for one in settings.optimizers:
-                if settings.scaler is not None:
+                # Without a gradient a scaler has nothing to judge and would refuse the step.
+                if settings.scaler is not None and any(p.grad is not None for p in owned_parameters([one])):
                     settings.scaler.step(one)
                 else:
                     one.step()
     except BaseException as error:
         if snapshot is not None:
             snapshot.restore()
-        elif versions(parameters, settings.optimizers) != before:
+        elif _may_have_changed(parameters, before, settings):
             raise TornStepError(_torn(parameters, before, settings, error)) from error
         raise
+
+
+def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], settings: Settings) -> bool:
+    """Say whether a failed step touched anything; of optimizers that may write unnoticed, yes.
+
+    torch's own raise the version of what they write, but for their fused kernels; others may use ``.data``.
+    """
+    if not all(takes_wide_gradients(one) for one in settings.optimizers):
+        return True
+    return versions(parameters, settings.optimizers) != before
 
 
 def _torn(
     parameters: Sequence[Tensor], before: dict[int, int], settings: Settings, error: BaseException
 ) -> str:
     changed = [p for p in parameters if p._version != before.get(id(p))]
-    what = named_some(changed, settings.optimizers) if changed else "only optimizer state"
+    what = f"({named_some(changed, settings.optimizers)})" if changed else "that are known, and perhaps state"
     return (
         f"update: the optimizer raised {type(error).__name__} in the middle of its step, after changing "
-        f"{len(changed)} of {len(parameters)} parameters ({what}). They are neither as before nor as after. "
+        f"{len(changed)} of {len(parameters)} parameters {what}. They may be neither as before nor as after. "
         "Reload the last checkpoint; Accumulator(..., undo_step=True) keeps a copy during each step and "
         "undoes it."
     )

@@ -28,6 +28,8 @@ def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 def multiply(values: list[Tensor], factor: float | Tensor) -> None:
     """Multiply in place; a factor of exactly 1 costs nothing."""
+    if not values:
+        return  # torch refuses an empty list
     if not isinstance(factor, Tensor):
         if factor != 1:
             torch._foreach_mul_(values, factor)

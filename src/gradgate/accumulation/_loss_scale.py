@@ -22,6 +22,7 @@ class LossScale:
     def __init__(self, scaler: GradScaler | None) -> None:
         self._scaler = scaler
         self._scale: Tensor | None = None
+        self._begun = False
         self._unscaled = False
 
     def resume(self, scale: float | None) -> None:
@@ -32,9 +33,14 @@ class LossScale:
         """Multiply a backward seed by the window's scale. Nothing waits for the device."""
         if self._scaler is None:
             return seed
+        # Asked also where a scale was resumed: a new scaler makes its own tensors when it first scales.
+        now = self._scaler.scale(torch.ones((), device=seed.device)) if not self._begun else None
+        self._begun = True
         if self._scale is None:
-            self._scale = self._scaler.scale(torch.ones((), device=seed.device))
-        return seed * self._scale.to(seed.device, seed.dtype)
+            self._scale = now
+        # In float32 at least: the scale itself, 65536, is more than float16 holds.
+        wide = seed.to(torch.promote_types(seed.dtype, torch.float32))
+        return seed if self._scale is None else (wide * self._scale.to(seed.device)).to(seed.dtype)
 
     def value(self) -> float | None:
         """Return the scale as a number, or None before the first backward. Waits for the device."""

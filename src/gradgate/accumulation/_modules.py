@@ -18,11 +18,23 @@ class LiveModules:
 
     def __init__(self) -> None:
         self._references: list[weakref.ref[nn.Module]] | None = None
+        self._parameters: set[int] = set()
+
+    def look_for(self, parameters: Iterable[Tensor]) -> None:
+        """Look anew if one of the parameters belongs to no module that is known: a head was replaced, say."""
+        if self._references is not None and any(
+            id(parameter) not in self._parameters for parameter in parameters
+        ):
+            self._references = None
+            self._parameters |= {
+                id(parameter) for parameter in parameters
+            }  # bare ones are not looked for twice
 
     def __iter__(self) -> Iterator[nn.Module]:
         if self._references is None:
             kinds = set(_with_subclasses(nn.Module))
             self._references = [weakref.ref(thing) for thing in gc.get_objects() if type(thing) in kinds]
+            self._parameters |= {id(p) for module in self for p in module.parameters(recurse=False)}
         return (module for module in (reference() for reference in self._references) if module is not None)
 
     def around(self, parameters: Iterable[Tensor]) -> list[nn.Module]:

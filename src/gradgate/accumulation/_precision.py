@@ -28,6 +28,13 @@ class Wide:
     usual: torch.dtype | None
 
 
+def sum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """Return the type in which a parameter's gradients are added up; ``dtype`` is what was asked for."""
+    if not parameter.is_floating_point():
+        return parameter.dtype
+    return dtype or (torch.float32 if parameter.dtype in _NARROW else parameter.dtype)
+
+
 def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None) -> list[Wide]:
     """Make autograd add in ``dtype``; None means float32 for 16-bit parameters and no change elsewhere.
 
@@ -36,10 +43,8 @@ def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None) -> list[Wide]
     """
     wide = []
     for parameter in parameters:
-        if dtype is None and parameter.dtype not in _NARROW:
-            continue
-        wanted = dtype or torch.float32
-        if parameter.dtype == wanted or not parameter.is_floating_point():
+        wanted = sum_dtype(parameter, dtype)
+        if parameter.dtype == wanted:
             continue
         wide.append(Wide(parameter, wanted, parameter.grad_dtype))
         if parameter.grad_dtype != wanted:
@@ -73,6 +78,43 @@ def takes_wide_gradients(optimizer: Optimizer) -> bool:
     """
     ours = type(optimizer).__module__.startswith("torch.optim")
     return ours and not any(group.get("fused") for group in optimizer.param_groups)
+
+
+def widen_state(optimizer: Optimizer, wide: Iterable[Wide]) -> None:
+    """Give state that was made narrow (by a plain loop, or loaded) the type of the sums. Rounds nothing."""
+    for one in wide:
+        state = optimizer.state.get(one.parameter, {})
+        for key, value in state.items():
+            if _is_likeness(value, one.parameter) and value.dtype != one.dtype:
+                state[key] = value.to(one.dtype)
+
+
+def keep_loaded_state_wide(optimizer: Optimizer) -> None:
+    """Make ``optimizer.load_state_dict`` keep the saved type of moments of 16-bit parameters.
+
+    torch rounds loaded state to the parameter's own type, so that a resumed run would differ from one that
+    was not stopped. Registers two hooks on the optimizer; does nothing where no parameter is narrow.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not takes_wide_gradients(optimizer) or all(p.dtype not in _NARROW for p in parameters):
+        return
+    loading: list[dict[str, Any]] = []
+    optimizer.register_load_state_dict_pre_hook(lambda _, state: loading.append(state))
+
+    def put_back(loaded: Optimizer) -> None:
+        saved = loading.pop()
+        keys = [key for group in saved["param_groups"] for key in group["params"]]
+        current = [parameter for group in loaded.param_groups for parameter in group["params"]]
+        for key, parameter in zip(keys, current, strict=False):
+            for name, value in saved["state"].get(key, {}).items():
+                if parameter.dtype in _NARROW and _is_likeness(value, parameter):
+                    loaded.state[parameter][name] = value.to(parameter.device, copy=True)
+
+    optimizer.register_load_state_dict_post_hook(put_back)
+
+
+def _is_likeness(value: Any, parameter: Tensor) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and value.shape == parameter.shape
 
 
 class WideState(TorchFunctionMode):

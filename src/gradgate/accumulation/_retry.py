@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from gradgate.accumulation._counts import Count, Reduction
 from gradgate.accumulation._nests import cut, sample_count
+from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._update import Update
 from gradgate.errors import BudgetError
 
@@ -27,10 +29,16 @@ def run_window(
     accumulator: Accumulator, loss_fn: LossFunction, micro_batches: Sequence[Any], reduction: Reduction
 ) -> Update:
     """Run a window; each time memory runs out, roll back, halve the largest micro-batch, and replay."""
+    accumulator.modules.look_for(owned_parameters(accumulator.settings.optimizers))
     surroundings = Surroundings(accumulator.modules)
     unfinished = accumulator.unfinished
-    while True:
+    done: Sequence[Any] = ()
+    if unfinished is not None:
+        # What is in the sum already was cut as the saved state says, and is counted off in these pieces.
         pieces = _cut_to(micro_batches, accumulator.samples_that_fit)
+        done, micro_batches = pieces[: unfinished["micro_batches"]], pieces[unfinished["micro_batches"] :]
+    while True:
+        pieces = [*done, *_cut_to(micro_batches, accumulator.samples_that_fit)]
         attempt = _Attempt(accumulator.update())
         try:
             attempt.run(loss_fn, pieces, reduction)
@@ -113,16 +121,21 @@ class Surroundings:
     """What a forward pass changes beside gradients: module buffers and random state; to be put back."""
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
-        training = [module for module in modules if module.training]
-        buffers = {id(b): b for module in training for b in module.buffers(recurse=False)}
-        self._buffers = [(buffer, buffer.detach().clone()) for buffer in buffers.values()]
+        self._buffers = [
+            (module, name, buffer, buffer.detach().clone())
+            for module in modules
+            if module.training
+            for name, buffer in module.named_buffers(recurse=False)
+            if not is_lazy(buffer)
+        ]
         self._random = torch.get_rng_state()
         self._devices = torch.cuda.get_rng_state_all() if _cuda_in_use() else []
 
     @torch.no_grad()
     def restore(self) -> None:
         """Put buffers and random state back."""
-        for buffer, copied in self._buffers:
+        for module, name, buffer, copied in self._buffers:
+            setattr(module, name, buffer)  # some modules put a new tensor in its place
             buffer.copy_(copied)
         torch.set_rng_state(self._random)
         if self._devices:

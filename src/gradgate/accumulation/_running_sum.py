@@ -109,7 +109,10 @@ class RunningSum:
     def from_state(cls, state: dict[str, Any]) -> RunningSum:
         """Rebuild what :meth:`state_dict` returned."""
         losses = [torch.tensor(value, dtype=torch.float64) for value in state["losses"]]
-        return cls(**{**state, "losses": losses})
+        lists = {
+            key: list(state[key]) for key in ("counts", "reductions")
+        }  # the caller's state stays as it is
+        return cls(**{**state, **lists, "losses": losses})
 
 
 def _first_unit(count: Count, expected: int) -> Count:

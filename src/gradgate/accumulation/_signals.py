@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -30,5 +30,6 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for number in changed:
             signal.signal(number, usual[number])
-        for number in held:
-            signal.raise_signal(number)
+        with ExitStack() as stack:  # each is delivered, also if the one before it raises
+            for number in reversed(held):
+                stack.callback(signal.raise_signal, number)

@@ -61,11 +61,13 @@ def _copied(value: Any) -> Any:
         return value.detach().clone()
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(_copied(item) for item in value)
     return copy.copy(value)
 
 
 def _put_back(current: Any, saved: Any) -> Any:
-    """Return ``saved``, in the tensors and dicts of ``current`` where they still fit."""
+    """Return ``saved``, in the tensors, dicts and lists of ``current`` where they still fit."""
     if isinstance(saved, Tensor) and isinstance(current, Tensor) and saved.shape == current.shape:
         return current.copy_(saved)
     if isinstance(saved, dict) and isinstance(current, dict):
@@ -73,5 +75,8 @@ def _put_back(current: Any, saved: Any) -> Any:
             del current[key]
         for key, item in saved.items():
             current[key] = _put_back(current.get(key), item)
+        return current
+    if isinstance(saved, list) and isinstance(current, list) and len(saved) == len(current):
+        current[:] = [_put_back(now, item) for now, item in zip(current, saved, strict=True)]
         return current
     return saved

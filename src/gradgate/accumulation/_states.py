@@ -8,10 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.accumulation._clearing import Decay
+from gradgate.accumulation._precision import sum_dtype
 from gradgate.accumulation._settings import Settings
 from gradgate.errors import StateError
 
 _FORMAT = 1
+_KEYS = {"shapes", "window", "carried", "samples_that_fit"}
 
 
 def plain_state(
@@ -32,10 +34,11 @@ def plain_state(
 
 def checked_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: Settings) -> None:
     """Raise StateError unless the state fits the parameters and settings."""
-    if state.get("format") != _FORMAT:
+    found = state.get("format") if isinstance(state, dict) else type(state).__name__
+    if found != _FORMAT or not state.keys() >= _KEYS:
         raise StateError(
-            f"load_state_dict: format is {state.get('format')!r}, this version reads {_FORMAT}. Pass what "
-            "Accumulator.state_dict() returned."
+            f"load_state_dict: format is {found!r}, this version reads {_FORMAT}, with {', '.join(sorted(_KEYS))}. "
+            "Pass what Accumulator.state_dict() returned."
         )
     shapes = [list(parameter.shape) for parameter in parameters]
     if state["shapes"] != shapes:
@@ -50,6 +53,7 @@ def checked_state(state: dict[str, Any], parameters: Sequence[Tensor], settings:
             f"load_state_dict: the state carries decayed gradients, but clear is {settings.clear!r}. Make the "
             "accumulator with the clear=gradgate.decay(...) that it was saved with."
         )
+    _check_types(state["window"], parameters, settings)
     scaled = state["window"] is not None and state["window"]["scale"] is not None
     if scaled != (settings.scaler is not None) and state["window"] is not None and state["window"]["sums"]:
         raise StateError(
@@ -57,3 +61,15 @@ def checked_state(state: dict[str, Any], parameters: Sequence[Tensor], settings:
             f"{'with' if scaled else 'without'} a GradScaler, this accumulator has {'none' if scaled else 'one'}. "
             "Make it as it was when it was saved."
         )
+
+
+def _check_types(window: dict[str, Any] | None, parameters: Sequence[Tensor], settings: Settings) -> None:
+    """Raise StateError if sums were saved in another type than this accumulator adds in."""
+    for saved in window["sums"] if window is not None else ():
+        for place, (gradient, parameter) in enumerate(zip(saved["gradients"], parameters, strict=False)):
+            wanted = sum_dtype(parameter, settings.accumulate_dtype)
+            if gradient is not None and gradient.dtype != wanted:
+                raise StateError(
+                    f"load_state_dict: the unfinished window holds {gradient.dtype} sums for parameter {place}, "
+                    f"this accumulator adds in {wanted}. Give it the accumulate_dtype that it was saved with."
+                )

@@ -99,9 +99,10 @@ class Sums:
         into the clip. Waits for the device where counts lie on one.
         """
         totals = {name: one.total_count() for name, one in self.by_name.items()}
-        standing = self._standing
-        if standing is None or not any(totals.values()):
+        if not any(totals.values()):
             return None
+        # The first loss's tensors stay: with clear="zero" they are the ones that were there before.
+        standing = self._stand(next(iter(totals)), 1)
         factor = standing.factor(totals[standing.name])
         if len(totals) == 1:
             return factor

@@ -60,10 +60,11 @@ class Update:
         slots = Slots(parameters, self._accumulator.leftovers, self._settings)
         claim(self, parameters, self._settings.optimizers)
         self._slots, self._state = slots, "open"
+        self._accumulator.open_update = self
         self._sums = Sums(parameters, self._scale)
         try:
             slots.open()
-            self._accumulator.batch_norms.open()
+            self._accumulator.batch_norms.open(parameters)
             if self._accumulator.unfinished is not None:
                 self._resume(self._accumulator.unfinished)
         except BaseException:
@@ -151,8 +152,8 @@ class Update:
         if not self._accumulator.division_checked:
             self._accumulator.division_checked = True
             warn_if_divided(loss, self._expected)
-        if self._micro_batches > 1:
-            self._accumulator.batch_norms.warn_once(loss)
+        if name in self._sums.by_name and self._sums.by_name[name].counts:
+            self._accumulator.batch_norms.warn_once(name, loss)
         self._sums.add(name, self._expected, loss, count, reduction, retain_graph)
         self._calls += 1
         if not self._in_loop:
@@ -217,15 +218,17 @@ class Update:
             self._end()
 
     def _close(self) -> None:
-        if self._slots is not None:
-            self._slots.close()
-        self._end()
+        with uninterrupted():
+            if self._slots is not None:
+                self._slots.close()
+            self._end()
 
     def _end(self) -> None:
         """Let go of everything but the numbers for logging."""
         self._state = "closed"
         self._slots = None
         self._sums.release()
+        self._accumulator.open_update = None
         self._accumulator.unfinished = None
         release(self)
 
@@ -278,17 +281,17 @@ class Update:
     # -- an unfinished window ---------------------------------------------------------------------
 
     @property
-    def is_open(self) -> bool:
-        """Whether the block is being run."""
-        return self._state == "open"
-
-    @property
     def carried(self) -> list[Tensor | None] | None:
         """The decayed gradients that stand aside while the window is open."""
         return None if self._slots is None else self._slots.carried
 
     def unfinished(self) -> dict[str, Any]:
         """Return a copy of the window so far, in plain containers; see :meth:`Accumulator.state_dict`."""
+        if self._accumulator.batch_norms.stand_aside:
+            raise UpdateError(
+                "state_dict: batch_norm='window' keeps running statistics aside while a window is open, and the "
+                "model's own buffers hold those of the last micro-batch. Save between two windows."
+            )
         begun_only = self._in_loop and not self._calls
         return {
             "micro_batches": self._micro_batches - begun_only,
