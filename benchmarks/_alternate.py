@@ -1,0 +1,98 @@
+"""Time things against each other, turn by turn in one process, so that what slows the machine slows both."""
+
+import argparse
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Time against the first way: the median of the rounds' ratios, and the middle half of them."""
+
+    seconds: float
+    ratio: float
+    low: float
+    high: float
+
+
+def alternate(
+    ways: Mapping[str, Callable[[], object]], *, rounds: int, warm_up: int = 5, device: str = "cpu"
+) -> dict[str, Ratio]:
+    """Run every way once per round, in an order that turns each round, and compare each round with itself."""
+    names = list(ways)
+    for _ in range(warm_up):
+        for way in ways.values():
+            way()
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            _settle(device)
+            start = time.perf_counter()
+            ways[name]()
+            _settle(device)
+            times[name].append(time.perf_counter() - start)
+    first = times[names[0]]
+    results = {}
+    for name in names:
+        ratios = sorted(one / base for one, base in zip(times[name], first, strict=True))
+        low, _, high = statistics.quantiles(ratios, n=4)
+        results[name] = Ratio(statistics.median(times[name]), statistics.median(ratios), low, high)
+    return results
+
+
+def _settle(device: str) -> None:
+    if device != "cpu":
+        torch.accelerator.synchronize()
+
+
+def table(title: str, results: Mapping[str, Ratio]) -> str:
+    """Return the results as a Markdown table."""
+    rows = [
+        f"### {title}",
+        "",
+        "| way | ms per update (median) | ratio (median) | middle half |",
+        "|---|---|---|---|",
+    ]
+    rows += [
+        f"| {name} | {one.seconds * 1e3:.3f} | {one.ratio:.3f} | {one.low:.3f} to {one.high:.3f} |"
+        for name, one in results.items()
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def arguments(question: str) -> argparse.Namespace:
+    """Parse what every benchmark takes."""
+    parser = argparse.ArgumentParser(description=question)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rounds", type=int, help="how many turns each way gets")
+    parser.add_argument("--output", type=Path, help="also write the result to this Markdown file")
+    return parser.parse_args()
+
+
+def report(question: str, sections: list[str], output: Path | None) -> None:
+    """Print the sections under a head that says how they were measured, and write them where asked."""
+    hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or _cpu()
+    head = (
+        f"# {question}\n\n`{' '.join(['python', *sys.argv])}`, Python {platform.python_version()}, torch "
+        f"{torch.__version__}, {hardware}, {torch.get_num_threads()} thread(s)\n"
+    )
+    text = "\n".join([head, *sections])
+    print(text)
+    if output is not None:
+        output.write_text(text, "utf-8")
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,43 @@
+"""The models that several benchmarks share."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Batch = tuple[Tensor, Tensor]
+
+
+def tiny(device: str = "cpu") -> tuple[nn.Module, list[Batch]]:
+    """A 4-layer MLP of width 256, and 8 micro-batches of 8: overhead shows here if anywhere."""
+    layers = [layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.ReLU())][:-1]
+    batches = [(torch.randn(8, 256), torch.randint(256, (8,))) for _ in range(8)]
+    return nn.Sequential(*layers).to(device), [(x.to(device), y.to(device)) for x, y in batches]
+
+
+class Transformer(nn.Module):
+    """A language model of 6 layers, d = 256, 4 heads, 128 tokens."""
+
+    def __init__(self, vocabulary: int = 512, width: int = 256, layers: int = 6, time: int = 128) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.places = nn.Parameter(torch.randn(time, width) * 0.02)
+        layer = nn.TransformerEncoderLayer(
+            width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True
+        )
+        self.body = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device)
+        return self.head(self.body(self.tokens(x) + self.places[: x.shape[1]], mask=mask, is_causal=True))
+
+
+def medium(device: str = "cpu") -> tuple[nn.Module, list[Batch]]:
+    """A 6-layer transformer, and 8 micro-batches of 2 sequences of 128 tokens."""
+    text = [torch.randint(512, (2, 129)).to(device) for _ in range(8)]
+    return Transformer().to(device), [(part[:, :-1], part[:, 1:]) for part in text]
+
+
+def loss_of(model: nn.Module, batch: Batch) -> Tensor:
+    x, y = batch
+    return F.cross_entropy(model(x).flatten(0, -2), y.flatten())

@@ -1,0 +1,59 @@
+"""What does it cost to fill only the owned parameters, with 1,000 of them?
+
+``torch.autograd.backward(inputs=...)`` marks in the whole graph what leads to an input. The price goes with the
+number of parameter tensors and nodes, not with their size, so the tensors are small here: the worst case. The
+other side of it is measured too: where the optimizer owns a half, the other half's backward is not run.
+"""
+
+from functools import partial
+
+import torch
+from _alternate import alternate, arguments, report, table
+from torch import Tensor, nn
+
+LAYERS = 500  # two tensors each
+
+
+def chain(width: int) -> nn.ModuleList:
+    return nn.ModuleList([nn.Linear(width, width) for _ in range(LAYERS)])
+
+
+def main() -> None:
+    question = "The cost of ownership with 1,000 parameter tensors"
+    given = arguments(question)
+    torch.set_num_threads(1)
+    sections = []
+    for width in (16, 64, 256):
+        torch.manual_seed(0)
+        layers, x = chain(width), torch.randn(8, width)
+        parameters = list(layers.parameters())
+
+        def forward(layers: nn.ModuleList = layers, x: Tensor = x) -> Tensor:
+            for layer in layers:
+                x = torch.tanh(layer(x))
+            return x.mean()
+
+        def plain(forward=forward, parameters=parameters) -> None:  # type: ignore[no-untyped-def]
+            forward().backward()
+            for parameter in parameters:
+                parameter.grad = None
+
+        def owned(forward=forward, parameters=parameters, inputs=parameters) -> None:  # type: ignore[no-untyped-def]
+            torch.autograd.backward(forward(), inputs=[p for p in inputs if p.requires_grad])
+            for parameter in parameters:
+                parameter.grad = None
+
+        results = alternate(
+            {
+                "backward()": plain,
+                "backward(inputs=all)": owned,
+                "backward(inputs=the last half)": partial(owned, inputs=parameters[LAYERS:]),
+            },
+            rounds=given.rounds or 60,
+        )
+        sections.append(table(f"width {width}, forward and backward", results))
+    report(question, sections, given.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""How much memory does an update take, against the plain loop and the whole batch at once?
+
+The bytes of live tensors, counted operation by operation, so the figures are the same in every run. Parameters
+and optimizer state exist before and are not counted; gradients and activations are.
+"""
+
+from collections.abc import Callable
+
+import torch
+from _alternate import arguments, report
+from _models import Batch, Transformer, loss_of, medium, tiny
+from torch import nn
+
+import gradgate as gg
+from gradgate.memory import peak_memory
+
+
+def peak(run: Callable[[], object]) -> int:
+    run()  # the optimizer's state is made in the first step
+    with peak_memory() as memory:
+        run()
+    return memory.peak_bytes
+
+
+def measured(model: nn.Module, batches: list[Batch]) -> dict[str, int]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    accumulator = gg.Accumulator(optimizer)
+
+    def whole() -> None:
+        loss_of(model, tuple(torch.cat(parts) for parts in zip(*batches, strict=True))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def plain() -> None:
+        for batch in batches:
+            (loss_of(model, batch) / len(batches)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def exact() -> None:
+        with accumulator.update() as update:
+            for batch in update.micro_batches(batches):
+                update.backward(loss_of(model, batch), count=batch[1].numel())
+
+    return {"whole batch at once": peak(whole), "plain loop": peak(plain), "gradgate": peak(exact)}
+
+
+def main() -> None:
+    question = "Peak memory of an update"
+    given = arguments(question)
+    rows = ["| model | way | peak, bytes | against the plain loop |", "|---|---|---|---|"]
+    torch.manual_seed(0)
+    long = [(x.repeat(4, 1), y.repeat(4, 1)) for x, y in medium(given.device)[1]]
+    cases = {
+        "tiny": tiny(given.device),
+        "medium": medium(given.device),
+        "medium, 4 times the batch": (Transformer().to(given.device), long),
+    }
+    for name, (model, batches) in cases.items():
+        results = measured(model, batches)
+        for way, bytes_ in results.items():
+            rows.append(f"| {name} | {way} | {bytes_:,} | {bytes_ / results['plain loop']:.4f} |")
+    report(question, ["\n".join(rows) + "\n"], given.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""How much time does an update take, against the loop that people write by hand?
+
+The floor is the plain loop's own time: both run the same forward and backward passes and the same optimizer
+step. The plain loop adds a division to each graph; gradgate adds one norm of the gradient per update (it
+looks for infinities and reports it), some bookkeeping in Python, and a restriction of each backward pass to
+what the optimizer owns.
+"""
+
+from collections.abc import Callable
+
+import torch
+from _alternate import alternate, arguments, report, table
+from _models import Batch, loss_of, medium, tiny
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+
+import gradgate as gg
+
+Way = Callable[[], object]
+
+
+def ways(model: nn.Module, batches: list[Batch], optimizer: torch.optim.Optimizer) -> dict[str, Way]:
+    accumulator = gg.Accumulator(optimizer)
+
+    def plain() -> None:
+        for batch in batches:
+            (loss_of(model, batch) / len(batches)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def exact() -> None:
+        with accumulator.update() as update:
+            for batch in update.micro_batches(batches):
+                update.backward(loss_of(model, batch), count=batch[1].numel())
+
+    def counts_left_out() -> None:
+        with accumulator.update() as update:
+            for batch in update.micro_batches(batches):
+                update.backward(loss_of(model, batch))
+
+    def one_call() -> None:
+        accumulator.step(lambda batch: loss_of(model, batch), batches)
+
+    return {
+        "plain loop, loss / k": plain,
+        "gradgate": exact,
+        "gradgate, counts left out": counts_left_out,
+        "gradgate, accumulator.step": one_call,
+    }
+
+
+def clipped(model: nn.Module, batches: list[Batch], optimizer: torch.optim.Optimizer) -> dict[str, Way]:
+    accumulator = gg.Accumulator(optimizer, clip_norm=1.0)
+    parameters = list(model.parameters())
+
+    def plain() -> None:
+        for batch in batches:
+            (loss_of(model, batch) / len(batches)).backward()
+        clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def exact() -> None:
+        with accumulator.update() as update:
+            for batch in update.micro_batches(batches):
+                update.backward(loss_of(model, batch), count=batch[1].numel())
+
+    return {"plain loop, clipped": plain, "gradgate, clipped": exact}
+
+
+def main() -> None:
+    question = "Time per update against the plain loop"
+    given = arguments(question)
+    if given.device == "cpu":
+        torch.set_num_threads(1)
+    sections = []
+    for name, make, rounds in (("tiny", tiny, 600), ("medium", medium, 12)):
+        for optimizer in (torch.optim.SGD, torch.optim.AdamW):
+            torch.manual_seed(0)
+            model, batches = make(given.device)
+            for title, chosen in (("", ways), (", clip_norm", clipped)):
+                results = alternate(
+                    chosen(model, batches, optimizer(model.parameters(), lr=1e-4)),
+                    rounds=given.rounds or rounds,
+                    device=given.device,
+                )
+                sections.append(table(f"{name} model, {optimizer.__name__}{title}", results))
+    report(question, sections, given.output)
+
+
+if __name__ == "__main__":
+    main()
