@@ -102,7 +102,6 @@ class Accumulator:
         self.modules = LiveModules()
         self.batch_norms = BatchNorms(batch_norm, self.modules)
         self.leftovers = Leftovers()
-        self.division_checked = False
         self.unfinished: dict[str, Any] | None = None
         self.open_update: Update | None = None
 

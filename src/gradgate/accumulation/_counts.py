@@ -35,13 +35,8 @@ _ELEMENTWISE = {
 
 def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
     """Return ``count`` as a number, or as a detached tensor where reading it would wait for a device."""
-    known = _REDUCTIONS.get(getattr(loss.grad_fn, "_saved_reduction", 0))
-    if known not in (None, reduction):
-        raise CountError(
-            f"backward: loss is a {known} ({_kind(loss)}), but reduction is {reduction!r}, so its gradient would "
-            f"be {'count times too large' if known == 'sum' else 'count times too small'}. Pass "
-            f"reduction={known!r}."
-        )
+    if type(count) is int and count > 0:
+        return count
     if count is None:
         count = _count_in_graph(loss) if reduction == "mean" else None
         if count is None:
@@ -63,6 +58,17 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
             "taken over. An empty micro-batch has count=0."
         )
     return count if isinstance(count, (int, float)) else float(count)
+
+
+def check_reduction(loss: Tensor, reduction: Reduction) -> None:
+    """Raise CountError where the loss's own graph says that it is the other one, a sum or a mean."""
+    known = _REDUCTIONS.get(getattr(loss.grad_fn, "_saved_reduction", 0))
+    if known not in (None, reduction):
+        raise CountError(
+            f"backward: loss is a {known} ({_kind(loss)}), but reduction is {reduction!r}, so its gradient would "
+            f"be {'count times too large' if known == 'sum' else 'count times too small'}. Pass "
+            f"reduction={known!r}."
+        )
 
 
 def _count_in_graph(loss: Tensor) -> Count | None:

@@ -75,12 +75,16 @@ def finish(update: Update, sums: Sums, slots: Slots, scale: LossScale, settings:
     _divide_and_clip(values, factor, norm, settings)
     with uninterrupted():
         _step(parameters, slots.wide, settings)
-        update.noted_step()
-        clear_gradients(parameters, settings.clear)
-        if settings.scaler is not None:
-            settings.scaler.update()
-        for scheduler in settings.schedulers:
-            scheduler.step()
+        try:
+            update.noted_step()
+            clear_gradients(parameters, settings.clear)
+            if settings.scaler is not None:
+                settings.scaler.update()
+            for scheduler in settings.schedulers:
+                scheduler.step()
+        finally:
+            # Also if a scheduler raises: the step was made, so the update is as after it.
+            update.close()
 
 
 def _measure(values: list[Tensor], factor: float, settings: Settings) -> tuple[float | Tensor, bool]:
@@ -89,7 +93,7 @@ def _measure(values: list[Tensor], factor: float, settings: Settings) -> tuple[f
     Waits for the device unless ``nonfinite="step"``, where nobody asks. Then the norm stays a tensor.
     """
     norm = total_norm(values)
-    if settings.nonfinite == "step" and norm.device.type != "cpu":
+    if settings.nonfinite == "step" and isinstance(norm, Tensor):
         return norm * factor, True
     number = float(norm)
     if not math.isfinite(number):
@@ -167,8 +171,8 @@ def _torn(
 
 def _where_nonfinite(parameters: Sequence[Tensor], sums: Sums, settings: Settings) -> str:
     bad = [p for p in parameters if p.grad is not None and not p.grad.isfinite().all()]
-    losses = [loss for one in sums.by_name.values() for loss in one.losses]
-    numbers = [str(number) for number, loss in enumerate(losses, 1) if not loss.isfinite()]
+    losses = [float(loss) for one in sums.by_name.values() for loss in one.losses]
+    numbers = [str(number) for number, loss in enumerate(losses, 1) if not math.isfinite(loss)]
     cause = f" Losses that are not finite themselves: number {', '.join(numbers[:5])}." if numbers else ""
     return (
         f"update: the gradient of this window is not finite in {len(bad)} of {len(parameters)} parameters: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -58,8 +59,8 @@ def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: f
         torch._foreach_add_(targets, terms, alpha=factor)
 
 
-def total_norm(values: list[Tensor]) -> Tensor:
-    """Return the 2-norm of all gradients as one vector, on the first one's device, without waiting.
+def total_norm(values: list[Tensor]) -> float | Tensor:
+    """Return the 2-norm of all gradients as one vector: a tensor where reading it would wait for a device.
 
     16-bit gradients are squared and added in float32: their own type overflows from 65504 on.
     """
@@ -69,6 +70,8 @@ def total_norm(values: list[Tensor]) -> Tensor:
         norms = tuple(torch.linalg.vector_norm(value, dtype=dtype) for value, dtype in pairs)
     else:
         norms = torch._foreach_norm(values)
+    if all(value.is_cpu for value in values):
+        return math.hypot(*(norm.item() for norm in norms))
     first = norms[0]
     if any(norm.device != first.device or norm.dtype != first.dtype for norm in norms):
         norms = tuple(norm.to(first.device, torch.float64) for norm in norms)

@@ -35,7 +35,7 @@ class RunningSum:
     unit: Count | None = None
     counts: list[Count] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
-    losses: list[Tensor] = field(default_factory=list)
+    losses: list[Tensor | float] = field(default_factory=list)
     known: float = 0.0  # the counts so far that are numbers, added up
     aside: list[Tensor | None] | None = None  # its gradients while another loss's stand in `.grad`
 
@@ -59,6 +59,8 @@ class RunningSum:
         """
         if self.unit is None or isinstance(self.unit, Tensor) or isinstance(count, Tensor):
             return 1.0
+        if count <= self.unit and self.known + count <= _HEADROOM * self.unit:
+            return 1.0
         excess = max(count / self.unit, (self.known + count) / (_HEADROOM * self.unit))
         return 2.0 ** math.ceil(math.log2(excess)) if excess > 1 else 1.0
 
@@ -71,8 +73,9 @@ class RunningSum:
         self.counts.append(count)
         self.known += 0.0 if isinstance(count, Tensor) else count
         self.reductions.append(reduction)
-        # A clone: some of torch's losses return one number in a storage as large as their input.
-        self.losses.append(loss.detach().clone())
+        # A number where reading it waits for nothing. Else a clone: some of torch's losses return their one
+        # number in a storage as large as the input.
+        self.losses.append(loss.item() if loss.device.type == "cpu" else loss.detach().clone())
 
     def total_count(self) -> int | float:
         """Return the items so far. Waits for the device where counts lie on one."""
@@ -108,11 +111,9 @@ class RunningSum:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> RunningSum:
         """Rebuild what :meth:`state_dict` returned."""
-        losses = [torch.tensor(value, dtype=torch.float64) for value in state["losses"]]
-        lists = {
-            key: list(state[key]) for key in ("counts", "reductions")
-        }  # the caller's state stays as it is
-        return cls(**{**state, **lists, "losses": losses})
+        # The caller's state stays as it is.
+        lists = {key: list(item) for key, item in state.items() if isinstance(item, list)}
+        return cls(**{**state, **lists})
 
 
 def _first_unit(count: Count, expected: int) -> Count:
@@ -124,10 +125,9 @@ def _first_unit(count: Count, expected: int) -> Count:
     return (1 if is_zero(count) else count) * scale
 
 
-def _numbers(scalars: list[Tensor]) -> list[float]:
-    """Read many scalars with one wait for each device and dtype."""
-    if not scalars:
-        return []
-    if len({(scalar.device, scalar.dtype) for scalar in scalars}) == 1:
-        return [float(value) for value in torch.stack([s.reshape(()) for s in scalars]).tolist()]
+def _numbers(scalars: list[Tensor | float]) -> list[float]:
+    """Read many scalars, with one wait if all lie on one device."""
+    tensors = [scalar for scalar in scalars if isinstance(scalar, Tensor)]
+    if tensors and len(tensors) == len(scalars) and len({(one.device, one.dtype) for one in tensors}) == 1:
+        return [float(value) for value in torch.stack([one.reshape(()) for one in tensors]).tolist()]
     return [float(scalar) for scalar in scalars]

@@ -14,22 +14,22 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def uninterrupted() -> Iterator[None]:
     """Deliver SIGINT and SIGTERM after the block rather than inside it.
 
-    Only the main thread receives signals in Python; elsewhere there is nothing to hold back. A handler
-    that was not installed from Python cannot be put back, so its signal is left alone.
+    Only the main thread receives signals in Python; elsewhere there is nothing to hold back. Nor is there
+    for a signal without a handler in Python: it ends the process or does nothing, and is left alone.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held: list[signal.Signals] = []
+    held: list[int] = []
     usual = {number: signal.getsignal(number) for number in _SIGNALS}
-    changed = [number for number, handler in usual.items() if handler is not None]
-    for number in changed:
-        signal.signal(number, lambda received, _: held.append(signal.Signals(received)))
+    handled = [number for number in _SIGNALS if callable(usual[number])]
+    for number in handled:
+        signal.signal(number, lambda received, _: held.append(received))
     try:
         yield
     finally:
-        for number in changed:
+        for number in handled:
             signal.signal(number, usual[number])
         with ExitStack() as stack:  # each is delivered, also if the one before it raises
-            for number in reversed(held):
-                stack.callback(signal.raise_signal, number)
+            for received in reversed(held):
+                stack.callback(signal.raise_signal, received)

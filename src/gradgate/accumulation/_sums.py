@@ -30,7 +30,7 @@ class Sums:
         self._parameters = parameters
         self._scale = scale
         self._standing: RunningSum | None = None
-        self._seeds: dict[tuple[Any, ...], Tensor] = {}
+        self._seeds: dict[float, Tensor] = {}
         self.by_name: dict[str, RunningSum] = {}
         self.torn = False
         """True from the start of a backward pass until its sum is recorded: if it raises, for good."""
@@ -70,10 +70,9 @@ class Sums:
         """Return the gradient that the backward pass starts with: the weight, times the loss scale."""
         if isinstance(weight, Tensor):
             return self._scale.apply(weight.to(loss.dtype).reshape(loss.shape))
-        key = (weight, loss.dtype, loss.device, loss.shape)
-        seed = self._seeds.get(key)
-        if seed is None:
-            seed = self._seeds[key] = self._scale.apply(torch.full_like(loss, weight, requires_grad=False))
+        seed = self._seeds.get(weight)
+        if seed is None or seed.dtype != loss.dtype or seed.device != loss.device or seed.shape != loss.shape:
+            seed = self._seeds[weight] = self._scale.apply(torch.full_like(loss, weight, requires_grad=False))
         return seed
 
     def _stand(self, name: str, expected: int) -> RunningSum:

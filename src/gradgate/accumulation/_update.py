@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from torch import Tensor
 
 from gradgate.accumulation._checks import check_graph, check_scalar, claim, release, warn_if_divided
-from gradgate.accumulation._counts import Count, Reduction, checked_count, is_zero
+from gradgate.accumulation._counts import Count, Reduction, check_reduction, checked_count, is_zero
 from gradgate.accumulation._finish import finish
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._parameters import owned_parameters
@@ -149,10 +149,11 @@ class Update:
         if not is_zero(count):
             check_graph(loss)
         name = self._loss_name(name)
-        if not self._accumulator.division_checked:
-            self._accumulator.division_checked = True
+        before = self._sums.by_name.get(name)
+        if before is None:
+            check_reduction(loss, reduction)
             warn_if_divided(loss, self._expected)
-        if name in self._sums.by_name and self._sums.by_name[name].counts:
+        elif before.counts:
             self._accumulator.batch_norms.warn_once(name, loss)
         self._sums.add(name, self._expected, loss, count, reduction, retain_graph)
         self._calls += 1
@@ -183,10 +184,7 @@ class Update:
         try:
             self._finish()
         finally:
-            # Also after a scheduler that raised: the step was made, the update is as after it.
-            if self._stepped:
-                self._close()
-            else:
+            if not self._stepped:
                 self._roll_back()
 
     def _finish(self) -> None:
@@ -217,11 +215,11 @@ class Update:
             self._accumulator.batch_norms.close(keep=False)
             self._end()
 
-    def _close(self) -> None:
-        with uninterrupted():
-            if self._slots is not None:
-                self._slots.close()
-            self._end()
+    def close(self) -> None:
+        """End the window after the step."""
+        if self._slots is not None:
+            self._slots.close()
+        self._end()
 
     def _end(self) -> None:
         """Let go of everything but the numbers for logging."""
