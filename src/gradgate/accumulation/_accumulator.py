@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,6 +21,21 @@ from gradgate.accumulation._settings import Nonfinite, checked_settings
 from gradgate.accumulation._states import checked_state, plain_state
 from gradgate.accumulation._update import Update
 from gradgate.errors import UpdateError
+
+
+class _NoStepInside:
+    """Refuses a step by hand while a window of the accumulator is open. Holds the accumulator weakly."""
+
+    def __init__(self, accumulator: Accumulator) -> None:
+        self._accumulator = weakref.ref(accumulator)
+
+    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        accumulator = self._accumulator()
+        if accumulator is not None and accumulator.open_update is not None and not accumulator.stepping:
+            raise UpdateError(
+                "update: optimizer.step() was called inside the block; it would step on an unfinished sum. "
+                "Leave it out: leaving the block steps once."
+            )
 
 
 class Accumulator:
@@ -97,6 +113,7 @@ class Accumulator:
         )
         for one in optimizers:
             keep_loaded_state_wide(one)
+            one.register_step_pre_hook(_NoStepInside(self))
         self.samples_that_fit: int | None = None
         """The most samples in a micro-batch that :meth:`step` found to fit; None while all did."""
         self.modules = LiveModules()
@@ -104,6 +121,7 @@ class Accumulator:
         self.leftovers = Leftovers()
         self.unfinished: dict[str, Any] | None = None
         self.open_update: Update | None = None
+        self.stepping = False
 
     def update(self) -> Update:
         """Open a window: ``with accumulator.update() as update: ...``. See :class:`Update`.

@@ -104,10 +104,10 @@ class Leftovers:
         strange = [p for p in parameters if p.grad is not None and not self._left(p, p.grad)]
         if strange:
             raise GradientError(
-                f"update: {len(strange)} of {len(parameters)} parameters already hold a gradient that this "
-                f"accumulator did not make: {named_some(strange, optimizers)}. Adding to it would mix two "
-                "updates. Call optimizer.zero_grad() before the block, or run that backward through "
-                "update.backward(...)."
+                "update: parameters that already hold a gradient which this accumulator did not make: "
+                f"{len(strange)} of {len(parameters)} ({named_some(strange, optimizers)}). Adding to it "
+                "would mix two updates. Call optimizer.zero_grad() before the block, or run that backward "
+                "through update.backward(...)."
             )
 
     def _left(self, parameter: Tensor, gradient: Tensor) -> bool:

@@ -16,6 +16,7 @@ Count: TypeAlias = "int | float | Tensor"
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 
+_KEEPING = ("softmax", "cum")  # of the same shape as what goes in
 _REDUCING = ("mean", "sum", "prod", "max", "min", "norm", "var", "std")  # in the names of nodes
 _DEPTH = 8  # nodes below a mean that are looked at
 
@@ -125,10 +126,13 @@ def _takes_away_the_first(node: Any) -> bool:
     """Say whether a node reduces over dimension 0, the samples' own."""
     dims = getattr(node, "_saved_dim", None)
     kind = node.name().lower()
-    if dims is None or "softmax" in kind or not any(word in kind for word in _REDUCING):
+    if dims is None or any(word in kind for word in _KEEPING) or not any(word in kind for word in _REDUCING):
         return False
     dims = dims if isinstance(dims, (tuple, list)) else (dims,)
-    sizes = tuple(getattr(node, "_saved_self_sym_sizes", ())) or tuple(node._saved_self.shape)
+    sizes = getattr(node, "_saved_self_sym_sizes", None)
+    if sizes is None:
+        entered = getattr(node, "_saved_self", None)
+        sizes = entered.shape if isinstance(entered, Tensor) else ()
     signed = (dim - 2**64 if dim >= 2**63 else dim for dim in dims)  # saved without its sign
     return not dims or any(dim % max(len(sizes), 1) == 0 for dim in signed)
 
@@ -154,6 +158,12 @@ def divided_by(loss: Tensor) -> float | None:
 def _missing(loss: Tensor, reduction: Reduction) -> str:
     if reduction == "sum":
         why = "a sum does not say over how many items it was taken"
+    elif divided_by(loss) is not None:
+        return (
+            f"backward: count is missing, and the loss is a mean that was divided by {divided_by(loss):g}. "
+            "The update divides once, by all counts. Pass the mean itself, without the division: its count "
+            "is then known."
+        )
     else:
         why = f"the loss ends in {_kind(loss)}, which does not say over how many items it is a mean"
     return (

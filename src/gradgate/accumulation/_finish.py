@@ -50,7 +50,7 @@ def finish(update: Update, sums: Sums, slots: Slots, scale: LossScale, settings:
                 "update.backward(loss, count=...) inside the block, or do not enter it."
             )
         raise CountError(
-            f"update: all {update.micro_batch_count} micro-batches of this window have count 0, so the mean "
+            f"update: every micro-batch of this window has count 0 ({update.micro_batch_count} came), so the mean "
             "gradient is 0/0. Skip this update: do not enter the block for a window without items."
         )
     scale.unscale(settings.optimizers)
@@ -74,7 +74,8 @@ def finish(update: Update, sums: Sums, slots: Slots, scale: LossScale, settings:
         return
     _divide_and_clip(values, factor, norm, settings)
     with uninterrupted():
-        _step(parameters, slots.wide, settings)
+        with update.stepping():
+            _step(parameters, slots.wide, settings)
         try:
             update.noted_step()
             clear_gradients(parameters, settings.clear)

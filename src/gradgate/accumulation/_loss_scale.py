@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +25,13 @@ class LossScale:
         self._scale: Tensor | None = None
         self._begun = False
         self._unscaled = False
+        self._factor: Tensor | None = None
+
+    def look_at(self, loss: Tensor) -> None:
+        """Keep the last factor of a loss, to see at the end whether it was the scale. Nothing waits here."""
+        node: Any = loss.grad_fn
+        if self._scaler is not None and node is not None and node.name() == "MulBackward0":
+            self._factor = node._saved_other
 
     def resume(self, scale: float | None) -> None:
         """Take over the scale of a saved window that is being continued."""
@@ -56,6 +64,12 @@ class LossScale:
                 f"update: the scaler's scale moved from {self.value()} to {now} while this window was open, so "
                 "its gradients carry another scale than the one they would be divided by. Give each "
                 "accumulator its own GradScaler, and leave scaler.update() to it."
+            )
+        factor = self._factor
+        if factor is not None and factor.numel() == 1 and float(factor) == now != 1:
+            raise UpdateError(
+                f"update: the loss was already multiplied by the loss scale {now}, and the update does so itself. "
+                "Pass the plain loss: update.backward(loss), without scaler.scale(...)."
             )
         self._unscaled = True
         for optimizer in optimizers:

@@ -43,6 +43,11 @@ class LiveModules:
         roots = [root for root in self if any(id(parameter) in ours for parameter in root.parameters())]
         return list({id(module): module for root in roots for module in root.modules()}.values())
 
+    def parameter_name(self, parameter: Tensor) -> str | None:
+        """Return a parameter's path in the largest module that holds it, or None if none does."""
+        paths = [path for root in self for path, one in root.named_parameters() if one is parameter]
+        return max(paths, key=lambda path: path.count("."), default=None)
+
     def name(self, module: nn.Module) -> str:
         """Name a module by its kind and its path in the largest module that holds it."""
         paths = [path for root in self for path, child in root.named_modules() if child is module and path]

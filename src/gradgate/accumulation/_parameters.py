@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from gradgate.accumulation._modules import LiveModules
 from gradgate.errors import OptionError
 
 
@@ -27,8 +28,8 @@ def as_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer
         if _needs_closure(one):
             raise OptionError(
                 f"Accumulator: {type(one).__name__} evaluates the loss several times within one step, by a "
-                "closure; a window is run once. Use it with the whole batch in a plain loop, or take an "
-                "optimizer that steps once."
+                "closure; a window is run once. Use it without gradgate, with a closure that runs the whole batch "
+                "(or all micro-batches, each weighed by its items), or take an optimizer that steps once."
             )
     return optimizers
 
@@ -50,7 +51,7 @@ def owned_parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
 
 
 def name_of(parameter: Tensor, optimizers: Iterable[Optimizer]) -> str:
-    """Name a parameter for a message: by the optimizer's own names if it has them, else by its place."""
+    """Name a parameter for a message: by its path in a live module, else by its place."""
     for one in optimizers:
         for index, group in enumerate(one.param_groups):
             for place, candidate in enumerate(group["params"]):
@@ -61,8 +62,9 @@ def name_of(parameter: Tensor, optimizers: Iterable[Optimizer]) -> str:
 
 def _label(optimizer: Optimizer, index: int, group: dict[str, Any], place: int, parameter: Tensor) -> str:
     names = group.get("param_names")
-    if names is not None:
-        return f"'{names[place]}'"
+    path = names[place] if names is not None else LiveModules().parameter_name(parameter)
+    if path:
+        return f"'{path}'"
     return f"{place} of group {index} ({type(optimizer).__name__}, shape {list(parameter.shape)})"
 
 

@@ -12,7 +12,7 @@ from gradgate.accumulation._counts import Count, Reduction, is_zero
 from gradgate.accumulation._gradients import add, dense_values, multiply
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._running_sum import RunningSum
-from gradgate.errors import GraphError, UpdateError
+from gradgate.errors import GradientError, GraphError, UpdateError
 
 
 class Sums:
@@ -31,6 +31,7 @@ class Sums:
         self._scale = scale
         self._standing: RunningSum | None = None
         self._seeds: dict[float, Tensor] = {}
+        self._witness: tuple[Tensor, Tensor, int] | None = None
         self.by_name: dict[str, RunningSum] = {}
         self.torn = False
         """True from the start of a backward pass until its sum is recorded: if it raises, for good."""
@@ -39,11 +40,13 @@ class Sums:
         self, name: str, expected: int, loss: Tensor, count: Count, reduction: Reduction, retain_graph: bool
     ) -> None:
         """Run the backward pass of one loss into its sum; a count of zero runs nothing."""
+        self.check_untouched()
         chosen = self._stand(name, expected)
         if not is_zero(count):
             self._run(chosen, loss, count, reduction, retain_graph)
         chosen.record(loss, count, reduction)
         self.torn = False
+        self._remember()
 
     def _run(
         self, chosen: RunningSum, loss: Tensor, count: Count, reduction: Reduction, retain_graph: bool
@@ -65,6 +68,28 @@ class Sums:
         # The weight goes in as the gradient of the loss: no multiplication joins the graph.
         seed = self._seed(loss, weight)
         torch.autograd.backward(loss, seed, retain_graph=retain_graph, inputs=inputs)
+
+    def _remember(self) -> None:
+        """Take one gradient as witness of what the last backward left."""
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                self._witness = (parameter, parameter.grad, parameter.grad._version)
+                return
+
+    def check_untouched(self) -> None:
+        """Raise GradientError if ``.grad`` was written to since the last backward of this window.
+
+        One parameter is looked at: clearing, clipping, unscaling and a backward of one's own reach it too.
+        """
+        if self._witness is None:
+            return
+        parameter, gradient, version = self._witness
+        if parameter.grad is not gradient or gradient._version != version:
+            raise GradientError(
+                "update: .grad was changed inside the block, outside update.backward(...): by zero_grad, a clip, "
+                "scaler.unscale_ or a backward of its own. The sum of the window is lost, and was rolled back. "
+                "Leave these to the update: Accumulator(clip_norm=..., scaler=...), update.backward(loss)."
+            )
 
     def _seed(self, loss: Tensor, weight: Count) -> Tensor:
         """Return the gradient that the backward pass starts with: the weight, times the loss scale."""
@@ -97,6 +122,7 @@ class Sums:
         None says that every count is zero. With one loss nothing is touched: its factor can be folded
         into the clip. Waits for the device where counts lie on one.
         """
+        self.check_untouched()
         totals = {name: one.total_count() for name, one in self.by_name.items()}
         if not any(totals.values()):
             return None
@@ -117,7 +143,7 @@ class Sums:
         for one in self.by_name.values():
             one.aside = None
         self._seeds.clear()
-        self._standing = None
+        self._standing = self._witness = None
         self._parameters = ()
 
     def state(self) -> list[dict[str, Any]]:

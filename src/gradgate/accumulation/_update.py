@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -29,7 +30,7 @@ T = TypeVar("T")
 class Update:
     """A window being added up. Made by :meth:`Accumulator.update` and used as a context manager.
 
-    Leaving the block divides once, unscales, clips, steps, schedules and clears, in this order. An
+    Leaving the block unscales, divides once, clips, steps, clears and schedules, in this order. An
     exception inside the block steps nothing, puts ``.grad`` back as it was and goes on to the caller.
     """
 
@@ -128,7 +129,8 @@ class Update:
             count: items in the loss, ``>= 0``: samples, valid tokens, or their summed weights. A number,
                 or a tensor of one element; one on a device is not waited for. Left out, it is read from
                 the graph of a mean loss of torch (``cross_entropy`` with its ignored and weighted
-                targets, ``mse_loss``, ``.mean()``...). Zero is fine: nothing is run.
+                targets, ``mse_loss``, ``.mean()``...). Zero is fine: nothing is run. A zero that lies on a
+                device is found out too late for that, so its loss has to be finite.
             reduction: "mean" if ``loss`` is a mean over its items, "sum" if it is their sum.
             name: which loss this is. Several calls in one micro-batch are several losses, told apart by
                 their order if they have no names. Each is averaged over its own items of the window, and
@@ -152,6 +154,7 @@ class Update:
         before = self._sums.by_name.get(name)
         if before is None:
             check_reduction(loss, reduction)
+            self._scale.look_at(loss)
             warn_if_divided(loss, self._expected)
         elif before.counts:
             self._accumulator.batch_norms.warn_once(name, loss)
@@ -200,6 +203,15 @@ class Update:
     def noted_norm(self, norm: float | Tensor) -> None:
         """Take the norm of the mean gradient, for logging."""
         self._norm = norm
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Let the optimizers step: at any other time in the block their own step is refused."""
+        self._accumulator.stepping = True
+        try:
+            yield
+        finally:
+            self._accumulator.stepping = False
 
     def noted_step(self) -> None:
         """Take it that the parameters have moved: from here on there is no way back."""
