@@ -46,15 +46,14 @@ def run_window(
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not attempt.ran_out_of_memory(error):
                 raise
-            fits = _next_size(attempt.samples, error)
+            samples = sample_count(attempt.piece)
+            fits = _next_size(samples, error)
         # Only here, after the exception and the frames that it held are gone, is their memory free.
         accumulator.samples_that_fit = fits
         accumulator.unfinished = unfinished
         surroundings.restore()
         _free_caches()
-        _log.warning(
-            "step: out of memory with %s samples; replaying the window with %d", attempt.samples, fits
-        )
+        _log.warning("step: out of memory with %s samples; replaying the window with %d", samples, fits)
 
 
 class _Attempt:
@@ -62,13 +61,13 @@ class _Attempt:
 
     def __init__(self, update: Update) -> None:
         self.update = update
-        self.samples: int | None = None
+        self.piece: Any = None
         self._finished_adding = False
 
     def run(self, loss_fn: LossFunction, pieces: Sequence[Any], reduction: Reduction) -> None:
         with self.update:
             for piece in self.update.micro_batches(pieces):
-                self.samples = sample_count(piece)
+                self.piece = piece
                 outcome = loss_fn(piece)
                 loss, count = outcome if isinstance(outcome, tuple) else (outcome, None)
                 self.update.backward(loss, count=count, reduction=reduction)
@@ -125,8 +124,8 @@ class Surroundings:
             (module, name, buffer, buffer.detach().clone())
             for module in modules
             if module.training
-            for name, buffer in module.named_buffers(recurse=False)
-            if not is_lazy(buffer)
+            for name, buffer in module._buffers.items()  # named_buffers() would take as long as the forward
+            if buffer is not None and not is_lazy(buffer)
         ]
         self._random = torch.get_rng_state()
         self._devices = torch.cuda.get_rng_state_all() if _cuda_in_use() else []

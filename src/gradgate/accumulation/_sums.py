@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradgate.accumulation._backward import backward
 from gradgate.accumulation._counts import Count, Reduction, is_zero
 from gradgate.accumulation._gradients import add, dense_values, multiply
 from gradgate.accumulation._loss_scale import LossScale
@@ -40,6 +41,7 @@ class Sums:
         self, name: str, expected: int, loss: Tensor, count: Count, reduction: Reduction, retain_graph: bool
     ) -> None:
         """Run the backward pass of one loss into its sum; a count of zero runs nothing."""
+        self.check_whole()
         self.check_untouched()
         chosen = self._stand(name, expected)
         if not is_zero(count):
@@ -66,8 +68,7 @@ class Sums:
             chosen.shrink(excess)
             weight = chosen.weight(loss, count, reduction)
         # The weight goes in as the gradient of the loss: no multiplication joins the graph.
-        seed = self._seed(loss, weight)
-        torch.autograd.backward(loss, seed, retain_graph=retain_graph, inputs=inputs)
+        backward(loss, self._seed(loss, weight), inputs, retain_graph)
 
     def _remember(self) -> None:
         """Take one gradient as witness of what the last backward left."""
@@ -75,6 +76,15 @@ class Sums:
             if parameter.grad is not None:
                 self._witness = (parameter, parameter.grad, parameter.grad._version)
                 return
+
+    def check_whole(self) -> None:
+        """Raise UpdateError if a backward raised half-way and its exception was caught inside the block."""
+        if self.torn:
+            raise UpdateError(
+                "update: a backward inside the block raised and the exception was caught there, so the sum may "
+                "hold part of a micro-batch. The window was rolled back. Catch the exception outside the block, "
+                "or use accumulator.step(), which retries."
+            )
 
     def check_untouched(self) -> None:
         """Raise GradientError if ``.grad`` was written to since the last backward of this window.
@@ -122,6 +132,7 @@ class Sums:
         None says that every count is zero. With one loss nothing is touched: its factor can be folded
         into the clip. Waits for the device where counts lie on one.
         """
+        self.check_whole()
         self.check_untouched()
         totals = {name: one.total_count() for name, one in self.by_name.items()}
         if not any(totals.values()):
@@ -148,11 +159,7 @@ class Sums:
 
     def state(self) -> list[dict[str, Any]]:
         """Return copies of all sums, in plain containers."""
-        if self.torn:
-            raise UpdateError(
-                "state_dict: a backward of this window raised and may have added part of a micro-batch; such "
-                "a sum cannot be continued. Save before the backward, or after the next update."
-            )
+        self.check_whole()
         standing = [parameter.grad for parameter in self._parameters]
         return [
             {

@@ -191,12 +191,6 @@ class Update:
                 self._roll_back()
 
     def _finish(self) -> None:
-        if self._sums.torn:
-            raise UpdateError(
-                "update: a backward inside the block raised and the exception was caught there, so the "
-                "sum may hold part of a micro-batch. The window was rolled back. Catch the exception "
-                "outside the block, or use accumulator.step(), which retries."
-            )
         if self._slots is not None:
             finish(self, self._sums, self._slots, self._scale, self._settings)
 

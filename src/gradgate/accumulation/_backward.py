@@ -1,0 +1,25 @@
+"""One backward pass into given parameters, at the least cost in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# What torch.autograd.backward itself calls once it has checked its arguments. It asks each input by name
+# whether it overrides torch functions: 0.7 ms for 1,000 parameters, and a third of all that an update costs
+# beside the plain loop where a model is tiny. Should it move, the public function does the same.
+_run: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
+
+
+def backward(loss: Tensor, seed: Tensor, inputs: list[Tensor], retain_graph: bool) -> None:
+    """Add ``seed`` times the gradient of ``loss`` to the ``.grad`` of ``inputs``, and of nothing else.
+
+    The same as ``torch.autograd.backward(loss, seed, inputs=inputs)`` for a scalar whose seed is of its own
+    shape, type and device.
+    """
+    if _run is None or type(loss) is not Tensor or torch._C._are_functorch_transforms_active():
+        torch.autograd.backward(loss, seed, retain_graph=retain_graph, inputs=inputs)
+        return
+    _run((loss,), (seed,), retain_graph, False, tuple(inputs), allow_unreachable=True, accumulate_grad=True)
