@@ -2,7 +2,8 @@
 
 ``torch.autograd.backward(inputs=...)`` marks in the whole graph what leads to an input. The price goes with the
 number of parameter tensors and nodes, not with their size, so the tensors are small here: the worst case.
-gradgate makes the same call without asking each input whether it overrides torch's functions. The other side of it is measured too: where the optimizer owns a half, the other half's backward is not run.
+gradgate makes the same call without asking each input whether it overrides torch's functions. The other side
+of it is measured too: where the optimizer owns a half, the other half's backward is not run.
 """
 
 from functools import partial

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import operator
@@ -16,8 +17,8 @@ T = TypeVar("T")
 def sample_count(micro_batch: Any) -> int | None:
     """Return how many samples a nest of tensors holds, or None where that cannot be told.
 
-    Every tensor of at least one dimension has to agree on its first. A list or tuple without tensors
-    (texts, say) is taken as a list of samples.
+    Every tensor of at least one dimension has to agree on its first. A list or tuple of texts or other
+    objects is taken as a list of samples; of tensors, numbers or nests, as fields.
     """
     sizes = set(_sizes(micro_batch))
     return sizes.pop() if len(sizes) == 1 else None
@@ -45,7 +46,8 @@ def _is_sample_list(value: Any) -> bool:
     """Say whether a sequence is a list of samples rather than of fields, each with all the samples."""
     if not isinstance(value, (list, tuple)) or not value or hasattr(value, "_fields"):
         return False
-    return not any(isinstance(item, (Tensor, Mapping, list, tuple)) or _is_dataclass(item) for item in value)
+    fields = (Tensor, Mapping, list, tuple, int, float, complex, type(None))
+    return not any(isinstance(item, fields) or _is_dataclass(item) for item in value)
 
 
 def _is_dataclass(value: Any) -> bool:
@@ -70,7 +72,9 @@ def _mapped(value: Any, take: Callable[[Any], Any]) -> Any:
         return take(value)
     if isinstance(value, Mapping):
         items = {key: _mapped(item, take) for key, item in value.items()}
-        return type(value)(items) if type(value) is not dict else items  # type: ignore[call-arg]
+        rebuilt: Any = copy.copy(value)  # also of types whose constructor takes something else
+        rebuilt.update(items)
+        return rebuilt
     if hasattr(value, "_fields"):
         return type(value)(*(_mapped(item, take) for item in value))
     if isinstance(value, (list, tuple)):
