@@ -112,8 +112,9 @@ class Accumulator:
             clear=clear,
         )
         for one in optimizers:
-            keep_loaded_state_wide(one)
-            one.register_step_pre_hook(_NoStepInside(self))
+            handles = [*keep_loaded_state_wide(one), one.register_step_pre_hook(_NoStepInside(self))]
+            for handle in handles:
+                weakref.finalize(self, handle.remove)
         self.samples_that_fit: int | None = None
         """The most samples in a micro-batch that :meth:`step` found to fit; None while all did."""
         self.modules = LiveModules()

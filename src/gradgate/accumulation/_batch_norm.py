@@ -8,8 +8,10 @@ be had exactly is the running statistics: their update, too, is a sum and a coun
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias, cast
 
 import torch
@@ -57,7 +59,9 @@ class BatchNorms:
         """Begin a window."""
         if self._statistics == "window":
             self._modules.look_for(parameters)
-            self._pools = [_Pool(module) for module in self._training() if module.running_mean is not None]
+            # A module that another open window pools already is left to it: its buffers are not its own now.
+            free = [one for one in self._training() if one.running_mean is not None and one not in _pooled]
+            self._pools = [_Pool(module) for module in free]
 
     def next_micro_batch(self) -> None:
         """Begin a micro-batch."""
@@ -70,7 +74,7 @@ class BatchNorms:
             pool.close(keep=keep)
         self._pools = []
 
-    def warn_once(self, name: str, loss: Tensor) -> None:
+    def warn_once(self, name: str, loss: Tensor, parameters: Sequence[Tensor]) -> None:
         """Look through a loss's graph, once, and warn of batch norms that saw a part of the window."""
         if name in self._looked:
             return
@@ -78,9 +82,12 @@ class BatchNorms:
         nodes = list(_nodes_with_batch_norm(loss))
         if not nodes:
             return
-        means = {mean.data_ptr() for mean in map(_running_mean, nodes) if mean is not None}
-        ran = [one for one in self._training() if not means or _pointer(one) in means]
-        if not ran and all("CompiledFunction" in node.name() for node in nodes):
+        compiled = [node for node in nodes if "CompiledFunction" in node.name()]
+        # A compiled graph does not show its norms; then those beside the owned parameters are meant.
+        around = {id(module) for module in self._modules.around(parameters)} if compiled else set()
+        seen = {tensor.data_ptr() for node in nodes for tensor in _of_node(node)}
+        ran = [one for one in self._training() if id(one) in around or seen & set(_pointers(one))]
+        if not ran and len(compiled) == len(nodes):
             return
         names = ", ".join(self._modules.name(module) for module in ran[:3]) or "a batch norm"
         more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
@@ -110,13 +117,18 @@ def _nodes_with_batch_norm(loss: Tensor) -> Iterator[Any]:
             yield node
 
 
-def _running_mean(node: Any) -> Tensor | None:
-    mean: Tensor | None = getattr(node, "_saved_running_mean", None)
-    return mean
+def _of_node(node: Any) -> Iterator[Tensor]:
+    """Yield the running mean and the weight that a node saved: they tell which module it belongs to."""
+    for name in ("_saved_running_mean", "_saved_weight"):
+        saved = getattr(node, name, None)
+        if isinstance(saved, Tensor):
+            yield saved
 
 
-def _pointer(module: _BatchNorm) -> int | None:
-    return None if module.running_mean is None else module.running_mean.data_ptr()
+def _pointers(module: _BatchNorm) -> Iterator[int]:
+    for tensor in (module.running_mean, module.weight):
+        if isinstance(tensor, Tensor):
+            yield tensor.data_ptr()
 
 
 @dataclass
@@ -135,6 +147,9 @@ class _Moments:
         return _Moments(count, mean, deviation)
 
 
+_pooled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+
+
 @dataclass
 class _Pool:
     """Pools one module's batch statistics over a window.
@@ -145,11 +160,12 @@ class _Pool:
     """
 
     module: _BatchNorm
-    calls: list[_Moments] = field(default_factory=list)
+    calls: dict[int, _Moments] = field(default_factory=dict)
     call: int = 0
 
     def __post_init__(self) -> None:
         self._buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers(recurse=False)}
+        _pooled.add(self.module)
         self._momentum = self.module.momentum
         self.module.momentum = 1.0
         self._hook = self.module.register_forward_hook(self._read)
@@ -161,23 +177,23 @@ class _Pool:
     def _read(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if not module.training:
             return
+        call, self.call = self.call, self.call + 1
         count = args[0].numel() // args[0].shape[1]
+        if not count:
+            return
         mean, variance = cast(Tensor, self.module.running_mean), cast(Tensor, self.module.running_var)
         moments = _Moments(count, mean.clone(), variance * (count - 1))
-        if self.call < len(self.calls):
-            self.calls[self.call] += moments
-        else:
-            self.calls.append(moments)
-        self.call += 1
+        self.calls[call] = self.calls[call] + moments if call in self.calls else moments
 
     @torch.no_grad()
     def close(self, *, keep: bool) -> None:
+        _pooled.discard(self.module)
         self._hook.remove()
         self.module.momentum = self._momentum
         for name, buffer in self.module.named_buffers(recurse=False):
             buffer.copy_(self._buffers[name])
         if keep:
-            for moments in self.calls:
+            for _, moments in sorted(self.calls.items(), key=itemgetter(0)):
                 self._move(moments)
 
     def _move(self, moments: _Moments) -> None:

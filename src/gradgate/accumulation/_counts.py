@@ -16,7 +16,6 @@ Count: TypeAlias = "int | float | Tensor"
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 
-_KEEPING = ("softmax", "cum")  # of the same shape as what goes in
 _REDUCING = ("mean", "sum", "prod", "max", "min", "norm", "var", "std")  # in the names of nodes
 _DEPTH = 8  # nodes below a mean that are looked at
 
@@ -126,7 +125,7 @@ def _takes_away_the_first(node: Any) -> bool:
     """Say whether a node reduces over dimension 0, the samples' own."""
     dims = getattr(node, "_saved_dim", None)
     kind = node.name().lower()
-    if dims is None or any(word in kind for word in _KEEPING) or not any(word in kind for word in _REDUCING):
+    if dims is None or "softmax" in kind or not any(word in kind for word in _REDUCING):
         return False
     dims = dims if isinstance(dims, (tuple, list)) else (dims,)
     sizes = getattr(node, "_saved_self_sym_sizes", None)

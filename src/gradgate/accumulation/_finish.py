@@ -53,7 +53,7 @@ def finish(update: Update, sums: Sums, slots: Slots, scale: LossScale, settings:
             f"update: every micro-batch of this window has count 0 ({update.micro_batch_count} came), so the mean "
             "gradient is 0/0. Skip this update: do not enter the block for a window without items."
         )
-    scale.unscale(settings.optimizers)
+    scale.unscale(settings.optimizers, parameters[0].device)
     if slots.carried is not None:
         multiply(dense_values(parameters), factor)
         add(parameters, slots.carried)

@@ -54,10 +54,12 @@ class LossScale:
         """Return the scale as a number, or None before the first backward. Waits for the device."""
         return None if self._scale is None else float(self._scale)
 
-    def unscale(self, optimizers: Iterable[Optimizer]) -> None:
+    def unscale(self, optimizers: Iterable[Optimizer], device: torch.device) -> None:
         """Divide ``.grad`` by the scale; the scaler notes whether it overflowed."""
         if self._scaler is None:
             return
+        if not self._begun:
+            self._scaler.scale(torch.ones((), device=device))  # a resumed window may have nothing more to add
         now = self._scaler.get_scale()
         if self.value() is not None and now != self.value():
             raise UpdateError(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 _NARROW = (torch.bfloat16, torch.float16)
 
@@ -89,17 +90,16 @@ def widen_state(optimizer: Optimizer, wide: Iterable[Wide]) -> None:
                 state[key] = value.to(one.dtype)
 
 
-def keep_loaded_state_wide(optimizer: Optimizer) -> None:
+def keep_loaded_state_wide(optimizer: Optimizer) -> list[RemovableHandle]:
     """Make ``optimizer.load_state_dict`` keep the saved type of moments of 16-bit parameters.
 
     torch rounds loaded state to the parameter's own type, so that a resumed run would differ from one that
-    was not stopped. Registers two hooks on the optimizer; does nothing where no parameter is narrow.
+    was not stopped. Registers two hooks on the optimizer, none where no parameter is narrow.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if not takes_wide_gradients(optimizer) or all(p.dtype not in _NARROW for p in parameters):
-        return
+        return []
     loading: list[dict[str, Any]] = []
-    optimizer.register_load_state_dict_pre_hook(lambda _, state: loading.append(state))
 
     def put_back(loaded: Optimizer) -> None:
         saved = loading.pop()
@@ -110,7 +110,10 @@ def keep_loaded_state_wide(optimizer: Optimizer) -> None:
                 if parameter.dtype in _NARROW and _is_likeness(value, parameter):
                     loaded.state[parameter][name] = value.to(parameter.device, copy=True)
 
-    optimizer.register_load_state_dict_post_hook(put_back)
+    return [
+        optimizer.register_load_state_dict_pre_hook(lambda _, state: loading.append(state)),
+        optimizer.register_load_state_dict_post_hook(put_back),
+    ]
 
 
 def _is_likeness(value: Any, parameter: Tensor) -> bool:

@@ -28,7 +28,7 @@ class Sums:
     """
 
     def __init__(self, parameters: Sequence[Tensor], scale: LossScale) -> None:
-        self._parameters = parameters
+        self.parameters = parameters
         self._scale = scale
         self._standing: RunningSum | None = None
         self._seeds: dict[float, Tensor] = {}
@@ -54,7 +54,7 @@ class Sums:
         self, chosen: RunningSum, loss: Tensor, count: Count, reduction: Reduction, retain_graph: bool
     ) -> None:
         # Asked anew each time, for parameters may be frozen and unfrozen between micro-batches.
-        inputs = [parameter for parameter in self._parameters if parameter.requires_grad]
+        inputs = [parameter for parameter in self.parameters if parameter.requires_grad]
         if not inputs:
             raise GraphError(
                 "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "
@@ -64,7 +64,7 @@ class Sums:
         excess = chosen.overgrowth(count)
         self.torn = True
         if excess != 1:
-            multiply(dense_values(self._parameters), 1 / excess)
+            multiply(dense_values(self.parameters), 1 / excess)
             chosen.shrink(excess)
             weight = chosen.weight(loss, count, reduction)
         # The weight goes in as the gradient of the loss: no multiplication joins the graph.
@@ -72,7 +72,8 @@ class Sums:
 
     def _remember(self) -> None:
         """Take one gradient as witness of what the last backward left."""
-        for parameter in self._parameters:
+        self._witness = None
+        for parameter in self.parameters:
             if parameter.grad is not None:
                 self._witness = (parameter, parameter.grad, parameter.grad._version)
                 return
@@ -117,10 +118,10 @@ class Sums:
             chosen = self.by_name[name] = RunningSum(name, expected)
         if chosen is not self._standing:
             if self._standing is not None:
-                self._standing.aside = [parameter.grad for parameter in self._parameters]
-                for parameter in self._parameters:
+                self._standing.aside = [parameter.grad for parameter in self.parameters]
+                for parameter in self.parameters:
                     parameter.grad = None
-            for parameter, gradient in zip(self._parameters, chosen.aside or (), strict=False):
+            for parameter, gradient in zip(self.parameters, chosen.aside or (), strict=False):
                 parameter.grad = gradient
             chosen.aside = None
             self._standing = chosen
@@ -142,10 +143,10 @@ class Sums:
         factor = standing.factor(totals[standing.name])
         if len(totals) == 1:
             return factor
-        multiply(dense_values(self._parameters), factor)
+        multiply(dense_values(self.parameters), factor)
         for name, one in self.by_name.items():
             if one.aside is not None:
-                add(self._parameters, one.aside, one.factor(totals[name]))
+                add(self.parameters, one.aside, one.factor(totals[name]))
                 one.aside = None
         return 1.0
 
@@ -155,12 +156,12 @@ class Sums:
             one.aside = None
         self._seeds.clear()
         self._standing = self._witness = None
-        self._parameters = ()
+        self.parameters = ()
 
     def state(self) -> list[dict[str, Any]]:
         """Return copies of all sums, in plain containers."""
         self.check_whole()
-        standing = [parameter.grad for parameter in self._parameters]
+        standing = [parameter.grad for parameter in self.parameters]
         return [
             {
                 **one.state_dict(),
@@ -178,7 +179,7 @@ class Sums:
             one = RunningSum.from_state({key: item for key, item in saved.items() if key != "gradients"})
             one.aside = [
                 None if gradient is None else gradient.to(parameter.device, copy=True)
-                for parameter, gradient in zip(self._parameters, saved["gradients"], strict=True)
+                for parameter, gradient in zip(self.parameters, saved["gradients"], strict=True)
             ]
             self.by_name[one.name] = one
         if state:

@@ -157,7 +157,7 @@ class Update:
             self._scale.look_at(loss)
             warn_if_divided(loss, self._expected)
         elif before.counts:
-            self._accumulator.batch_norms.warn_once(name, loss)
+            self._accumulator.batch_norms.warn_once(name, loss, self._sums.parameters)
         self._sums.add(name, self._expected, loss, count, reduction, retain_graph)
         self._calls += 1
         if not self._in_loop:
