@@ -156,6 +156,11 @@ class Update:
             check_reduction(loss, reduction)
             self._scale.look_at(loss)
             warn_if_divided(loss, self._expected)
+        elif not self._in_loop and self._accumulator.batch_norms.stand_aside:
+            raise UpdateError(
+                "backward: batch_norm='window' has to know where a micro-batch begins, and this window has "
+                "another one outside update.micro_batches(...). Loop over `update.micro_batches(window)`."
+            )
         elif before.counts:
             self._accumulator.batch_norms.warn_once(name, loss, self._sums.parameters)
         self._sums.add(name, self._expected, loss, count, reduction, retain_graph)
@@ -215,11 +220,13 @@ class Update:
     def _roll_back(self) -> None:
         """Put ``.grad``, batch norms and the scaler back as they were before the window."""
         with uninterrupted():
-            if self._slots is not None:
-                self._slots.roll_back()
-            self._scale.roll_back()
-            self._accumulator.batch_norms.close(keep=False)
-            self._end()
+            try:
+                if self._slots is not None:
+                    self._slots.roll_back()
+                self._accumulator.batch_norms.close(keep=False)
+                self._scale.roll_back()
+            finally:
+                self._end()
 
     def close(self) -> None:
         """End the window after the step."""
