@@ -51,7 +51,9 @@ def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: f
         if parameter.grad is None:
             parameter.grad = other * factor
         elif parameter.grad.is_sparse or other.is_sparse:
-            parameter.grad = parameter.grad + other * factor
+            # torch adds a sparse tensor to a dense one, not the other way round.
+            first, second = parameter.grad, other * factor
+            parameter.grad = second + first if first.is_sparse else first + second
         else:
             targets.append(parameter.grad)
             terms.append(other)
