@@ -125,7 +125,22 @@ def short_window(t: Training, batch: Batch) -> None:
     t.step()
 
 
-@pytest.mark.parametrize("loop", [exact, by_gradgate])
+def with_a_closure(t: Training, batch: Batch) -> None:
+    """As Lightning steps: the last backward runs inside the step."""
+    *first, last = t.parts(batch, 3)
+    for part in first:
+        (t.loss(part) / 4).backward()
+
+    def closure() -> Tensor:
+        loss = t.loss(last) / 4
+        loss.backward()
+        return loss
+
+    t.optimizer.step(closure)
+    t.optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("loop", [exact, by_gradgate, with_a_closure])
 def test_a_right_loop_passes(training: Training, loop: Callable[[Training, Batch], None]) -> None:
     verdict = assert_exact_update(
         lambda batch: loop(training, batch),

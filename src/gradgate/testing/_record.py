@@ -45,18 +45,29 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
     """Record what happens to ``parameters`` inside the block."""
     record = Record(_counts=[0] * len(parameters))
 
-    def before_step(stepped: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note_step(stepped: Optimizer) -> None:
         record.steps += 1
         if record.steps > 1:
             return
         # A fused optimizer under a GradScaler divides by the scale itself, inside its step.
         scale = getattr(stepped, "grad_scale", None)
+        divisor = 1.0 if scale is None else scale
         record.gradients = [
-            torch.zeros_like(p)
-            if p.grad is None
-            else p.grad.detach().clone() / (1.0 if scale is None else scale)
-            for p in parameters
+            torch.zeros_like(p) if p.grad is None else p.grad.detach() / divisor for p in parameters
         ]
+
+    def before_step(stepped: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        closure = kwargs.get("closure", args[0] if args else None)
+        if not callable(closure):
+            note_step(stepped)
+            return None
+
+        def noted_closure() -> Any:  # step(closure), as Lightning does it: the last backward is run inside
+            loss = closure()
+            note_step(stepped)
+            return loss
+
+        return ((noted_closure, *args[1:]), kwargs) if args else (args, {**kwargs, "closure": noted_closure})
 
     def before_pass(index: int, parameter: Tensor, gradient: Tensor) -> None:
         if record.passes == 0 and parameter.grad is not None and bool(parameter.grad.any()):
