@@ -57,7 +57,8 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
         ]
 
     def before_step(stepped: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        closure = kwargs.get("closure", args[0] if args else None)
+        # torch hands its hooks the arguments with the optimizer itself in front.
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
             note_step(stepped)
             return None
@@ -67,7 +68,7 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
             note_step(stepped)
             return loss
 
-        return ((noted_closure, *args[1:]), kwargs) if args else (args, {**kwargs, "closure": noted_closure})
+        return args[:1], {**kwargs, "closure": noted_closure}
 
     def before_pass(index: int, parameter: Tensor, gradient: Tensor) -> None:
         if record.passes == 0 and parameter.grad is not None and bool(parameter.grad.any()):
