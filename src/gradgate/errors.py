@@ -9,6 +9,7 @@
     ├── GraphError        (RuntimeError)  a loss has no graph, or reaches nothing that is owned
     ├── GradientError     (RuntimeError)  a gradient stands in `.grad` that nobody accounts for
     ├── OwnerError        (RuntimeError)  two open updates claim the same parameter
+    ├── RankError         (RuntimeError)  several ranks train together
     ├── UpdateError       (RuntimeError)  an update is used at the wrong moment
     ├── NonfiniteError    (ArithmeticError)  the gradient of a window is infinite or not a number
     ├── BudgetError       (MemoryError)   one sample alone does not fit into memory
@@ -17,6 +18,7 @@
 
     GradgateWarning (UserWarning)
     ├── BatchNormWarning                  a window's batch norm differs from the whole batch's
+    ├── CountWarning                      counts are out of proportion to what the losses' graphs know
     └── DividedTwiceWarning               a loss was already divided by the number of micro-batches
 
 Each message says where, what was found, why it cannot go on, and what to write instead.
@@ -51,6 +53,10 @@ class OwnerError(GradgateError, RuntimeError):
     """Two open updates claim the same parameter."""
 
 
+class RankError(GradgateError, RuntimeError):
+    """Several ranks train together in a way that cannot be summed."""
+
+
 class UpdateError(GradgateError, RuntimeError):
     """An update is used at the wrong moment: twice, too late, or ambiguously."""
 
@@ -73,6 +79,10 @@ class TornStepError(GradgateError, RuntimeError):
 
 class GradgateWarning(UserWarning):
     """Base of every warning that gradgate gives."""
+
+
+class CountWarning(GradgateWarning):
+    """Counts are out of proportion to the items that the losses were taken over."""
 
 
 class DividedTwiceWarning(GradgateWarning):

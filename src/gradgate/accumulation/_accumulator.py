@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch.amp import GradScaler
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from gradgate.accumulation._batch_norm import BatchNorms, Statistics
 from gradgate.accumulation._clearing import Clear, Decay, Leftovers
 from gradgate.accumulation._counts import Reduction
+from gradgate.accumulation._first_looks import FirstLooks
 from gradgate.accumulation._modules import LiveModules
 from gradgate.accumulation._parameters import as_optimizers, owned_parameters
-from gradgate.accumulation._precision import keep_loaded_state_wide
+from gradgate.accumulation._precision import has_wide_state, keep_loaded_state_wide
 from gradgate.accumulation._retry import LossFunction, run_window
 from gradgate.accumulation._settings import Nonfinite, checked_settings
 from gradgate.accumulation._states import checked_state, plain_state
@@ -112,17 +114,25 @@ class Accumulator:
             clear=clear,
         )
         for one in optimizers:
-            handles = [*keep_loaded_state_wide(one), one.register_step_pre_hook(_NoStepInside(self))]
-            for handle in handles:
+            for handle in self._hooks_on(one):
                 weakref.finalize(self, handle.remove)
         self.samples_that_fit: int | None = None
         """The most samples in a micro-batch that :meth:`step` found to fit; None while all did."""
         self.modules = LiveModules()
         self.batch_norms = BatchNorms(batch_norm, self.modules)
+        self.first_looks = FirstLooks(self.batch_norms)
+        self.windows = 0
         self.leftovers = Leftovers()
         self.unfinished: dict[str, Any] | None = None
         self.open_update: Update | None = None
         self.stepping = False
+
+    def _hooks_on(self, optimizer: Optimizer) -> list[RemovableHandle]:
+        try:
+            refusal = optimizer.register_step_pre_hook(_NoStepInside(self))
+        except AttributeError:  # a wrapper around an optimizer, without torch's hooks
+            return []
+        return [refusal, *keep_loaded_state_wide(optimizer)]
 
     def update(self) -> Update:
         """Open a window: ``with accumulator.update() as update: ...``. See :class:`Update`.
@@ -167,6 +177,15 @@ class Accumulator:
         """
         return run_window(self, loss_fn, list(micro_batches), reduction)
 
+    def discard(self) -> None:
+        """Give up a window: one that an interrupt left open, or an unfinished one that was loaded.
+
+        ``.grad`` is put back as it was before the window. Does nothing where there is none.
+        """
+        if self.open_update is not None:
+            self.open_update.give_up()
+        self.unfinished = None
+
     def state_dict(self) -> dict[str, Any]:
         """Return what is needed to go on from here, an unfinished window included.
 
@@ -183,13 +202,16 @@ class Accumulator:
             carried = self.open_update.carried
         elif isinstance(self.settings.clear, Decay):
             carried = [parameter.grad for parameter in parameters]
-        return plain_state(parameters, window, carried, self.samples_that_fit)
+        wide = has_wide_state(self.settings.optimizers)
+        return plain_state(parameters, window, carried, self.samples_that_fit, wide)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a saved state. The next update goes on with the window that it holds, if any.
 
-        Hand that update the same micro-batches: those that are already in the sum are skipped. The
-        parameters that follow are then, bit for bit, those of a run without the stop.
+        Make the accumulator before ``optimizer.load_state_dict(...)``: torch rounds the loaded moments of
+        16-bit parameters, and the accumulator keeps them wide. Hand the update the same micro-batches: those
+        that are already in the sum are skipped. The parameters that follow are then, bit for bit, those of a
+        run without the stop.
 
         Raises:
             StateError: the state belongs to other parameters or another version; nothing is changed.

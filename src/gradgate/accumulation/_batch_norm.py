@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
+from gradgate.accumulation._graph import nodes
 from gradgate.accumulation._modules import LiveModules
 from gradgate.errors import BatchNormWarning, OptionError
 
@@ -79,15 +80,15 @@ class BatchNorms:
         if name in self._looked:
             return
         self._looked.add(name)
-        nodes = list(_nodes_with_batch_norm(loss))
-        if not nodes:
+        found = [node for node in nodes(loss) if _normalises(node)]
+        if not found:
             return
-        compiled = [node for node in nodes if "CompiledFunction" in node.name()]
+        compiled = [node for node in found if "CompiledFunction" in node.name()]
         # A compiled graph does not show its norms; then those beside the owned parameters are meant.
         around = {id(module) for module in self._modules.around(parameters)} if compiled else set()
-        seen = {tensor.data_ptr() for node in nodes for tensor in _of_node(node)}
+        seen = {tensor.data_ptr() for node in found for tensor in _of_node(node)}
         ran = [one for one in self._training() if id(one) in around or seen & set(_pointers(one))]
-        if not ran and len(compiled) == len(nodes):
+        if not ran and len(compiled) == len(found):
             return
         names = ", ".join(self._modules.name(module) for module in ran[:3]) or "a batch norm"
         more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
@@ -98,23 +99,14 @@ class BatchNorms:
             "batch statistics (GroupNorm, LayerNorm), or make micro-batches as large as memory allows"
             f"{offer if self._statistics == 'micro_batch' else ''}.",
             BatchNormWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
-def _nodes_with_batch_norm(loss: Tensor) -> Iterator[Any]:
-    """Yield the nodes of a graph that normalise by batch statistics; of a compiled graph, if modules do."""
-    todo: list[Any] = [loss.grad_fn]
-    seen = set()
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        todo.extend(following for following, _ in node.next_functions)
-        kind = node.name()
-        if ("BatchNorm" in kind and getattr(node, "_saved_training", True)) or "CompiledFunction" in kind:
-            yield node
+def _normalises(node: Any) -> bool:
+    """Say whether a node normalises by batch statistics; a compiled graph may, and does not show it."""
+    kind = node.name()
+    return ("BatchNorm" in kind and getattr(node, "_saved_training", True)) or "CompiledFunction" in kind
 
 
 def _of_node(node: Any) -> Iterator[Tensor]:

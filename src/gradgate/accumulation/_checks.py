@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradgate.accumulation._counts import divided_by
 from gradgate.accumulation._parameters import named_some
-from gradgate.errors import DividedTwiceWarning, GraphError, OwnerError, ShapeError
+from gradgate.errors import GraphError, OwnerError, RankError, ShapeError
 
 if TYPE_CHECKING:
     from gradgate.accumulation._update import Update
@@ -41,17 +39,16 @@ def check_graph(loss: Tensor) -> None:
         )
 
 
-def warn_if_divided(loss: Tensor, micro_batches: int) -> None:
-    """Warn of the ``/ N`` that an ordinary accumulation loop needs and an update does not."""
-    divisor = divided_by(loss) if micro_batches > 1 else None
-    if divisor is not None and math.isclose(divisor, micro_batches):
-        warnings.warn(
-            f"backward: loss is a mean that was divided by {micro_batches}, the number of micro-batches of this "
-            "window. The update divides once, by all counts, so its gradient will be "
-            f"{micro_batches} times too small. Pass the loss without the division.",
-            DividedTwiceWarning,
-            stacklevel=3,
-        )
+def check_single_rank() -> None:
+    """Raise RankError where several processes train together: sums over ranks are not built yet."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        ranks = torch.distributed.get_world_size()
+        if ranks > 1:
+            raise RankError(
+                f"update: {ranks} ranks train together, but this version adds up on one rank only, and each "
+                "rank would divide by its own count. Use one process, or the plain loop under "
+                "DistributedDataParallel."
+            )
 
 
 _claims: weakref.WeakKeyDictionary[Update, Sequence[Tensor]] = weakref.WeakKeyDictionary()
@@ -59,15 +56,13 @@ _claims: weakref.WeakKeyDictionary[Update, Sequence[Tensor]] = weakref.WeakKeyDi
 
 def claim(update: Update, parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
     """Note that an update owns parameters until it ends; raise OwnerError if another one already does."""
-    if len(optimizers) > 1:
+    if len({id(parameter) for parameter in parameters}) < len(parameters):
         seen: set[int] = set()
         twice = [p for p in parameters if id(p) in seen or seen.add(id(p))]  # type: ignore[func-returns-value]
-        if twice:
-            raise OwnerError(
-                f"update: {len(twice)} parameters belong to two optimizers of one accumulator: "
-                f"{named_some(twice, optimizers)}. Both would step them with one gradient. Give each parameter "
-                "one optimizer."
-            )
+        raise OwnerError(
+            f"update: {len(twice)} parameters are listed twice: {named_some(twice, optimizers)}. They would be "
+            "stepped twice with one gradient. List each once, in one group of one optimizer."
+        )
     if _claims:
         mine = {id(parameter) for parameter in parameters}
         for others in list(_claims.values()):
@@ -76,7 +71,8 @@ def claim(update: Update, parameters: Sequence[Tensor], optimizers: Sequence[Opt
                 raise OwnerError(
                     f"update: {len(shared)} parameters are owned by another update that is still open: "
                     f"{named_some(shared, optimizers)}. Their gradients would mix. Leave the other block "
-                    "first, or give each parameter one optimizer."
+                    "first, or give each parameter one optimizer. A window that an interrupt left open is "
+                    "given up by accumulator.discard()."
                 )
     _claims[update] = parameters
 

@@ -38,7 +38,7 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
     if type(count) is int and count > 0:
         return count
     if count is None:
-        count = _count_in_graph(loss) if reduction == "mean" else None
+        count = count_in_graph(loss) if reduction == "mean" else None
         if count is None:
             raise CountError(_missing(loss, reduction))
     if isinstance(count, Tensor):
@@ -71,7 +71,7 @@ def check_reduction(loss: Tensor, reduction: Reduction) -> None:
         )
 
 
-def _count_in_graph(loss: Tensor) -> Count | None:
+def count_in_graph(loss: Tensor) -> Count | None:
     """Return the divisor that torch's own mean loss used, or None where the graph does not say.
 
     The numbers are those that autograd itself saved for the backward pass, so they are known, not

@@ -94,10 +94,9 @@ def keep_loaded_state_wide(optimizer: Optimizer) -> list[RemovableHandle]:
     """Make ``optimizer.load_state_dict`` keep the saved type of moments of 16-bit parameters.
 
     torch rounds loaded state to the parameter's own type, so that a resumed run would differ from one that
-    was not stopped. Registers two hooks on the optimizer, none where no parameter is narrow.
+    was not stopped. Registers two hooks on the optimizer, none where it cannot take wide gradients.
     """
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    if not takes_wide_gradients(optimizer) or all(p.dtype not in _NARROW for p in parameters):
+    if not takes_wide_gradients(optimizer):
         return []
     loading: list[dict[str, Any]] = []
 
@@ -114,6 +113,17 @@ def keep_loaded_state_wide(optimizer: Optimizer) -> list[RemovableHandle]:
         optimizer.register_load_state_dict_pre_hook(lambda _, state: loading.append(state)),
         optimizer.register_load_state_dict_post_hook(put_back),
     ]
+
+
+def has_wide_state(optimizers: Iterable[Optimizer]) -> bool:
+    """Say whether any optimizer keeps state of a 16-bit parameter in a wider type."""
+    return any(
+        _is_likeness(value, parameter) and value.dtype != parameter.dtype
+        for one in optimizers
+        for parameter, state in one.state.items()
+        if isinstance(parameter, Tensor) and parameter.dtype in _NARROW
+        for value in state.values()
+    )
 
 
 def _is_likeness(value: Any, parameter: Tensor) -> bool:

@@ -15,12 +15,19 @@ from gradgate.accumulation._counts import Count, Reduction
 from gradgate.accumulation._nests import cut, sample_count
 from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._update import Update
-from gradgate.errors import BudgetError
+from gradgate.errors import BudgetError, OptionError
 
 if TYPE_CHECKING:
     from gradgate.accumulation._accumulator import Accumulator
 
 LossFunction: TypeAlias = "Callable[[Any], Tensor | tuple[Tensor, Count]]"
+
+_OUT_OF_MEMORY = (
+    "DefaultCPUAllocator: ",  # RuntimeError of the CPU allocator
+    "MPS backend out of memory",  # RuntimeError on Apple's GPUs
+    "CUDA error: out of memory",  # AcceleratorError outside the caching allocator
+    "CUBLAS_STATUS_ALLOC_FAILED",  # RuntimeError of cuBLAS, for its workspace
+)
 
 _log = logging.getLogger("gradgate")
 
@@ -69,7 +76,7 @@ class _Attempt:
             for piece in self.update.micro_batches(pieces):
                 self.piece = piece
                 outcome = loss_fn(piece)
-                loss, count = outcome if isinstance(outcome, tuple) else (outcome, None)
+                loss, count = _loss_and_count(outcome)
                 self.update.backward(loss, count=count, reduction=reduction)
                 del outcome, loss
             self._finished_adding = True
@@ -79,9 +86,22 @@ class _Attempt:
         return not self._finished_adding and is_out_of_memory(error)
 
 
+def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
+    """Take apart what a loss function returned."""
+    if isinstance(outcome, Tensor):
+        return outcome, None
+    if isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[0], Tensor):
+        return outcome
+    raise OptionError(
+        f"step: loss_fn returned a {type(outcome).__name__}"
+        f"{f' of {len(outcome)}' if isinstance(outcome, tuple) else ''}; it returns the loss, or the loss and its "
+        "count: return loss, y.numel()."
+    )
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Say whether an exception means that memory ran out. torch's CPU allocator raises a RuntimeError."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator: " in str(error)
+    """Say whether an exception means that memory ran out, by its type or by what torch writes in others."""
+    return isinstance(error, torch.OutOfMemoryError) or any(phrase in str(error) for phrase in _OUT_OF_MEMORY)
 
 
 def _next_size(samples: int | None, error: BaseException) -> int:

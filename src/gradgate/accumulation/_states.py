@@ -8,12 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.accumulation._clearing import Decay
-from gradgate.accumulation._precision import sum_dtype
+from gradgate.accumulation._precision import has_wide_state, sum_dtype
 from gradgate.accumulation._settings import Settings
 from gradgate.errors import StateError
 
 _FORMAT = 1
-_KEYS = {"shapes", "window", "carried", "samples_that_fit"}
+_KEYS = {"shapes", "window", "carried", "samples_that_fit", "wide_state"}
 
 
 def plain_state(
@@ -21,6 +21,7 @@ def plain_state(
     window: dict[str, Any] | None,
     carried: Sequence[Tensor | None] | None,
     samples_that_fit: int | None,
+    wide_state: bool,
 ) -> dict[str, Any]:
     """Return the saved form. ``carried`` are the decayed gradients, which are copied here."""
     return {
@@ -29,6 +30,7 @@ def plain_state(
         "window": window,
         "carried": None if carried is None else [None if g is None else g.detach().clone() for g in carried],
         "samples_that_fit": samples_that_fit,
+        "wide_state": wide_state,
     }
 
 
@@ -52,6 +54,12 @@ def checked_state(state: dict[str, Any], parameters: Sequence[Tensor], settings:
         raise StateError(
             f"load_state_dict: the state carries decayed gradients, but clear is {settings.clear!r}. Make the "
             "accumulator with the clear=gradgate.decay(...) that it was saved with."
+        )
+    if state["wide_state"] and not has_wide_state(settings.optimizers):
+        raise StateError(
+            "load_state_dict: the optimizer's moments were wider than its parameters when this was saved, and are "
+            "not now: torch rounds them when it loads. Make the accumulator first, then call "
+            "optimizer.load_state_dict(...), then this."
         )
     _check_types(state["window"], parameters, settings)
     scaled = state["window"] is not None and state["window"]["scale"] is not None

@@ -25,17 +25,20 @@ class Sums:
     Args:
         parameters: the owned parameters; no other receives anything.
         scale: the loss scale of the window.
+        thorough: watch every ``.grad`` for changes from elsewhere, not just one.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], scale: LossScale) -> None:
+    def __init__(self, parameters: Sequence[Tensor], scale: LossScale, *, thorough: bool = False) -> None:
         self.parameters = parameters
         self._scale = scale
         self._standing: RunningSum | None = None
         self._seeds: dict[float, Tensor] = {}
-        self._witness: tuple[Tensor, Tensor, int] | None = None
+        self._thorough = thorough
+        self._witnesses: list[tuple[Tensor, Tensor | None, int]] = []
         self.by_name: dict[str, RunningSum] = {}
         self.torn = False
         """True from the start of a backward pass until its sum is recorded: if it raises, for good."""
+        self._remember()
 
     def add(
         self, name: str, expected: int, loss: Tensor, count: Count, reduction: Reduction, retain_graph: bool
@@ -71,12 +74,16 @@ class Sums:
         backward(loss, self._seed(loss, weight), inputs, retain_graph)
 
     def _remember(self) -> None:
-        """Take one gradient as witness of what the last backward left."""
-        self._witness = None
+        """Take gradients as witnesses of what the last backward left: all of them, or the first there is."""
+        self._witnesses = []
         for parameter in self.parameters:
-            if parameter.grad is not None:
-                self._witness = (parameter, parameter.grad, parameter.grad._version)
-                return
+            gradient = parameter.grad
+            if gradient is not None:
+                self._witnesses.append((parameter, gradient, gradient._version))
+                if not self._thorough:
+                    return
+            elif self._thorough:
+                self._witnesses.append((parameter, None, 0))
 
     def check_whole(self) -> None:
         """Raise UpdateError if a backward raised half-way and its exception was caught inside the block."""
@@ -90,17 +97,17 @@ class Sums:
     def check_untouched(self) -> None:
         """Raise GradientError if ``.grad`` was written to since the last backward of this window.
 
-        One parameter is looked at: clearing, clipping, unscaling and a backward of one's own reach it too.
+        In an accumulator's first windows every parameter is looked at; later one, which clearing, clipping
+        and unscaling reach too.
         """
-        if self._witness is None:
-            return
-        parameter, gradient, version = self._witness
-        if parameter.grad is not gradient or gradient._version != version:
-            raise GradientError(
-                "update: .grad was changed inside the block, outside update.backward(...): by zero_grad, a clip, "
-                "scaler.unscale_ or a backward of its own. The sum of the window is lost, and was rolled back. "
-                "Leave these to the update: Accumulator(clip_norm=..., scaler=...), update.backward(loss)."
-            )
+        for parameter, gradient, version in self._witnesses:
+            if parameter.grad is not gradient or (gradient is not None and gradient._version != version):
+                raise GradientError(
+                    "update: .grad was changed inside the block, outside update.backward(...): by zero_grad, a "
+                    "clip, scaler.unscale_ or a backward of its own. The sum of the window is lost, and was rolled "
+                    "back. Leave these to the update: Accumulator(clip_norm=..., scaler=...), "
+                    "update.backward(loss)."
+                )
 
     def _seed(self, loss: Tensor, weight: Count) -> Tensor:
         """Return the gradient that the backward pass starts with: the weight, times the loss scale."""
@@ -155,8 +162,8 @@ class Sums:
         for one in self.by_name.values():
             one.aside = None
         self._seeds.clear()
-        self._standing = self._witness = None
-        self.parameters = ()
+        self._standing = None
+        self._witnesses, self.parameters = [], ()
 
     def state(self) -> list[dict[str, Any]]:
         """Return copies of all sums, in plain containers."""
@@ -184,3 +191,4 @@ class Sums:
             self.by_name[one.name] = one
         if state:
             self._stand(state[0]["name"], 1)
+        self._remember()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from torch import Tensor
 
-from gradgate.accumulation._checks import check_graph, check_scalar, claim, release, warn_if_divided
+from gradgate.accumulation._checks import check_graph, check_scalar, check_single_rank, claim, release
 from gradgate.accumulation._counts import Count, Reduction, check_reduction, checked_count, is_zero
 from gradgate.accumulation._finish import finish
 from gradgate.accumulation._loss_scale import LossScale
@@ -17,7 +17,7 @@ from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._signals import uninterrupted
 from gradgate.accumulation._slots import Slots
 from gradgate.accumulation._sums import Sums
-from gradgate.accumulation._windows import expected_length
+from gradgate.accumulation._windows import expected_length, micro_batches_of
 from gradgate.errors import UpdateError
 from gradgate.tally import Tally
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from gradgate.accumulation._accumulator import Accumulator
 
 T = TypeVar("T")
+
+_THOROUGH = 3  # windows of an accumulator in which every gradient is watched
 
 
 class Update:
@@ -46,6 +48,8 @@ class Update:
         self._micro_batches = 0
         self._to_skip = 0
         self._calls = 0  # backward calls in the current micro-batch
+        self._unnamed = 0  # those of them without a name
+        self._usual_unnamed = 0  # as many as the micro-batches before had
         self._norm: float | Tensor | None = None
         self._stepped = False
 
@@ -57,21 +61,26 @@ class Update:
                 "update: this update was already entered; an update is one window. Write "
                 "`with accumulator.update() as update:` anew for each."
             )
+        try:
+            with uninterrupted():
+                self._open()
+        except BaseException:
+            self.give_up()
+            raise
+        return self
+
+    def _open(self) -> None:
+        check_single_rank()
         parameters = owned_parameters(self._settings.optimizers)
         slots = Slots(parameters, self._accumulator.leftovers, self._settings)
         claim(self, parameters, self._settings.optimizers)
         self._slots, self._state = slots, "open"
         self._accumulator.open_update = self
-        self._sums = Sums(parameters, self._scale)
-        try:
-            slots.open()
-            self._accumulator.batch_norms.open(parameters)
-            if self._accumulator.unfinished is not None:
-                self._resume(self._accumulator.unfinished)
-        except BaseException:
-            self._roll_back()
-            raise
-        return self
+        slots.open()
+        self._sums = Sums(parameters, self._scale, thorough=self._accumulator.windows < _THOROUGH)
+        self._accumulator.batch_norms.open(parameters)
+        if self._accumulator.unfinished is not None:
+            self._resume(self._accumulator.unfinished)
 
     def micro_batches(self, window: Iterable[T]) -> Iterator[T]:
         """Go through the micro-batches of this window.
@@ -97,14 +106,16 @@ class Update:
             )
         self._in_loop = True
         self._expected = expected_length(window)
-        return self._through(window)
+        return self._through(micro_batches_of(window))
 
-    def _through(self, window: Iterable[T]) -> Iterator[T]:
+    def _through(self, window: Iterator[T]) -> Iterator[T]:
         for number, micro_batch in enumerate(window):
             if number < self._to_skip:
                 continue
             self._require_open("micro_batches")
+            self._check_unnamed()
             self._micro_batches = number + 1
+            self._unnamed = 0
             self._calls = 0
             self._accumulator.batch_norms.next_micro_batch()
             yield micro_batch
@@ -155,14 +166,13 @@ class Update:
         if before is None:
             check_reduction(loss, reduction)
             self._scale.look_at(loss)
-            warn_if_divided(loss, self._expected)
         elif not self._in_loop and self._accumulator.batch_norms.stand_aside:
             raise UpdateError(
                 "backward: batch_norm='window' has to know where a micro-batch begins, and this window has "
                 "another one outside update.micro_batches(...). Loop over `update.micro_batches(window)`."
             )
-        elif before.counts:
-            self._accumulator.batch_norms.warn_once(name, loss, self._sums.parameters)
+        later = before is not None and bool(before.counts)
+        self._accumulator.first_looks.at(name, loss, count, self._expected, later, self._sums.parameters)
         self._sums.add(name, self._expected, loss, count, reduction, retain_graph)
         self._calls += 1
         if not self._in_loop:
@@ -177,25 +187,33 @@ class Update:
                 "micro-batch (the mean is over both) or another loss (the two means add)? Loop over "
                 "`update.micro_batches(window)`, or give each loss its name: name='fake'."
             )
-        return "loss" if self._calls == 0 else f"loss {self._calls + 1}"
+        self._unnamed += 1
+        return "loss" if self._unnamed == 1 else f"loss {self._unnamed}"
+
+    def _check_unnamed(self) -> None:
+        """Raise UpdateError if a micro-batch had another number of losses, which only their order tells apart."""
+        if self._usual_unnamed and self._unnamed and self._unnamed != self._usual_unnamed:
+            raise UpdateError(
+                f"backward: micro-batch {self._micro_batches} had {self._unnamed} losses without a name, "
+                f"those before it {self._usual_unnamed}. Losses are told apart by their order, so one that "
+                "is left out would be taken for another. Give each its name: update.backward(loss, "
+                "name='auxiliary')."
+            )
+        self._usual_unnamed = self._usual_unnamed or self._unnamed
 
     # -- the end ----------------------------------------------------------------------------------
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._state != "open":
-            return
-        if kind is not None:
-            self._roll_back()
-            return
         try:
-            self._finish()
+            if kind is None and self._state == "open":
+                self._finish()
         finally:
-            if not self._stepped:
-                self._roll_back()
+            self.give_up()
 
     def _finish(self) -> None:
+        self._check_unnamed()
         if self._slots is not None:
             finish(self, self._sums, self._slots, self._scale, self._settings)
 
@@ -216,6 +234,15 @@ class Update:
         """Take it that the parameters have moved: from here on there is no way back."""
         self._stepped = True
         self._accumulator.batch_norms.close(keep=True)
+
+    def give_up(self) -> None:
+        """Roll back if the window is still open, whatever else arrives meanwhile."""
+        try:
+            if self._state == "open":
+                self._roll_back()
+        except KeyboardInterrupt:  # it came before signals were held back
+            self.give_up()
+            raise
 
     def _roll_back(self) -> None:
         """Put ``.grad``, batch norms and the scaler back as they were before the window."""
@@ -240,6 +267,7 @@ class Update:
         self._slots = None
         self._sums.release()
         self._accumulator.open_update = None
+        self._accumulator.windows += 1
         self._accumulator.unfinished = None
         release(self)
 

@@ -3,27 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Generic, TypeVar, overload
 
-from gradgate.errors import OptionError
+from torch import Tensor
+
+from gradgate.errors import OptionError, UpdateError
 
 T = TypeVar("T")
+
+
+class _Gone:
+    """Stands where a micro-batch was."""
+
+
+_GONE = _Gone()
 
 
 class Window(Sequence[T]):
     """The micro-batches between two steps: a list that is drawn from the loader as it is read.
 
-    So the first micro-batch can be computed while the loader prepares the next, and still the window can
-    be gone through again. Asking for its length draws all of it.
+    So the first micro-batch can be computed while the loader prepares the next. A window can be gone through
+    again, but for what ``update.micro_batches(window)`` has handed out: that is let go of, one by one, so
+    that no more inputs stay alive than in a plain loop. Asking for the length draws all of it.
     """
 
     def __init__(self, source: Iterator[T], size: int, first: T, expected: int) -> None:
         self._source = source
         self._size = size
-        self._items = [first]
+        self._items: list[T | _Gone] = [first]
         self.expected = expected
         """How many micro-batches will come, as far as the loader tells; at most the size asked for."""
+
+    def drain(self) -> Iterator[T]:
+        """Yield the micro-batches and let go of each."""
+        number = 0
+        while number < len(self._items) or self._draw():
+            item, self._items[number] = self._there(self._items[number]), _GONE
+            yield item
+            del item
+            number += 1
+
+    def _there(self, item: T | _Gone) -> T:
+        if isinstance(item, _Gone):
+            raise UpdateError(
+                "windows: this window's micro-batches were handed out by update.micro_batches(window) and let go "
+                "of. To go through them again, make a list first: window = list(window)."
+            )
+        return item
 
     def fill(self) -> None:
         """Draw the rest of the window."""
@@ -48,12 +75,13 @@ class Window(Sequence[T]):
     def __getitem__(self, index: slice) -> Sequence[T]: ...
     def __getitem__(self, index: int | slice) -> T | Sequence[T]:
         self.fill()
-        return self._items[index]
+        found = self._items[index]
+        return [self._there(item) for item in found] if isinstance(found, list) else self._there(found)
 
     def __iter__(self) -> Iterator[T]:
         number = 0
         while number < len(self._items) or self._draw():
-            yield self._items[number]
+            yield self._there(self._items[number])
             number += 1
 
 
@@ -120,6 +148,16 @@ def _length(loader: Iterable[object]) -> int | None:
         return len(loader) if isinstance(loader, Sized) else None
     except TypeError:
         return None
+
+
+def micro_batches_of(window: Iterable[T]) -> Iterator[T]:
+    """Return an iterator over a window that keeps nothing alive that it need not."""
+    if isinstance(window, (Tensor, Mapping, str)):
+        raise OptionError(
+            f"micro_batches: a window is a sequence of micro-batches, this is one {type(window).__name__}. Pass a "
+            "list, [batch], or cut it: batch.split(32); a stack of micro-batches is stack.unbind()."
+        )
+    return window.drain() if isinstance(window, Window) else iter(window)
 
 
 def expected_length(window: Iterable[object]) -> int:

@@ -1,0 +1,108 @@
+"""Looks taken at an accumulator's first losses: mistakes of a script show there, and looks cost time."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from gradgate.accumulation._batch_norm import BatchNorms
+from gradgate.accumulation._counts import Count, count_in_graph, divided_by
+from gradgate.accumulation._graph import nodes
+from gradgate.errors import CountWarning, DividedTwiceWarning, GraphError
+
+_LOOKS = 16  # backward calls of each loss that are looked at
+
+
+class FirstLooks:
+    """Looks at the first backward calls of each loss of an accumulator, then no more.
+
+    Args:
+        batch_norms: where a warning of batch norms is due.
+    """
+
+    def __init__(self, batch_norms: BatchNorms) -> None:
+        self._batch_norms = batch_norms
+        self._seen: dict[str, int] = {}
+        self._ratios: dict[str, float] = {}
+
+    def at(
+        self, name: str, loss: Tensor, count: Count, micro_batches: int, later: bool, owned: Sequence[Tensor]
+    ) -> None:
+        """Look at one loss before its backward pass.
+
+        Args:
+            name: which loss.
+            loss: as the caller passed it.
+            count: as the caller passed it.
+            micro_batches: how many this window holds, as far as known.
+            later: whether this window holds a micro-batch of this loss already.
+            owned: the owned parameters.
+
+        Raises:
+            GraphError: the graph hides parameters from autograd.
+
+        Warns:
+            DividedTwiceWarning, CountWarning, BatchNormWarning: each says what to change.
+        """
+        seen = self._seen.get(name, 0)
+        if seen >= _LOOKS:
+            return
+        self._seen[name] = seen + 1
+        if seen == 0:
+            _refuse_hidden_parameters(loss)
+        if not later:
+            _warn_if_divided(loss, micro_batches)
+        else:
+            self._batch_norms.warn_once(name, loss, owned)
+        self._warn_if_counted_otherwise(name, loss, count)
+
+    def _warn_if_counted_otherwise(self, name: str, loss: Tensor, count: Count) -> None:
+        """Warn where counts are not in proportion to those that the losses' own graphs know.
+
+        Only proportions matter: sequences of one length may be counted for their tokens.
+        """
+        known = count_in_graph(loss)
+        if known is None or isinstance(count, Tensor) or (isinstance(known, Tensor) and not known.is_cpu):
+            return
+        known = float(known)
+        if not known or not count:
+            return
+        ratio = self._ratios.setdefault(name, count / known)
+        if not math.isclose(ratio, count / known, rel_tol=1e-3):
+            warnings.warn(
+                f"backward: count is {count}, but this loss is a mean over {known:g} items (as its graph knows), "
+                f"and the one before had {ratio:g} times as many counted as there were. So micro-batches are "
+                "weighed otherwise than the whole batch would weigh them. Leave count out, or pass the items "
+                "that took part: count=(y != -100).sum().",
+                CountWarning,
+                stacklevel=4,
+            )
+            self._seen[name] = _LOOKS  # once is enough
+
+
+def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:
+    """Warn of the ``/ N`` that an ordinary accumulation loop needs and an update does not."""
+    divisor = divided_by(loss) if micro_batches > 1 else None
+    if divisor is not None and math.isclose(divisor, micro_batches):
+        warnings.warn(
+            f"backward: loss is a mean that was divided by {micro_batches}, the number of micro-batches of this "
+            "window. The update divides once, by all counts, so its gradient will be "
+            f"{micro_batches} times too small. Pass the loss without the division.",
+            DividedTwiceWarning,
+            stacklevel=4,
+        )
+
+
+def _refuse_hidden_parameters(loss: Tensor) -> None:
+    """Raise GraphError for a checkpoint whose parameters the graph does not show.
+
+    Autograd runs only what leads to an owned parameter, and would leave such a block out, silently.
+    """
+    if any(node.name() == "CheckpointFunctionBackward" for node in nodes(loss)):
+        raise GraphError(
+            "backward: the graph holds a reentrant checkpoint, which hides its parameters from autograd: "
+            "they would get no gradient. Write torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
+        )

@@ -1,0 +1,36 @@
+"""One backward pass into given parameters, by the short way and by torch's public one."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gradgate.accumulation import _backward
+from tests.reference import assert_same
+from tests.tensors import on_device, randn, tensor
+
+
+class OwnTensor(Tensor):
+    """A subclass, for which torch functions may mean something else."""
+
+
+@pytest.mark.parametrize("public", [False, True])
+@pytest.mark.parametrize("kind", [Tensor, OwnTensor])
+def test_both_ways_fill_the_inputs_and_nothing_else(
+    public: bool, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _backward._run is not None, "torch has moved what it calls; see the comment there"
+    if public:
+        monkeypatch.setattr(_backward, "_run", None)
+    model = on_device(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1)))
+    x = randn(4, 3).requires_grad_()
+    unreached = nn.Parameter(tensor(1.0))
+    parameters = [model[1].weight, model[0].bias]
+    loss = model(x).mean().as_subclass(kind)
+    expected = torch.autograd.grad(loss, parameters, retain_graph=True)
+    for _ in range(2):
+        _backward.backward(loss, torch.full_like(loss, 0.5), [*parameters, unreached], True)
+    assert_same([parameter.grad for parameter in parameters], list(expected))
+    assert [one.grad for one in (x, unreached, model[0].weight, model[1].bias)] == [None] * 4
+    _backward.backward(loss, torch.full_like(loss, 0.5), parameters, False)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        _backward.backward(loss, torch.full_like(loss, 0.5), parameters, False)

@@ -1,0 +1,116 @@
+"""What must hold before a backward and before a window; and what is only warned of."""
+
+import gc
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+
+import gradgate as gg
+from gradgate.errors import DividedTwiceWarning, GraphError, OwnerError, ShapeError
+from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
+from tests.tensors import ones, tensor, zeros
+
+
+@pytest.mark.parametrize(
+    ("loss", "complaint"),
+    [
+        (3.0, "loss is a float, a tensor with a graph is needed"),
+        (None, "loss is a NoneType"),
+        (zeros(8), r"loss has shape \[8\], a scalar is needed. Pass loss.mean\(\) and count=8"),
+        (zeros(0), r"loss has shape \[0\]"),
+        (torch.tensor(3), "loss is torch.int64, a real floating type is needed"),
+        (torch.tensor(3j), "loss is torch.complex64"),
+    ],
+    ids=["a number", "nothing", "a vector", "empty", "whole", "complex"],
+)
+def test_a_loss_is_a_floating_scalar(loss: object, complaint: str) -> None:
+    weight, _, accumulator = one_weight()
+    with pytest.raises(ShapeError, match=complaint), accumulator.update() as update:
+        update.backward(loss, count=1)  # type: ignore[arg-type]
+    assert weight.grad is None
+
+
+def test_a_loss_without_a_graph_is_an_error() -> None:
+    weight, _, accumulator = one_weight()
+    for loss in (weight.detach() * 2, tensor(1.0), tensor(1.0).exp()):
+        with pytest.raises(GraphError, match="loss has no graph: it was made under no_grad"):
+            update_by(accumulator, loss, [(1.0, 1)])
+
+
+def test_two_open_updates_cannot_own_one_parameter() -> None:
+    weight, optimizer, accumulator = one_weight()
+    other = gg.Accumulator(optimizer)
+    with accumulator.update() as update:
+        for second in (other, accumulator):
+            with pytest.raises(
+                OwnerError, match="1 parameters are owned by another update that is still open"
+            ):
+                second.update().__enter__()
+        add(update, weight, [(1.0, 1), (3.0, 1)])
+    assert weight.item() == -2.0
+    update_by(other, weight, [(1.0, 1)])
+    assert weight.item() == -3.0
+
+
+def test_open_updates_of_different_owners_do_not_mind_each_other() -> None:
+    (a, _, first), (b, _, second) = one_weight(), one_weight()
+    with first.update() as one, second.update() as two:
+        for number in one.micro_batches([1, 3]):
+            loss = a * number + b * number
+            one.backward(loss, count=1, retain_graph=True)
+            two.backward(loss, count=number, name="b")
+    assert (a.item(), b.item()) == (-2.0, -2.5)
+
+
+def test_an_update_that_is_entered_and_forgotten_gives_up_its_claim() -> None:
+    weight, _, accumulator = one_weight()
+    forgotten = one_weight()[2].update()
+    forgotten.__enter__()
+    with stopped_by(StopError), accumulator.update():
+        raise StopError
+    update_by(accumulator, weight, [(1.0, 1)])
+    del forgotten
+    gc.collect()
+    assert weight.item() == -1.0
+
+
+# -- what is warned of ------------------------------------------------------------------------------------
+
+
+def divided(by: float, micro_batches: int = 4, **options: object) -> None:
+    model = nn.Linear(3, 1)
+    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1), **options)  # type: ignore[arg-type]
+    with accumulator.update() as update:
+        for x in update.micro_batches([torch.ones(2, 3)] * micro_batches):
+            update.backward(model(x).pow(2).mean() / by, count=2)
+
+
+def test_a_loss_divided_by_the_number_of_micro_batches_is_warned_of_once_per_update() -> None:
+    with pytest.warns(
+        DividedTwiceWarning, match="a mean that was divided by 4, the number of micro-batches"
+    ) as said:
+        divided(4)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
+@pytest.mark.parametrize(("by", "micro_batches"), [(3, 4), (0.25, 4), (1, 1), (1, 4)])
+def test_a_loss_divided_by_anything_else_is_not(by: float, micro_batches: int) -> None:
+    divided(by, micro_batches)
+
+
+def test_two_means_over_two_micro_batches_are_not_mistaken_for_it() -> None:
+    weight = nn.Parameter(ones(2))
+    with gg.Accumulator(SGD([weight], lr=0.1)).update() as update:
+        for _ in update.micro_batches([0, 1]):
+            update.backward((weight.mean() + weight.exp().mean()) / 2, count=2)
+
+
+def test_as_an_error_the_warning_stops_the_window() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DividedTwiceWarning)
+        with pytest.raises(DividedTwiceWarning):
+            divided(4)

@@ -1,0 +1,88 @@
+"""The rate goes with the effective batch, and rises to it."""
+
+import math
+
+import pytest
+from torch import nn
+from torch.optim import SGD
+from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
+
+import gradgate as gg
+from gradgate.errors import OptionError
+from tests.accumulation.one_weight import update_by
+from tests.tensors import tensor, zeros
+
+
+def optimizer() -> SGD:
+    return SGD(
+        [{"params": [nn.Parameter(zeros(1))], "lr": 0.1}, {"params": [nn.Parameter(zeros(1))], "lr": 0.01}]
+    )
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("linear", 16.0), ("sqrt", 4.0)])
+def test_every_group_is_scaled_by_the_rule(rule: str, factor: float) -> None:
+    one = optimizer()
+    assert gg.scale_lr(one, batch=4096, base_batch=256, rule=rule) == factor  # type: ignore[arg-type]
+    assert [group["lr"] for group in one.param_groups] == pytest.approx([0.1 * factor, 0.01 * factor])
+
+
+def test_a_smaller_batch_lowers_the_rate() -> None:
+    assert gg.scale_lr(optimizer(), batch=64, base_batch=256) == 0.25
+
+
+def test_a_rate_that_is_a_tensor_is_scaled_too() -> None:
+    one = SGD([nn.Parameter(zeros(1))], lr=tensor(0.5), foreach=False)
+    gg.scale_lr(one, batch=2, base_batch=1)
+    assert float(one.param_groups[0]["lr"]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"batch": 0, "base_batch": 256}, "batch is 0; it is the samples per update"),
+        ({"batch": 256, "base_batch": -1}, "base_batch is -1"),
+        ({"batch": math.nan, "base_batch": 1}, "batch is nan"),
+        ({"batch": 1, "base_batch": 1, "rule": "cubic"}, "rule is 'cubic'; it is 'linear'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_scaled_is_refused(options: dict, complaint: str) -> None:
+    one = optimizer()
+    with pytest.raises(OptionError, match=f"scale_lr: {complaint}"):
+        gg.scale_lr(one, **options)
+    assert [group["lr"] for group in one.param_groups] == [0.1, 0.01]
+
+
+def test_a_scheduler_that_holds_the_old_rate_is_noticed() -> None:
+    one = optimizer()
+    StepLR(one, 1)
+    with pytest.raises(OptionError, match="Call scale_lr before making the scheduler"):
+        gg.scale_lr(one, batch=2, base_batch=1)
+
+
+def test_a_warm_up_rises_evenly_from_the_old_rate_to_the_new_one() -> None:
+    weight = nn.Parameter(tensor(0.0))
+    one = SGD([weight], lr=0.1)
+    factor = gg.scale_lr(one, batch=1024, base_batch=256)
+    accumulator = gg.Accumulator(one, scheduler=gg.warmup(one, updates=3, factor=factor))
+    rates = []
+    for _ in range(5):
+        rates.append(one.param_groups[0]["lr"])
+        update_by(accumulator, weight, [(1.0, 1), (1.0, 3)])
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])
+
+
+def test_it_goes_beside_another_schedule() -> None:
+    weight = nn.Parameter(tensor(0.0))
+    one = SGD([weight], lr=0.4)
+    schedules = [gg.warmup(one, updates=2, factor=4.0), CosineAnnealingLR(one, 100)]
+    accumulator = gg.Accumulator(one, scheduler=schedules)
+    for _ in range(3):
+        update_by(accumulator, weight, [(1.0, 1)])
+    assert one.param_groups[0]["lr"] == pytest.approx(0.2 * (1 + math.cos(math.pi * 3 / 100)), rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"updates": 0, "factor": 2.0}, {"updates": 5, "factor": 0.5}], ids=str)
+def test_a_warm_up_that_would_not_rise_is_refused(options: dict) -> None:
+    with pytest.raises(OptionError, match=r"warmup: updates is .* and factor .*; both are at least 1"):
+        gg.warmup(optimizer(), **options)

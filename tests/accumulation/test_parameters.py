@@ -1,0 +1,71 @@
+"""Which optimizers can be stepped once per window, and how messages name what they own."""
+
+from typing import Any
+
+import pytest
+from torch import nn
+from torch.optim import LBFGS, SGD, Adam, Optimizer
+from torch.optim.lr_scheduler import StepLR
+
+import gradgate as gg
+from gradgate.accumulation._parameters import name_of, named_some
+from gradgate.errors import OptionError
+from tests.tensors import zeros
+
+
+def test_an_optimizer_that_evaluates_the_loss_itself_is_refused() -> None:
+    with pytest.raises(
+        OptionError, match="LBFGS evaluates the loss several times within one step, by a closure"
+    ):
+        gg.Accumulator(LBFGS([nn.Parameter(zeros(2))]))
+
+
+class Sharpness(Optimizer):
+    """Needs a closure, as sharpness-aware minimisation does."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {})
+
+    def step(self, closure: Any) -> None:  # type: ignore[override]
+        closure()
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_so_is_anybody_elses_that_needs_a_closure(scheduled: bool) -> None:
+    optimizer = Sharpness([nn.Parameter(zeros(2))])
+    if scheduled:  # which wraps the optimizer's step
+        optimizer.param_groups[0]["lr"] = 0.1
+        StepLR(optimizer, 1)
+    with pytest.raises(OptionError, match="Sharpness evaluates the loss several times"):
+        gg.Accumulator(optimizer)
+
+
+def test_a_scheduler_does_not_make_an_ordinary_optimizer_look_like_one() -> None:
+    optimizer = Adam([nn.Parameter(zeros(2))])
+    gg.Accumulator(optimizer, scheduler=StepLR(optimizer, 1))
+
+
+@pytest.mark.parametrize(
+    "what", [nn.Linear(1, 1), 3, None, [SGD([nn.Parameter(zeros(1))]), "adam"]], ids=repr
+)
+def test_what_is_no_optimizer_is_refused(what: Any) -> None:
+    with pytest.raises(OptionError, match="is no optimizer"):
+        gg.Accumulator(what)
+
+
+def test_no_optimizer_at_all_is_refused() -> None:
+    with pytest.raises(OptionError, match="no optimizer was given"):
+        gg.Accumulator([])
+
+
+def test_a_parameter_is_named_as_the_optimizer_names_it_or_by_its_place() -> None:
+    a, b, c = (nn.Parameter(zeros(2, 3)) for _ in range(3))
+    optimizer = SGD(
+        [{"params": [("encoder.weight", a)]}, {"params": [("head.weight", b)], "lr": 1.0}], lr=0.1
+    )
+    assert name_of(b, [optimizer]) == "'head.weight'"
+    assert name_of(b, [SGD([c]), SGD([a, b])]) == "1 of group 0 (SGD, shape [2, 3])"
+    assert name_of(c, [optimizer]) == "a tensor of shape [2, 3]"
+    assert named_some([a, b, a, b, a], [optimizer]) == (
+        "'encoder.weight', 'head.weight', 'encoder.weight' and 2 more"
+    )

@@ -1,0 +1,339 @@
+"""Out of memory: roll back, cut finer, replay; the update is the one that the finer cut makes."""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam
+
+import gradgate as gg
+from gradgate.errors import BatchNormWarning, BudgetError
+from tests.accumulation.one_weight import StopError, one_weight, stopped_by
+from tests.laws.standing import differences, standing
+from tests.tensors import RTOL, arange, ones, tensor
+
+IGNORE_BATCH_NORM = pytest.mark.filterwarnings("ignore::gradgate.errors.BatchNormWarning")
+OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 20.00 MiB.\nSee documentation."
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, logger="gradgate")
+
+
+class Room(torch.autograd.Function):
+    """The identity, for which memory runs out in forward or backward beyond a number of samples."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, most: int, where: str) -> Tensor:
+        ctx.most, ctx.where = most, where
+        if where == "forward" and len(x) > most:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        if ctx.where == "backward" and len(gradient) > ctx.most:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        return gradient, None, None
+
+
+class Model(nn.Module):
+    """Batch norm and dropout on either side of the place where memory runs out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = (nn.Linear(3, 3) for _ in range(2))
+        self.norm, self.dropout = nn.BatchNorm1d(3), nn.Dropout(0.5)
+        self.register_buffer("seen", torch.zeros(()))
+        self.room: tuple[int, str] = (1000, "nowhere")
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = self.seen + len(x)  # a buffer that is put in the old one's place
+        x = self.dropout(self.norm(self.first(x)))
+        return self.last(Room.apply(x, *self.room))
+
+    def loss(self, x: Tensor) -> Tensor:
+        return self(x).pow(2).mean()
+
+
+def training(**options: Any) -> tuple[Model, torch.optim.Optimizer, gg.Accumulator]:
+    model = Model()
+    optimizer = Adam(model.parameters(), lr=0.1)
+    return model, optimizer, gg.Accumulator(optimizer, **options)
+
+
+@IGNORE_BATCH_NORM
+@pytest.mark.parametrize("where", ["forward", "backward"])
+@pytest.mark.parametrize(
+    "options", [{}, {"clear": "zero"}, {"clear": gg.decay(0.5)}, {"batch_norm": "window"}], ids=str
+)
+def test_a_retried_window_is_bit_identical_to_one_begun_with_the_finer_cut(where: str, options: dict) -> None:
+    batch = torch.randn(12, 3)
+    finished = []
+    for retried in (True, False):
+        model, optimizer, accumulator = training(**options)
+        torch.manual_seed(7)
+        for number in range(3):
+            if retried:
+                model.room = (3, where) if number == 1 else (1000, "nowhere")
+                cut = [12] if number != 2 else [6, 6]  # the third window is cut as the second one had to be
+            else:
+                cut = [12] if number == 0 else [3] * 4
+            update = accumulator.step(model.loss, batch.split(cut))
+            assert update.micro_batch_count == (1 if number == 0 else 4)
+        finished.append((standing(optimizer), dict(model.named_buffers()), torch.rand(1)))
+    assert differences(*(one[0] for one in finished), identities=False) == []
+    for name, buffer in finished[0][1].items():
+        assert torch.equal(buffer, finished[1][1][name]), name
+    assert torch.equal(finished[0][2], finished[1][2])  # the random state
+
+
+@IGNORE_BATCH_NORM
+def test_running_out_late_in_the_window_rolls_back_all_of_it() -> None:
+    model, _, accumulator = training()
+    batches = [torch.randn(size, 3) for size in (2, 2, 8)]
+    model.room = (4, "backward")
+    update = accumulator.step(model.loss, batches)
+    assert (update.count, update.micro_batch_count) == (36, 4)
+    assert model.seen == 12
+    assert model.norm.num_batches_tracked == 4
+
+
+@IGNORE_BATCH_NORM
+def test_modules_that_nobody_owns_are_rolled_back_too() -> None:
+    """A generator in training mode, in the discriminator's window."""
+    generator, discriminator = Model(), nn.Linear(3, 1)
+    accumulator = gg.Accumulator(SGD(discriminator.parameters(), lr=0.1))
+    generator.room = (2, "forward")
+    accumulator.step(lambda x: discriminator(generator(x)).mean(), [torch.randn(4, 3)])
+    assert (generator.seen, generator.norm.num_batches_tracked) == (4, 2)
+
+
+@IGNORE_BATCH_NORM
+def test_a_module_that_came_later_is_rolled_back_too() -> None:
+    body = nn.Linear(3, 3)
+    optimizer = SGD(body.parameters(), lr=0.1)
+    accumulator = gg.Accumulator(optimizer)
+    accumulator.step(lambda x: body(x).mean(), [torch.randn(4, 3)])
+    head = Model()
+    optimizer.add_param_group({"params": list(head.parameters())})
+    head.room = (2, "forward")
+    accumulator.step(lambda x: head(body(x)).mean(), [torch.randn(4, 3)])
+    assert (head.seen, head.norm.num_batches_tracked) == (4, 2)
+
+
+def test_a_lazy_module_that_was_never_run_is_no_trouble() -> None:
+    lazy = nn.LazyBatchNorm1d()
+    weight, _, accumulator = one_weight()
+    for options in ({}, {"batch_norm": "window"}):
+        accumulator = gg.Accumulator(accumulator.settings.optimizers, **options)
+        accumulator.step(lambda gradient: (weight * gradient, 1), [1.0, 3.0])
+    assert weight.item() == -4.0
+    assert lazy.num_features == 0
+
+
+# -- how it is cut ----------------------------------------------------------------------------------
+
+
+def fitting(most: int, seen: list[int], weight: Tensor) -> Callable[[Tensor], Tensor]:
+    def loss_fn(x: Tensor) -> Tensor:
+        seen.append(len(x))
+        if len(x) > most:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        return (weight * x).mean()
+
+    return loss_fn
+
+
+def test_the_size_is_halved_until_it_fits_and_is_remembered() -> None:
+    weight, _, accumulator = one_weight()
+    seen: list[int] = []
+    loss_fn = fitting(3, seen, weight)
+    assert accumulator.samples_that_fit is None
+    update = accumulator.step(loss_fn, [arange(10), arange(2)])
+    assert seen == [10, 5, 3, 2, 3, 2, 2]
+    assert (update.count, update.micro_batch_count) == (12, 5)
+    assert weight.item() == pytest.approx(-46 / 12, rel=RTOL)
+    assert accumulator.samples_that_fit == 3
+    seen.clear()
+    accumulator.step(loss_fn, [arange(9)])
+    assert seen == [3, 3, 3]
+
+
+def test_pieces_are_of_nearly_equal_size() -> None:
+    weight, _, accumulator = one_weight()
+    seen: list[int] = []
+    accumulator.step(fitting(5, seen, weight), [arange(9)])
+    assert seen == [9, 5, 4]
+
+
+def test_it_is_said_what_was_done(caplog: pytest.LogCaptureFixture) -> None:
+    weight, _, accumulator = one_weight()
+    with caplog.at_level(logging.WARNING, logger="gradgate"):
+        accumulator.step(fitting(2, [], weight), [arange(4)])
+    assert [record.getMessage() for record in caplog.records] == [
+        "step: out of memory with 4 samples; replaying the window with 2"
+    ]
+
+
+def test_the_size_that_fits_is_saved_and_loaded() -> None:
+    weight, optimizer, accumulator = one_weight()
+    accumulator.step(fitting(2, [], weight), [arange(4)])
+    again = gg.Accumulator(optimizer)
+    again.load_state_dict(accumulator.state_dict())
+    seen: list[int] = []
+    again.step(fitting(2, seen, weight), [arange(4)])
+    assert seen == [2, 2]
+
+
+class Pair(NamedTuple):
+    x: Tensor
+    names: list[str]
+
+
+@dataclass
+class Batch:
+    x: Tensor
+    scale: float = 2.0
+
+
+@pytest.mark.parametrize(
+    ("batch", "take"),
+    [
+        ({"x": arange(4), "y": arange(4)}, lambda b: b["x"] + b["y"] - b["y"]),
+        ((arange(4), (arange(4), None)), lambda b: b[0]),
+        (Pair(arange(4), list("abcd")), lambda b: b.x if len(b.names) == len(b.x) else None),
+        (Batch(arange(4)), lambda b: b.x * b.scale / 2),
+        (["0", "1", "2", "3"], lambda b: tensor([float(text) for text in b])),
+    ],
+    ids=["dict", "tuple", "namedtuple", "dataclass", "texts"],
+)
+def test_batches_of_many_kinds_are_cut(batch: Any, take: Callable[[Any], Tensor]) -> None:
+    weight, _, accumulator = one_weight()
+    loss_fn = fitting(1, [], weight)
+    update = accumulator.step(lambda piece: loss_fn(take(piece)), [batch])
+    assert (weight.item(), update.micro_batch_count) == (-1.5, 4)
+
+
+def test_a_loss_function_may_return_its_count() -> None:
+    weight, _, accumulator = one_weight()
+
+    def loss_fn(x: Tensor) -> tuple[Tensor, int]:
+        fitting(2, [], weight)(x)
+        return weight * x.mean(), len(x)
+
+    accumulator.step(loss_fn, [arange(4), tensor([9.0])])
+    assert weight.item() == -15 / 5
+
+
+def test_a_sum_says_so() -> None:
+    weight, _, accumulator = one_weight()
+    accumulator.step(lambda x: ((weight * x).sum(), len(x)), [arange(4), tensor([9.0])], reduction="sum")
+    assert weight.item() == -15 / 5
+
+
+def test_any_iterable_is_a_window() -> None:
+    weight, _, accumulator = one_weight()
+
+    def window() -> Iterator[Tensor]:
+        yield arange(4)
+        yield tensor([9.0])
+
+    accumulator.step(fitting(2, [], weight), window())
+    assert weight.item() == -3.0
+
+
+# -- what cannot be cut, and what is not about memory -------------------------------------------
+
+
+def test_one_sample_that_does_not_fit_is_an_error_and_nothing_is_changed() -> None:
+    weight, optimizer, accumulator = one_weight(clear="zero")
+    accumulator.step(fitting(9, [], weight), [arange(2)])
+    before = standing(optimizer)
+    with pytest.raises(BudgetError, match="one sample alone runs out of memory") as caught:
+        accumulator.step(fitting(0, [], weight), [arange(4)])
+    assert isinstance(caught.value, MemoryError)
+    assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
+    assert differences(standing(optimizer), before) == []
+    accumulator.step(fitting(9, [], weight), [arange(2)])
+    assert weight.item() == -1.0
+
+
+@pytest.mark.parametrize(
+    "batch", [3.0, (arange(4), arange(3)), object()], ids=["a number", "uneven", "an object"]
+)
+def test_a_batch_that_cannot_be_cut_is_an_error(batch: Any) -> None:
+    weight, _, accumulator = one_weight()
+    loss_fn = fitting(0, [], weight)
+    with pytest.raises(BudgetError, match="this micro-batch cannot be cut finer"):
+        accumulator.step(lambda _: loss_fn(arange(4)), [batch])
+    assert weight.grad is None
+
+
+def test_the_cpu_allocators_error_counts_as_out_of_memory() -> None:
+    weight, _, accumulator = one_weight()
+
+    def loss_fn(x: Tensor) -> Tensor:
+        if len(x) > 2:
+            torch.empty(2**62, dtype=torch.uint8)  # the real one
+        return (weight * x).mean()
+
+    accumulator.step(loss_fn, [arange(4)])
+    assert (weight.item(), accumulator.samples_that_fit) == (-1.5, 2)
+
+
+@pytest.mark.parametrize("error", [StopError, RuntimeError, MemoryError, KeyboardInterrupt])
+def test_other_errors_are_not_retried(error: type[BaseException]) -> None:
+    weight, _, accumulator = one_weight()
+    calls = []
+
+    def loss_fn(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        raise error("no matter of memory")
+
+    with stopped_by(error):
+        accumulator.step(loss_fn, [arange(4)])
+    assert (calls, weight.grad, accumulator.samples_that_fit) == ([4], None, None)
+
+
+def test_memory_that_runs_out_in_the_step_is_not_retried() -> None:
+    """A finer cut would not help there."""
+    weight, optimizer, accumulator = one_weight(undo_step=True)
+
+    def fail(*_: Any) -> None:
+        raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+
+    optimizer.register_step_post_hook(fail)
+    calls: list[int] = []
+    with pytest.raises(torch.OutOfMemoryError):
+        accumulator.step(fitting(9, calls, weight), [arange(4)])
+    assert (calls, weight.item(), weight.grad) == ([4], 0.0, None)
+
+
+def test_a_resumed_window_that_runs_out_goes_on_where_it_was() -> None:
+    weight, optimizer, accumulator = one_weight()
+    window = [arange(4), arange(4) * 10, ones(3)]
+    with stopped_by(StopError), accumulator.update() as update:
+        for x in update.micro_batches(window):
+            update.backward((weight * x).mean())
+            saved = accumulator.state_dict()
+            raise StopError
+    resumed = gg.Accumulator(optimizer)
+    resumed.load_state_dict(saved)
+    update = resumed.step(fitting(2, [], weight), window)
+    assert update.count == 11
+    assert weight.item() == pytest.approx(-69 / 11, rel=RTOL)
+
+
+def test_the_warning_of_a_batch_norm_is_said_once_over_replays() -> None:
+    model, _, accumulator = training()
+    model.room = (3, "backward")
+    with pytest.warns(BatchNormWarning) as said:
+        accumulator.step(model.loss, [torch.randn(12, 3)])
+    assert len(said) == 1

@@ -1,0 +1,235 @@
+"""The running sum stays at the size of a mean, whatever comes, and rounds nothing where nothing need be."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.optim import SGD
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import gradgate as gg
+from gradgate.accumulation._running_sum import RunningSum
+from tests.accumulation.one_weight import add, one_weight, update_by
+from tests.reference import assert_same, parts, problem
+from tests.tensors import tensor
+
+VALID = [4, 1, 3, 2, 4, 4, 2, 4]
+
+
+class Passes(TorchDispatchMode):
+    """Counts the passes that are made over gradients to multiply them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.count += func._schema.name == "aten::_foreach_mul_"
+        return func(*args, **(kwargs or {}))
+
+
+def passes(counts: list[int], window: object = None, **options: object) -> int:
+    weight, _, accumulator = one_weight(**options)
+    with accumulator.update() as update:
+        for count in update.micro_batches(counts if window is None else window):  # type: ignore[call-overload]
+            loss = weight * 3
+            update.backward(loss, count=count)
+        passes = Passes()
+        passes.__enter__()
+    passes.__exit__(None, None, None)
+    return passes.count
+
+
+@pytest.mark.parametrize("number", [1, 2, 4, 32])
+@pytest.mark.parametrize("size", [1, 7, 24])
+def test_equal_micro_batches_need_no_pass_over_the_gradients(number: int, size: int) -> None:
+    assert passes([size] * number) == 0
+
+
+def test_unequal_ones_need_one() -> None:
+    assert passes([7, 7, 7, 2]) == 1
+    assert passes([7, 7, 7]) == 1  # three is no power of two
+
+
+def test_a_clip_that_bites_shares_the_one_pass() -> None:
+    assert passes([7, 7], clip_norm=1e-3) == 1
+    assert passes([7, 2], clip_norm=1e-3) == 1
+
+
+def test_a_window_of_one_is_bit_identical_to_a_plain_step() -> None:
+    ours, theirs = problem(VALID), problem(VALID)
+    our_optimizer, their_optimizer = (
+        SGD(task.model.parameters(), lr=0.1, momentum=0.9) for task in (ours, theirs)
+    )
+    accumulator = gg.Accumulator(our_optimizer)
+    for _ in range(3):
+        with accumulator.update() as update:
+            update.backward(ours.loss_mean(ours.x, ours.y))
+        their_optimizer.zero_grad()
+        theirs.loss_mean(theirs.x, theirs.y).backward()
+        their_optimizer.step()
+    assert all(map(torch.equal, ours.model.parameters(), theirs.model.parameters()))
+
+
+@pytest.mark.parametrize("number", [2, 4, 8])
+def test_equal_micro_batches_are_bit_identical_to_a_loop_that_divides_by_their_number(number: int) -> None:
+    ours, theirs = problem([4] * 8), problem([4] * 8)
+    cut = [8 // number] * number
+    with gg.Accumulator(SGD(ours.model.parameters(), lr=0.1)).update() as update:
+        for x, y in update.micro_batches(parts(ours, cut)):
+            update.backward(ours.loss_mean(x, y))
+    optimizer = SGD(theirs.model.parameters(), lr=0.1)
+    for x, y in parts(theirs, cut):
+        (theirs.loss_mean(x, y) / number).backward()
+    optimizer.step()
+    assert all(map(torch.equal, ours.model.parameters(), theirs.model.parameters()))
+
+
+# -- half precision: the sum has to keep its size, for there is no room --------------------------------------
+
+TOKENS = 1_000_000
+
+
+def half_weight(**options: object) -> tuple[nn.Parameter, gg.Accumulator]:
+    """A half weight whose sums are half too: nothing but their size can save them."""
+    weight = nn.Parameter(torch.zeros((), dtype=torch.float16))
+    return weight, gg.Accumulator(SGD([weight], lr=1.0), accumulate_dtype=torch.float16, **options)  # type: ignore[arg-type]
+
+
+def in_half(counts: list[float], *, known: bool = True) -> tuple[float, float]:
+    """Average over ``counts`` a gradient of 1.5, in float16; the largest sum on the way, and the mean."""
+    weight, accumulator = half_weight()
+    largest = 0.0
+    with accumulator.update() as update:
+        for count in update.micro_batches(counts if known else iter(counts)):
+            update.backward((weight * 1.5).float(), count=count)
+            largest = max(largest, abs(float(weight.grad)))
+    return largest, -weight.item()
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [TOKENS // 8] * 8,
+        [1] + [TOKENS // 8] * 8,
+        [1, TOKENS],
+        [TOKENS, 1, 1],
+        [TOKENS / 7, 1, 3, TOKENS / 2],
+    ],
+    ids=["8 equal", "the first tiny", "two, the first tiny", "the first huge", "uneven"],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_a_window_of_a_million_tokens_neither_overflows_nor_vanishes_in_half(
+    counts: list[float], known: bool
+) -> None:
+    largest, mean = in_half(counts, known=known)
+    assert largest < 16 * 1.5 * 1.01  # the headroom
+    assert mean == pytest.approx(1.5, rel=len(counts) * 2**-11)  # each addition rounds once
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_nor_do_a_thousand_micro_batches_of_a_half_model(known: bool) -> None:
+    weight = nn.Parameter(torch.zeros((), dtype=torch.float16))
+    window = [(1.5, TOKENS // 1000)] * 1000
+    with gg.Accumulator(SGD([weight], lr=1.0)).update() as update:
+        for gradient, count in update.micro_batches(window if known else iter(window)):
+            update.backward(weight * gradient, count=count)
+    assert weight.item() == -1.5
+
+
+def test_a_sum_without_units_would_overflow_there() -> None:
+    """So that the test above can fail: a million tokens summed as such."""
+    total = torch.zeros((), dtype=torch.float16)
+    for _ in range(8):
+        total += torch.tensor(1.5).half() * (TOKENS // 8)
+    assert total.isinf()
+
+
+def test_a_default_loss_scale_does_not_overflow_a_half_loss() -> None:
+    """65536 alone is more than float16 holds; 65536 / 8 is not."""
+    weight = nn.Parameter(torch.zeros((), dtype=torch.float16))
+    scaler = torch.amp.GradScaler("cpu")
+    accumulator = gg.Accumulator(SGD([weight], lr=1.0), scaler=scaler)
+    with accumulator.update() as update:
+        for gradient in update.micro_batches([1.0, 3.0] * 4):
+            update.backward(weight * gradient, count=TOKENS // 8)
+    assert update.stepped
+    assert weight.item() == -2.0
+
+
+def test_hundreds_of_micro_batches_of_unknown_number_are_as_exact_as_known_ones() -> None:
+    counts = [1 + (7 * i) % 23 for i in range(300)]
+    window = [((i % 11) - 5.0, count) for i, count in enumerate(counts)]
+    expected = sum(gradient * count for gradient, count in window) / sum(counts)
+    for source in (window, iter(window)):
+        weight, _, accumulator = one_weight()
+        update_by(accumulator, weight, source)
+        assert_same([weight.detach()], [tensor(-expected)])
+
+
+@settings(max_examples=50)
+@given(
+    counts=st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=40),
+    expected=st.integers(1, 64),
+)
+def test_the_sum_never_grows_beyond_its_headroom(counts: list[float], expected: int) -> None:
+    running, size = RunningSum("loss", expected), 0.0
+    for count in counts:
+        loss = tensor(1.0)
+        weight = running.weight(loss, count, "mean")
+        excess = running.overgrowth(count)
+        if excess != 1:
+            size /= excess
+            running.shrink(excess)
+            weight = running.weight(loss, count, "mean")
+        assert weight <= 1
+        size += weight
+        running.record(loss, count, "mean")
+        assert size <= max(16, expected) * (1 + 1e-9)
+    assert size * running.factor(running.total_count()) == pytest.approx(1.0)
+
+
+def test_the_losses_and_counts_are_there_for_logging() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for gradient, count in update.micro_batches([(2.0, 3), (6.0, 1), (9.0, 0)]):
+            update.backward(weight * gradient + gradient, count=count, name="a")
+            update.backward((weight + 1) * count, count=count, reduction="sum", name="b")
+        assert update.loss == 3.0 + 1.0
+    assert update.losses == {"a": gg.Tally(12.0, 4), "b": gg.Tally(4.0, 4)}
+    assert (update.loss, update.count, update.micro_batch_count) == (4.0, 4, 3)
+
+
+def test_the_micro_batches_after_a_resume_enter_with_the_same_weights() -> None:
+    running = RunningSum("loss", 5)
+    for count in (3, 0, 8):
+        running.weight(tensor(1.0), count, "mean")
+        running.record(tensor(2.0), count, "mean")
+    again = RunningSum.from_state(running.state_dict())
+    assert again.state_dict() == running.state_dict()
+    assert again.weight(tensor(1.0), 7, "mean") == running.weight(tensor(1.0), 7, "mean")
+
+
+def test_a_generators_window_of_two_named_losses_divides_each_by_its_own_count() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for a, b in update.micro_batches(iter([(1, 4), (3, 0)])):
+            update.backward(weight * 2.0, count=a, name="a")
+            update.backward(weight * 10.0, count=b, name="b")
+        add_nothing = list(update.losses)
+    assert add_nothing == ["a", "b"]
+    assert weight.item() == -12.0
+
+
+def test_losses_without_names_are_told_apart_by_their_order() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for _ in update.micro_batches([0, 1]):
+            update.backward(weight * 2.0, count=1)
+            update.backward(weight * 4.0, count=3)
+    assert list(update.losses) == ["loss", "loss 2"]
+    assert weight.item() == -6.0
+    with accumulator.update() as update:
+        add(update, weight, [(1.0, 1)])
+    assert list(update.losses) == ["loss"]

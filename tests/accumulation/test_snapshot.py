@@ -1,0 +1,87 @@
+"""A copy of what a step changes, put back into the same tensors."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from gradgate.accumulation._snapshot import Snapshot, versions
+from tests.laws.standing import differences, standing
+from tests.tensors import DEVICE, ones, tensor, zeros
+
+
+def stepped(optimizer: Optimizer, times: int) -> None:
+    for _ in range(times):
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: SGD(p, lr=0.1, momentum=0.9),
+        lambda p: Adam(p, lr=tensor(0.1).to(DEVICE), amsgrad=True, foreach=False),
+        lambda p: AdamW(p, fused=True),
+    ],
+    ids=["momentum", "Adam", "fused AdamW"],
+)
+def test_a_step_is_undone_in_the_same_tensors(make: Any, before: int) -> None:
+    parameters = [nn.Parameter(ones(3)), nn.Parameter(zeros(2))]
+    optimizer = make(parameters)
+    stepped(optimizer, before)
+    was = standing(optimizer)
+    kept = [id(value) for state in optimizer.state.values() for value in state.values()]
+    for parameter in parameters:
+        parameter.grad = None
+    snapshot = Snapshot(parameters, [optimizer])
+    stepped(optimizer, 2)
+    optimizer.param_groups[0]["lr"] = 7.0
+    snapshot.restore()
+    now = standing(optimizer)
+    assert set(differences(now, was)) <= {"gradients", "identities"}
+    assert [id(value) for state in optimizer.state.values() for value in state.values()] == kept
+
+
+class Historian(Optimizer):
+    """Keeps a list of tensors, as Shampoo keeps its preconditioners."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"betas": (0.9, 0.99)})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            history = self.state[parameter].setdefault("history", [zeros(1), {"deep": zeros(1)}])
+            history[0] += 1
+            history[1]["deep"] += 1
+            history.append(parameter.grad)
+            parameter += 1
+
+
+def test_tensors_inside_lists_are_put_back() -> None:
+    parameter = nn.Parameter(zeros(1))
+    optimizer = Historian([parameter])
+    stepped(optimizer, 1)
+    was = copy.deepcopy(optimizer.state_dict())
+    snapshot = Snapshot([parameter], [optimizer])
+    stepped(optimizer, 1)
+    snapshot.restore()
+    assert str(optimizer.state_dict()) == str(was)
+    assert parameter.item() == 1.0
+
+
+def test_versions_tell_which_tensors_were_written_to() -> None:
+    a, b = nn.Parameter(ones(2)), nn.Parameter(ones(2))
+    optimizer = Adam([a, b])
+    stepped(optimizer, 1)
+    before = versions([a, b], [optimizer])
+    with torch.no_grad():
+        b.add_(1)
+    now = versions([a, b], [optimizer])
+    assert {key for key in before if before[key] != now[key]} == {id(b)}

@@ -1,0 +1,285 @@
+"""A window stopped between two micro-batches goes on in another process, bit for bit."""
+
+import copy
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+
+import gradgate as gg
+from gradgate.errors import GradientError, StateError, UpdateError
+from tests.accumulation import stopped_run
+from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
+from tests.laws.standing import differences, same, standing
+from tests.reference import received
+from tests.tensors import tensor, zeros
+
+WINDOW = [(1.0, 3), (5.0, 1), (2.0, 4)]
+
+
+def stopped_after(number: int, accumulator: gg.Accumulator, weight: nn.Parameter) -> dict[str, Any]:
+    """Stop a window after some micro-batches; return what was saved."""
+    with stopped_by(StopError), accumulator.update() as update:
+        for done, (gradient, count) in enumerate(update.micro_batches(WINDOW), 1):
+            update.backward(weight * gradient, count=count)
+            if done == number:
+                saved = accumulator.state_dict()
+                raise StopError
+    return saved
+
+
+def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three processes: one that stops, one that goes on from there, one that was never stopped."""
+    folder = tmp_path_factory.mktemp("runs")
+    for modes in (["stop", "whole"], ["resume"]):
+        processes = [
+            subprocess.Popen([sys.executable, "-W", "error", stopped_run.__file__, mode, str(folder)])
+            for mode in modes
+        ]
+        assert [process.wait(timeout=120) for process in processes] == [0] * len(modes)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", stopped_run.RUNS)
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(name: str, folder: Path) -> None:
+    resumed, whole = (
+        torch.load(folder / f"{name}.{mode}.pt", weights_only=True) for mode in ("resume", "whole")
+    )
+    different = [key for key in whole if not same(resumed[key], whole[key])]
+    assert different == []
+    assert torch.load(folder / f"{name}.pt", weights_only=True)["Accumulator"]["window"]["micro_batches"] == 2
+
+
+@pytest.mark.slow
+def test_a_run_that_forgets_the_window_ends_elsewhere(folder: Path) -> None:
+    """So that the test above can fail: all is loaded but the accumulator."""
+    run = stopped_run.Run("momentum")
+    saved = torch.load(folder / "momentum.pt", weights_only=True)
+    run.load({**saved, "Accumulator": run.accumulator.state_dict()})
+    run.train(range(stopped_run.STOP_AT[0], stopped_run.WINDOWS))
+    assert not same(
+        run.states()["Sequential"], torch.load(folder / "momentum.whole.pt", weights_only=True)["Sequential"]
+    )
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize(
+    "options", [{}, {"clear": "zero"}, {"clear": gg.decay(0.5)}, {"clip_norm": 0.5}], ids=str
+)
+def test_wherever_it_was_stopped_it_goes_on(number: int, options: dict[str, Any]) -> None:
+    (a, _, stopped), (b, _, never) = one_weight(**options), one_weight(**options)
+    for weight, accumulator in ((a, stopped), (b, never)):
+        update_by(accumulator, weight, [(7.0, 1)])
+    state = through_a_file(stopped_after(number, stopped, a))
+    again = nn.Parameter(a.detach().clone())
+    resumed = gg.Accumulator(SGD([again], lr=1.0), **options)
+    resumed.load_state_dict(state)
+    ours, theirs = update_by(resumed, again, WINDOW), update_by(never, b, WINDOW)
+    assert again.item() == b.item()
+    assert (ours.count, ours.loss, ours.grad_norm) == (theirs.count, theirs.loss, theirs.grad_norm)
+    assert ours.micro_batch_count == 3
+    update_by(resumed, again, WINDOW)
+    update_by(never, b, WINDOW)
+    assert again.item() == b.item()
+
+
+def test_the_micro_batches_that_are_in_the_sum_are_skipped() -> None:
+    weight, _, accumulator = one_weight()
+    accumulator.load_state_dict(stopped_after(2, accumulator, weight))
+    with accumulator.update() as update:
+        assert list(update.micro_batches(WINDOW)) == [WINDOW[2]]
+        assert update.micro_batch_count == 3
+        assert update.count == 4
+
+
+def test_a_micro_batch_whose_backward_has_not_come_is_not_counted() -> None:
+    weight, _, accumulator = one_weight()
+    with stopped_by(StopError), accumulator.update() as update:
+        for number, (gradient, count) in enumerate(update.micro_batches(WINDOW)):
+            if number == 1:
+                state = accumulator.state_dict()
+                raise StopError
+            update.backward(weight * gradient, count=count)
+    assert state["window"]["micro_batches"] == 1
+    accumulator.load_state_dict(state)
+    update_by(accumulator, weight, WINDOW)
+    assert weight.item() == -2.0
+
+
+def test_a_state_is_a_copy_that_later_micro_batches_do_not_move() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for number, (gradient, count) in enumerate(update.micro_batches(WINDOW)):
+            update.backward(weight * gradient, count=count)
+            if number == 0:
+                state = accumulator.state_dict()
+                before = copy.deepcopy(state)
+    assert same(state, before)
+
+
+def test_one_state_can_be_loaded_many_times() -> None:
+    weight, optimizer, accumulator = one_weight()
+    state = stopped_after(1, accumulator, weight)
+    before = copy.deepcopy(state)
+    for number in range(1, 4):
+        one = gg.Accumulator(optimizer)
+        one.load_state_dict(state)
+        with stopped_by(StopError), one.update() as update:
+            add(update, weight, WINDOW)
+            raise StopError
+        one.load_state_dict(state)
+        assert update_by(one, weight, WINDOW).count == 8
+        assert weight.item() == -2.0 * number
+    assert same(state, before)
+
+
+def test_between_two_windows_there_is_no_window_to_save() -> None:
+    weight, optimizer, accumulator = one_weight()
+    update_by(accumulator, weight, WINDOW)
+    state = through_a_file(accumulator.state_dict())
+    assert state["window"] is None
+    again = gg.Accumulator(optimizer)
+    again.load_state_dict(state)
+    update_by(again, weight, WINDOW)
+    assert weight.item() == -4.0
+
+
+def test_a_loaded_window_can_be_saved_again_before_it_goes_on() -> None:
+    weight, optimizer, accumulator = one_weight()
+    state = stopped_after(1, accumulator, weight)
+    again = gg.Accumulator(optimizer)
+    again.load_state_dict(state)
+    assert same(again.state_dict(), state)
+
+
+def test_a_new_scaler_takes_over_the_windows_scale() -> None:
+    def scaler() -> torch.amp.GradScaler:
+        return torch.amp.GradScaler("cpu", init_scale=2.0**9)
+
+    weight, optimizer, accumulator = one_weight(scaler=scaler())
+    for number in (1, 3):  # 3: nothing is left to be done but the step
+        state = through_a_file(stopped_after(number, accumulator, weight))
+        again = gg.Accumulator(optimizer, scaler=scaler())
+        again.load_state_dict(state)
+        with received(optimizer) as steps:
+            update_by(again, weight, WINDOW)
+        assert steps[0][0].item() == 2.0
+
+
+def test_a_resumed_window_that_is_given_up_leaves_everything_as_before() -> None:
+    for options in ({}, {"clear": "zero"}, {"scaler": torch.amp.GradScaler("cpu")}):
+        weight, optimizer, accumulator = one_weight(**options)
+        update_by(accumulator, weight, WINDOW)
+        before = standing(optimizer, scaler=options.get("scaler"))
+        accumulator.load_state_dict(stopped_after(2, accumulator, weight))
+        with stopped_by(StopError), accumulator.update() as update:
+            next(update.micro_batches(WINDOW))
+            raise StopError
+        assert differences(standing(optimizer, scaler=options.get("scaler")), before) == []
+        update_by(accumulator, weight, WINDOW)
+        assert weight.item() == -4.0
+
+
+# -- states that do not fit ---------------------------------------------------------------------------------
+
+
+def refused(accumulator: gg.Accumulator, state: Any, complaint: str, kind: type = StateError) -> None:
+    optimizers = accumulator.settings.optimizers
+    before, own = standing(optimizers[0]), copy.deepcopy(accumulator.state_dict())
+    with pytest.raises(kind, match=complaint):
+        accumulator.load_state_dict(state)
+    assert differences(standing(optimizers[0]), before) == []
+    assert same(accumulator.state_dict(), own)
+
+
+@pytest.mark.parametrize(
+    "state", [None, {}, {"format": 0}, {"format": 1}, {"format": 2, "shapes": []}, [1]], ids=repr
+)
+def test_what_is_no_state_of_an_accumulator_is_refused(state: Any) -> None:
+    refused(one_weight()[2], state, "load_state_dict: format is .*, this version reads 1")
+
+
+def test_other_parameters_are_refused() -> None:
+    weight, _, accumulator = one_weight()
+    state = stopped_after(1, accumulator, weight)
+    two = gg.Accumulator(SGD([nn.Parameter(tensor(0.0)), nn.Parameter(zeros(2))], lr=1.0))
+    refused(two, state, "the state holds 1 parameters, the optimizer 2")
+    other = gg.Accumulator(SGD([nn.Parameter(zeros(2))], lr=1.0))
+    refused(other, state, "the first that differs is parameter 0")
+
+
+def test_decayed_gradients_are_refused_where_nothing_decays() -> None:
+    weight, optimizer, accumulator = one_weight(clear=gg.decay(0.5))
+    update_by(accumulator, weight, WINDOW)
+    state = accumulator.state_dict()
+    optimizer.zero_grad()
+    refused(gg.Accumulator(optimizer), state, "the state carries decayed gradients, but clear is 'none'")
+
+
+def test_decayed_gradients_are_not_put_over_other_ones() -> None:
+    weight, optimizer, accumulator = one_weight(clear=gg.decay(0.5))
+    update_by(accumulator, weight, WINDOW)
+    state = accumulator.state_dict()
+    refused(gg.Accumulator(optimizer, clear=gg.decay(0.5)), state, "already hold a gradient", GradientError)
+    accumulator.load_state_dict(state)  # its own may be replaced
+    assert weight.grad.item() == 1.0
+
+
+@pytest.mark.parametrize("saved_with", [True, False])
+def test_a_scaled_window_needs_a_scaler_and_the_other_way_round(saved_with: bool) -> None:
+    scaled, plain = {"scaler": torch.amp.GradScaler("cpu")}, {}
+    weight, _, accumulator = one_weight(**(scaled if saved_with else plain))
+    state = stopped_after(1, accumulator, weight)
+    other = one_weight(**(plain if saved_with else scaled))[2]
+    refused(other, state, f"was saved {'with' if saved_with else 'without'} a GradScaler")
+
+
+def test_sums_of_another_type_are_refused() -> None:
+    weight = nn.Parameter(torch.zeros((), dtype=torch.bfloat16))
+    optimizer = SGD([weight], lr=1.0)
+    state = stopped_after(1, gg.Accumulator(optimizer), weight)
+    other = gg.Accumulator(optimizer, accumulate_dtype=torch.bfloat16)
+    refused(other, state, "holds torch.float32 sums for parameter 0, this accumulator adds in torch.bfloat16")
+
+
+def test_nothing_is_loaded_into_an_open_window() -> None:
+    weight, _, accumulator = one_weight()
+    state = accumulator.state_dict()
+    with accumulator.update() as update:
+        add(update, weight, WINDOW)
+        with pytest.raises(UpdateError, match="load_state_dict: an update is open"):
+            accumulator.load_state_dict(state)
+    assert weight.item() == -2.0
+
+
+def test_a_state_holds_nothing_but_tensors_numbers_texts_and_containers() -> None:
+    weight, _, accumulator = one_weight(clear=gg.decay(0.5))
+    update_by(accumulator, weight, WINDOW)
+    plain = (torch.Tensor, int, float, str, type(None))
+
+    def assert_plain(value: Any) -> None:
+        if isinstance(value, dict):
+            assert all(type(key) is str for key in value)
+            value = list(value.values())
+        if isinstance(value, list):
+            for item in value:
+                assert_plain(item)
+        else:
+            assert type(value) in (*plain, bool)
+
+    assert_plain(stopped_after(2, accumulator, weight))

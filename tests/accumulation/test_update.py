@@ -1,0 +1,149 @@
+"""An update's life: new, open, closed; and what is refused at the wrong moment."""
+
+import gc
+
+import pytest
+
+import gradgate as gg
+from gradgate.errors import UpdateError
+from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
+
+
+def test_nothing_can_be_added_before_or_after_the_block() -> None:
+    weight, _, accumulator = one_weight()
+    update = accumulator.update()
+    for state in ("new", "closed"):
+        with pytest.raises(UpdateError, match=f"backward: this update is {state}, not open"):
+            update.backward(weight * 1, count=1)
+        with pytest.raises(UpdateError, match=f"micro_batches: this update is {state}, not open"):
+            update.micro_batches([1])
+        if state == "new":
+            with update:
+                add(update, weight, [(1.0, 1)])
+    assert weight.item() == -1.0
+    assert weight.grad is None
+
+
+def test_an_update_is_entered_once() -> None:
+    weight, _, accumulator = one_weight()
+    update = accumulator.update()
+    with update:
+        add(update, weight, [(1.0, 1)])
+        with pytest.raises(UpdateError, match="this update was already entered"):
+            update.__enter__()
+    with pytest.raises(UpdateError, match="this update was already entered"):
+        update.__enter__()
+    assert weight.item() == -1.0
+
+
+def test_an_update_has_one_window() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        add(update, weight, [(1.0, 1)])
+        with pytest.raises(UpdateError, match="already given its micro-batches"):
+            update.micro_batches([1])
+    assert weight.item() == -1.0
+
+
+def test_micro_batches_do_not_outlive_their_block() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        left = update.micro_batches([1.0, 2.0, 3.0])
+        update.backward(weight * next(left), count=1)
+    with pytest.raises(UpdateError, match="micro_batches: this update is closed"):
+        next(left)
+    assert (weight.item(), update.micro_batch_count) == (-1.0, 1)
+
+
+def test_a_loop_that_is_left_early_makes_the_update_of_what_was_added() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for gradient in update.micro_batches([2.0, 4.0, 100.0]):
+            if gradient > 50:
+                break
+            update.backward(weight * gradient, count=1)
+    assert (weight.item(), update.count) == (-3.0, 2)
+
+
+def test_the_numbers_are_read_when_they_are_there() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for number, (gradient, count) in enumerate(update.micro_batches([(2.0, 3), (6.0, 1)]), 1):
+            if number == 1:
+                with pytest.raises(UpdateError, match="nothing was added yet"):
+                    _ = update.loss
+            update.backward(weight * gradient + number, count=count)
+            assert update.micro_batch_count == number
+        assert update.count == 4
+        assert not update.stepped
+        with pytest.raises(UpdateError, match="the update is open and has no final gradient"):
+            _ = update.grad_norm
+    assert update.stepped
+    assert (update.loss, update.count, update.grad_norm) == (1.25, 4, 3.0)
+
+
+def test_after_an_exception_the_losses_are_still_there_and_the_norm_is_not() -> None:
+    weight, _, accumulator = one_weight()
+    with stopped_by(StopError), accumulator.update() as update:
+        add(update, weight, [(2.0, 3)])
+        raise StopError
+    assert (update.count, update.loss, update.stepped) == (3, 0.0, False)
+    with pytest.raises(UpdateError, match="the update is closed and has no final gradient"):
+        _ = update.grad_norm
+
+
+def test_numbers_are_of_this_update_alone() -> None:
+    weight, _, accumulator = one_weight()
+    first = update_by(accumulator, weight, [(1.0, 1)])
+    second = update_by(accumulator, weight, [(3.0, 6), (3.0, 2)])
+    assert (first.count, first.grad_norm, second.count, second.grad_norm) == (1, 1.0, 8, 3.0)
+
+
+def test_the_gradient_can_be_looked_at_in_the_block_by_whoever_owns_it() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        add(update, weight, [(2.0, 1), (4.0, 1)])
+        assert weight.grad is not None
+    assert weight.grad is None
+
+
+def test_micro_batches_are_handed_on_as_they_are() -> None:
+    weight, _, accumulator = one_weight()
+    window = [object(), object()]
+    with accumulator.update() as update:
+        seen = []
+        for micro_batch in update.micro_batches(window):
+            seen.append(micro_batch)
+            update.backward(weight * 1, count=1)
+    assert all(a is b for a, b in zip(seen, window, strict=True))
+
+
+def test_an_update_that_is_made_and_not_entered_does_nothing() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        update.backward(weight * 1, count=1)
+        accumulator.update()
+        assert accumulator.state_dict()["window"] is not None
+    assert isinstance(update, gg.Update)
+    assert weight.item() == -1.0
+
+
+def test_a_step_by_hand_inside_the_block_is_refused_and_outside_it_is_not() -> None:
+    weight, optimizer, accumulator = one_weight()
+    with stopped_by(UpdateError), accumulator.update() as update:
+        add(update, weight, [(1.0, 1)])
+        optimizer.step()
+    assert (weight.item(), weight.grad) == (0.0, None)
+    weight.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    update_by(accumulator, weight, [(1.0, 1)])
+    assert weight.item() == -2.0
+
+
+def test_an_accumulator_that_is_gone_leaves_nothing_on_its_optimizer() -> None:
+    _, optimizer, accumulator = one_weight()
+    assert optimizer._optimizer_step_pre_hooks
+    del accumulator
+    gc.collect()
+    assert not optimizer._optimizer_step_pre_hooks

@@ -1,0 +1,163 @@
+"""Windows of a loader: nothing is dropped, nothing leaks into the next epoch."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import gradgate as gg
+from gradgate.errors import OptionError
+from tests.accumulation.one_weight import add, one_weight, stopped_by
+from tests.tensors import arange
+
+
+class Stream(IterableDataset[int]):
+    """Says nothing of its length."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(10))
+
+
+@settings(max_examples=50)
+@given(length=st.integers(0, 20), size=st.integers(1, 7), known=st.booleans(), read=st.integers(0, 7))
+def test_every_item_comes_once_and_in_order_however_far_a_window_is_read(
+    length: int, size: int, known: bool, read: int
+) -> None:
+    source: Any = list(range(length))
+    seen = []
+    for window in gg.windows(source if known else iter(source), size):
+        for number, _ in enumerate(window):
+            if number == read:
+                break
+        seen.append(list(window))
+    assert [item for window in seen for item in window] == source
+    assert all(len(window) == size for window in seen[:-1])
+    assert len(seen) == -(-length // size)
+
+
+def test_a_window_draws_from_the_loader_only_what_is_read() -> None:
+    drawn = []
+
+    def loader() -> Iterator[int]:
+        for number in range(5):
+            drawn.append(number)
+            yield number
+
+    windows = iter(gg.windows(loader(), 3))
+    window = next(windows)
+    assert drawn == [0]
+    items = iter(window)
+    assert [next(items), next(items)] == [0, 1]
+    assert drawn == [0, 1]
+    assert len(window) == 3
+    assert drawn == [0, 1, 2]
+    assert list(next(windows)) == [3, 4]
+
+
+def test_a_window_is_a_sequence() -> None:
+    (window,) = gg.windows(iter("abc"), 5)
+    assert (window[0], window[-1], window[1:], len(window)) == ("a", "c", ["b", "c"], 3)
+    assert "b" in window
+    assert list(window) == list(window) == ["a", "b", "c"]
+    with pytest.raises(IndexError):
+        window[3]
+
+
+def test_all_windows_can_be_held_at_once() -> None:
+    assert [list(window) for window in list(gg.windows(iter(range(5)), 2))] == [[0, 1], [2, 3], [4]]
+
+
+def test_the_length_is_the_number_of_updates() -> None:
+    loader = DataLoader(TensorDataset(arange(10)), batch_size=2)
+    assert len(gg.windows(loader, 2)) == len(list(gg.windows(loader, 2))) == 3
+    assert len(gg.windows([], 4)) == 0
+
+
+@pytest.mark.parametrize(
+    "loader", [iter([1, 2]), DataLoader(Stream())], ids=["generator", "iterable dataset"]
+)
+def test_what_has_no_length_has_windows_without_one(loader: Any) -> None:
+    with pytest.raises(TypeError, match="has no l"):
+        len(gg.windows(loader, 2))
+    assert len(list(gg.windows(loader, 2))) in (1, 5)
+
+
+def test_a_loader_is_gone_through_anew_in_each_epoch() -> None:
+    generator = torch.Generator().manual_seed(0)
+    loader = DataLoader(range(7), batch_size=2, shuffle=True, generator=generator)  # type: ignore[arg-type]
+    windows = gg.windows(loader, 3)
+    epochs = [[item for window in windows for batch in window for item in batch.tolist()] for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
+
+
+def test_leaving_the_loop_early_leaks_nothing_into_the_next_epoch() -> None:
+    windows = gg.windows([1, 2, 3, 4, 5], 2)
+    for window in windows:
+        for _ in window:
+            break
+        break
+    assert [list(window) for window in windows] == [[1, 2], [3, 4], [5]]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_is_expected_of_a_window_is_what_comes_or_the_size(known: bool) -> None:
+    loader = [0] * 7
+    windows = gg.windows(loader if known else iter(loader), 3)
+    assert [window.expected for window in windows] == ([3, 3, 1] if known else [3, 3, 3])
+
+
+def test_the_shorter_last_window_is_no_smaller_a_step() -> None:
+    weight, _, accumulator = one_weight()
+    norms = []
+    for window in gg.windows([(1.0, 2)] * 5, 4):
+        with accumulator.update() as update:
+            add(update, weight, window)
+        norms.append((update.grad_norm, update.count, update.micro_batch_count))
+    assert norms == [(1.0, 8, 4), (1.0, 2, 1)]
+
+
+def test_an_exception_of_the_loader_comes_through_and_steps_nothing() -> None:
+    def loader() -> Iterator[tuple[float, int]]:
+        yield 1.0, 1
+        raise OSError("the disk is gone")
+
+    weight, _, accumulator = one_weight()
+    with stopped_by(OSError):
+        for window in gg.windows(loader(), 2):
+            with accumulator.update() as update:
+                add(update, weight, window)
+    assert (weight.item(), weight.grad) == (0.0, None)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, True, "2", None])
+def test_a_size_is_a_whole_number(size: Any) -> None:
+    with pytest.raises(OptionError, match="a window holds a whole number of micro-batches, at least 1"):
+        gg.windows([1], size)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_progress_is_shown_over_micro_batches(known: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tqdm")
+    loader = [1, 2, 3, 4, 5]
+    shown = gg.windows(loader if known else iter(loader), 2, progress=True)
+    assert [list(window) for window in shown] == [[1, 2], [3, 4], [5]]
+    printed = capsys.readouterr().err
+    assert "windows of 2" in printed
+    assert ("5/5" if known else "5micro-batch") in printed
+
+
+def test_progress_is_off_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    list(gg.windows([1, 2], 2))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_without_tqdm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with pytest.raises(OptionError, match=r"pip install 'gradgate\[progress\]'"):
+        list(gg.windows([1], 1, progress=True))

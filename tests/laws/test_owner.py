@@ -1,0 +1,331 @@
+"""Law 3. An update leaves the ``.grad`` of what it does not own as it was: the same object, or None."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import SGD, Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import gradgate as gg
+from tests.accumulation.one_weight import StopError, stopped_by
+from tests.reference import assert_same
+from tests.tensors import labels, on_device, randn, tensor
+
+WIDTH = 3
+
+
+class Everything(nn.Module):
+    """Every kind of parameter that a graph can contain, in the one graph of a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Linear(WIDTH, WIDTH)  # shared by both heads
+        self.head = nn.Linear(WIDTH, WIDTH)
+        self.generator = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+        self.discriminator = nn.Linear(WIDTH, 1)
+        self.embedding = nn.Embedding(WIDTH, WIDTH)
+        self.output = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.output.weight = self.embedding.weight  # tied
+        self.frozen = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        self.unused = Parameter(torch.ones(1))
+
+    def loss(self, x: Tensor) -> Tensor:
+        code = self.encoder(x)
+        words = self.output(code + self.embedding(labels([0, 1, 1])).sum(0))
+        fake = self.discriminator(self.frozen(self.generator(x)))
+        return (self.head(code).pow(2).sum(1) + words.sin().sum(1) + fake.exp().squeeze(1)).mean()
+
+
+@dataclass
+class World:
+    """A graph, and leaves that feed it but are no parameters."""
+
+    model: Everything
+    leaves: list[Tensor]
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.model.parameters(), *self.leaves]
+
+    def loss(self, number: int) -> Tensor:
+        return self.model.loss(self.leaves[number])
+
+
+def world() -> World:
+    torch.manual_seed(0)
+    leaves = [randn(size, WIDTH).requires_grad_() for size in (4, 1)]
+    return World(on_device(Everything()), leaves)
+
+
+Way = Callable[[World, gg.Accumulator], None]
+
+
+def in_a_block(here: World, accumulator: gg.Accumulator) -> None:
+    with accumulator.update() as update:
+        for number in update.micro_batches([0, 1]):
+            update.backward(here.loss(number))
+
+
+def in_one_call(here: World, accumulator: gg.Accumulator) -> None:
+    accumulator.step(here.loss, [0, 1])
+
+
+def two_losses(here: World, accumulator: gg.Accumulator) -> None:
+    with accumulator.update() as update:
+        for number in update.micro_batches([0, 1]):
+            update.backward(here.loss(number))
+            update.backward(here.loss(1 - number))
+
+
+def given_up(here: World, accumulator: gg.Accumulator) -> None:
+    with stopped_by(StopError), accumulator.update() as update:
+        update.backward(here.loss(0))
+        raise StopError
+
+
+def plain_backward(here: World, accumulator: gg.Accumulator) -> None:
+    """The usual loop: the optimizer steps what it owns, but backward fills everything."""
+    (optimizer,) = accumulator.settings.optimizers
+    here.loss(0).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def assert_rest_untouched(way: Way, here: World, accumulator: gg.Accumulator) -> None:
+    owned = {id(p) for one in accumulator.settings.optimizers for g in one.param_groups for p in g["params"]}
+    rest = [one for one in here.tensors() if id(one) not in owned]
+    before = [(one.grad, None if one.grad is None else one.grad.clone()) for one in rest]
+    way(here, accumulator)
+    for one, (gradient, values) in zip(rest, before, strict=True):
+        assert one.grad is gradient, f"leaked into a tensor of shape {list(one.shape)}"
+        assert values is None or torch.equal(gradient, values), "leaked in place"
+
+
+CLEAR = ["none", "zero", gg.decay(0.5)]
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[list[int], list[bool], list[int], list[object]]:
+    """Each tensor's owner (2 is nobody), whether it holds a gradient already, the order of updates, the clears."""
+    size = len(world().tensors())
+    owners = draw(st.lists(st.integers(0, 2), min_size=size, max_size=size))
+    holding = draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    order = draw(st.lists(st.integers(0, 1), min_size=1, max_size=4))
+    return owners, holding, order, draw(st.lists(st.sampled_from(CLEAR), min_size=2, max_size=2))
+
+
+@pytest.mark.parametrize("way", [in_a_block, in_one_call, two_losses, given_up], ids=lambda way: way.__name__)
+@settings(max_examples=12)
+@given(plan=plans())
+def test_after_any_updates_of_any_owners_the_rest_is_untouched(
+    way: Way, plan: tuple[list[int], list[bool], list[int], list[object]]
+) -> None:
+    owners, holding, order, clears = plan
+    here = world()
+    tensors = here.tensors()
+    accumulators = []
+    for owner in (0, 1):
+        # Each owns something that its loss reaches, so that there is a gradient to step on.
+        sure = [here.model.head.bias, here.model.discriminator.bias][owner]
+        surely_not = [here.model.discriminator.bias, here.model.head.bias][owner]
+        own = [t for t, o in zip(tensors, owners, strict=True) if o == owner and t is not surely_not]
+        own = [t for t in own if t is not sure] + [sure]
+        accumulators.append((own, gg.Accumulator(SGD(own, lr=1e-3), clear=clears[owner])))
+    owned = {id(one) for own, _ in accumulators for one in own}
+    for one, holds in zip(tensors, holding, strict=True):
+        if holds and id(one) not in owned:
+            one.grad = torch.ones_like(one)
+    for owner in order:
+        assert_rest_untouched(way, here, accumulators[owner][1])
+
+
+def test_the_law_rejects_a_plain_backward() -> None:
+    here = world()
+    accumulator = gg.Accumulator(SGD(here.model.head.parameters(), lr=0.1))
+    with pytest.raises(AssertionError, match="leaked into"):
+        assert_rest_untouched(plain_backward, here, accumulator)
+
+
+def test_the_law_rejects_a_backward_that_adds_to_what_stands_there() -> None:
+    here = world()
+    here.model.encoder.weight.grad = torch.ones_like(here.model.encoder.weight)
+    accumulator = gg.Accumulator(
+        SGD([p for p in here.tensors() if p is not here.model.encoder.weight], lr=0.1)
+    )
+    with pytest.raises(AssertionError, match="leaked in place"):
+        assert_rest_untouched(plain_backward, here, accumulator)
+
+
+# -- what is owned receives the whole of its gradient -----------------------------------------------
+
+
+def gradients(loss: Tensor, of: Iterable[Tensor]) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, list(of)))
+
+
+def gan() -> tuple[nn.Module, nn.Module, Tensor]:
+    torch.manual_seed(0)
+    generator = on_device(nn.Sequential(nn.Linear(WIDTH, 4), nn.Tanh(), nn.Linear(4, WIDTH)))
+    return generator, on_device(nn.Linear(WIDTH, 1)), randn(6, WIDTH)
+
+
+def sgd(module: nn.Module) -> tuple[Optimizer, gg.Accumulator]:
+    optimizer = SGD(module.parameters(), lr=0.1)
+    return optimizer, gg.Accumulator(optimizer)
+
+
+def test_a_gan_without_detach_moves_as_one_with_detach() -> None:
+    ours, theirs = gan(), gan()
+    (_, g_accumulator), (_, d_accumulator) = sgd(ours[0]), sgd(ours[1])
+    (g_optimizer, _), (d_optimizer, _) = sgd(theirs[0]), sgd(theirs[1])
+    for _ in range(3):
+        g, d, noise = ours
+        with d_accumulator.update() as update:
+            for z in update.micro_batches(noise.split([5, 1])):
+                update.backward((d(z) - d(g(z))).mean())
+        with g_accumulator.update() as update:
+            for z in update.micro_batches(noise.split([2, 4])):
+                update.backward(d(g(z)).mean())
+        g, d, noise = theirs
+        d_optimizer.zero_grad()
+        (d(noise) - d(g(noise).detach())).mean().backward()
+        d_optimizer.step()
+        g_optimizer.zero_grad()
+        d(g(noise)).mean().backward()
+        g_optimizer.step()
+    for mine, other in zip(ours[:2], theirs[:2], strict=True):
+        assert_same([p.detach() for p in mine.parameters()], [p.detach() for p in other.parameters()])
+
+
+def test_two_open_updates_share_one_graph_and_each_takes_its_own() -> None:
+    generator, discriminator, noise = gan()
+    expected = [
+        gradients(discriminator(generator(noise)).mean(), m.parameters()) for m in (generator, discriminator)
+    ]
+    before = [[p.detach().clone() for p in m.parameters()] for m in (generator, discriminator)]
+    (_, g_accumulator), (_, d_accumulator) = sgd(generator), sgd(discriminator)
+    with g_accumulator.update() as g_update, d_accumulator.update() as d_update:
+        for z in noise.split([4, 2]):
+            loss = discriminator(generator(z)).mean()
+            g_update.backward(loss, retain_graph=True, name="score")
+            d_update.backward(-loss, count=len(z), name="score")
+    for module, was, gradient, sign in zip(
+        (generator, discriminator), before, expected, (1, -1), strict=True
+    ):
+        assert_same(
+            [(w - p.detach()) / 0.1 for w, p in zip(was, module.parameters(), strict=True)],
+            [sign * g for g in gradient],
+            rtol=1e-9 if noise.dtype == torch.float64 else 1e-4,  # the step is undone, which costs digits
+        )
+
+
+def test_a_tied_parameter_receives_the_gradient_of_both_its_uses() -> None:
+    here = world()
+    weight = here.model.embedding.weight
+    expected = gradients(here.loss(0), [weight])
+    start = weight.detach().clone()
+    with gg.Accumulator(SGD([weight], lr=1.0)).update() as update:
+        update.backward(here.loss(0))
+    assert_same([start - weight.detach()], expected, rtol=1e-10 if weight.dtype == torch.float64 else 1e-5)
+
+
+def test_a_leaf_that_is_no_parameter_can_be_owned() -> None:
+    image = tensor([1.0, 2.0]).requires_grad_()
+    with gg.Accumulator(SGD([image], lr=1.0)).update() as update:
+        update.backward((image**2).sum(), count=1)
+    assert image.tolist() == [-1.0, -2.0]
+
+
+def test_a_parameter_that_is_unfrozen_between_micro_batches_receives_the_later_ones() -> None:
+    a, b = Parameter(tensor(0.0)), Parameter(tensor(0.0), requires_grad=False)
+    with gg.Accumulator(SGD([a, b], lr=1.0)).update() as update:
+        for number in update.micro_batches([1, 2]):
+            b.requires_grad_(number == 2)
+            update.backward(a * number + b * number, count=1)
+    assert (a.item(), b.item()) == (-1.5, -1.0)  # (1 + 2) / 2, and 2 / 2: the whole window divides
+
+
+def test_a_parameter_that_is_frozen_between_micro_batches_keeps_the_earlier_ones() -> None:
+    a, b = Parameter(tensor(0.0)), Parameter(tensor(0.0))
+    with gg.Accumulator(SGD([a, b], lr=1.0)).update() as update:
+        for number in update.micro_batches([1, 2]):
+            b.requires_grad_(number == 1)
+            update.backward(a * number + b * number, count=1)
+    assert (a.item(), b.item()) == (-1.5, -0.5)
+
+
+def test_a_group_that_is_added_later_belongs_to_the_next_window() -> None:
+    a, b = Parameter(tensor(0.0)), Parameter(tensor(0.0))
+    optimizer = SGD([a], lr=1.0)
+    accumulator = gg.Accumulator(optimizer)
+    with accumulator.update() as update:
+        update.backward(a + b, count=1)
+        optimizer.add_param_group({"params": [b]})
+    assert (a.item(), b.item(), b.grad) == (-1.0, 0.0, None)
+    with accumulator.update() as update:
+        update.backward(a + b, count=1)
+    assert (a.item(), b.item()) == (-2.0, -1.0)
+
+
+# -- the backward of what nobody owns is not run ----------------------------------------------------
+
+
+class Counted(torch.autograd.Function):
+    """The identity; counts how often its backward is run."""
+
+    runs = 0
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, gradient: Tensor) -> Tensor:
+        Counted.runs += 1
+        return gradient
+
+
+class Products(TorchDispatchMode):
+    """Counts matrix products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.count += func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+        return func(*args, **(kwargs or {}))
+
+
+def runs_of(backward: Callable[[Tensor], None]) -> tuple[int, int, int]:
+    """How often the generator's backward was run, a hook on its output fired, and matrices were multiplied."""
+    generator, discriminator, noise = gan()
+    Counted.runs = fired = 0
+
+    def note(gradient: Tensor) -> None:
+        nonlocal fired
+        fired += 1
+
+    fake = Counted.apply(generator(noise))
+    fake.register_hook(note)
+    loss = discriminator(fake).mean()
+    with Products() as products:
+        backward(loss, discriminator)
+    return Counted.runs, fired, products.count
+
+
+def test_the_backward_of_what_nobody_owns_is_not_run() -> None:
+    def ours(loss: Tensor, discriminator: nn.Module) -> None:
+        with sgd(discriminator)[1].update() as update:
+            update.backward(loss)
+
+    def plain(loss: Tensor, discriminator: nn.Module) -> None:
+        loss.backward()
+
+    assert runs_of(ours) == (0, 0, 1)  # one product: the discriminator's own weight
+    assert runs_of(plain) == (1, 1, 5)  # and its input; the generator's two weights and the layer between
