@@ -235,7 +235,7 @@ def test_a_head_that_was_added_later_is_pooled_too() -> None:
     with accumulator.update() as update:
         update.backward(body(batch()).mean())
     head = net()
-    accumulator.settings.optimizers[0].add_param_group({"params": list(head.parameters())})
+    accumulator._settings.optimizers[0].add_param_group({"params": list(head.parameters())})
     with accumulator.update() as update:
         for x in update.micro_batches(batch().split(4)):
             update.backward(head(body(x)).mean())

@@ -53,10 +53,10 @@ def test_an_overflow_is_skipped_halves_the_scale_and_schedules_nothing() -> None
 def test_an_overflow_can_be_an_error_and_then_leaves_the_scaler_alone() -> None:
     weight, _, accumulator = one_weight(scaler=scaler(), nonfinite="raise")
     update_by(accumulator, weight, [(1.0, 1)])
-    before = copy.deepcopy(accumulator.settings.scaler.state_dict())
+    before = copy.deepcopy(accumulator._settings.scaler.state_dict())
     with pytest.raises(NonfiniteError):
         update_by(accumulator, weight, [(float("nan"), 1)])
-    assert accumulator.settings.scaler.state_dict() == before
+    assert accumulator._settings.scaler.state_dict() == before
     update_by(accumulator, weight, [(1.0, 1)])
     assert weight.item() == -2.0
 

@@ -132,7 +132,7 @@ def test_a_lazy_module_that_was_never_run_is_no_trouble() -> None:
     lazy = nn.LazyBatchNorm1d()
     weight, _, accumulator = one_weight()
     for options in ({}, {"batch_norm": "window"}):
-        accumulator = gg.Accumulator(accumulator.settings.optimizers, **options)
+        accumulator = gg.Accumulator(accumulator._settings.optimizers, **options)
         accumulator.step(lambda gradient: (weight * gradient, 1), [1.0, 3.0])
     assert weight.item() == -4.0
     assert lazy.num_features == 0

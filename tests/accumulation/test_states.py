@@ -199,7 +199,7 @@ def test_a_resumed_window_that_is_given_up_leaves_everything_as_before() -> None
 
 
 def refused(accumulator: gg.Accumulator, state: Any, complaint: str, kind: type = StateError) -> None:
-    optimizers = accumulator.settings.optimizers
+    optimizers = accumulator._settings.optimizers
     before, own = standing(optimizers[0]), copy.deepcopy(accumulator.state_dict())
     with pytest.raises(kind, match=complaint):
         accumulator.load_state_dict(state)

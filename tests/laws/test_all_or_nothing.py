@@ -2,9 +2,12 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,7 +19,7 @@ from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import ExponentialLR
 
 import gradgate as gg
-from gradgate.errors import NonfiniteError, TornStepError
+from gradgate.errors import GradgateError, NonfiniteError, TornStepError
 from tests.accumulation.one_weight import StopError, stopped_by
 from tests.laws.standing import Standing, differences, standing
 from tests.tensors import DEVICE, DTYPE, randn
@@ -362,3 +365,87 @@ def test_a_scheduler_that_raises_at_once_leaves_parameters_and_gradients_as_afte
     in_a_block(unstopped)
     assert set(differences(world.standing(), unstopped.standing())) <= {"scheduler", "optimizer"}
     assert world.optimizer.state_dict()["param_groups"][0]["lr"] == 0.1
+
+
+# -- a signal at any line ---------------------------------------------------------------------------
+
+ROOM = str(Path(gg.accumulation.__file__).parent)
+Line = tuple[str, int]
+
+
+@dataclass
+class Tracer:
+    """Notes the lines of gradgate that are run; at one of them, the first time, a real SIGINT arrives."""
+
+    at: Line | None = None
+    lines: list[Line] = field(default_factory=list)
+    entry_of_exit: Line | None = None  # where Python itself lets a signal through, see bpo-29988
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(ROOM):
+            return None
+        if event == "line":
+            line = (Path(frame.f_code.co_filename).name, frame.f_lineno)
+            if (line[0], frame.f_code.co_name, self.entry_of_exit) == ("_update.py", "__exit__", None):
+                self.entry_of_exit = line
+            if line == self.at:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+            self.lines.append(line)
+        return self
+
+    def watch(self, run: Run, world: World) -> None:
+        usual = sys.gettrace()
+        sys.settrace(self)
+        try:
+            run(world)
+        finally:
+            sys.settrace(usual)
+
+
+def given_up(world: World) -> None:
+    with suppress(StopError), world.accumulator.update() as update:
+        update.backward(world.loss(0))
+        raise StopError
+
+
+def lines_of(run: Run, case: Case) -> list[Line]:
+    world, tracer = World(case), Tracer()
+    in_a_block(world)
+    tracer.watch(run, world)
+    lines = list(dict.fromkeys(tracer.lines))
+    lines.remove(tracer.entry_of_exit)
+    # All of the update's own life, and a sample of what it calls.
+    return [line for number, line in enumerate(lines) if line[0] == "_update.py" or number % 5 == 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case", [Case(Adam, gg.decay(0.5)), Case(SGD, "zero", scaled=True)], ids=["decay", "scaled"]
+)
+@pytest.mark.parametrize("run", [in_a_block, given_up], ids=lambda run: run.__name__)
+def test_a_signal_at_any_line_of_an_update_finds_it_made_or_not_made(run: Run, case: Case) -> None:
+    before, after, next_one = World(case), World(case), World(case)
+    in_a_block(before)
+    for world, updates in ((after, 2), (next_one, 3)):
+        for _ in range(updates):
+            in_a_block(world)
+    wrong = []
+    for line in lines_of(run, case):
+        world = World(case)
+        in_a_block(world)
+        with suppress(KeyboardInterrupt):
+            Tracer(line).watch(run, world)
+        made = not differences(world.standing(), after.standing(), identities=False)
+        if not made and differences(world.standing(), before.standing(), identities=False):
+            wrong.append(f"{line}: half made")
+            continue
+        try:
+            for _ in range(1 if made else 2):
+                in_a_block(world)
+        except GradgateError as error:
+            wrong.append(f"{line}: {type(error).__name__} in the next update")
+            continue
+        if differences(world.standing(), next_one.standing(), identities=False):
+            wrong.append(f"{line}: the next update differs")
+    assert not wrong, "\n".join(wrong)

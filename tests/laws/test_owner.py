@@ -90,14 +90,14 @@ def given_up(here: World, accumulator: gg.Accumulator) -> None:
 
 def plain_backward(here: World, accumulator: gg.Accumulator) -> None:
     """The usual loop: the optimizer steps what it owns, but backward fills everything."""
-    (optimizer,) = accumulator.settings.optimizers
+    (optimizer,) = accumulator._settings.optimizers
     here.loss(0).backward()
     optimizer.step()
     optimizer.zero_grad()
 
 
 def assert_rest_untouched(way: Way, here: World, accumulator: gg.Accumulator) -> None:
-    owned = {id(p) for one in accumulator.settings.optimizers for g in one.param_groups for p in g["params"]}
+    owned = {id(p) for one in accumulator._settings.optimizers for g in one.param_groups for p in g["params"]}
     rest = [one for one in here.tensors() if id(one) not in owned]
     before = [(one.grad, None if one.grad is None else one.grad.clone()) for one in rest]
     way(here, accumulator)

@@ -33,7 +33,7 @@ class _NoStepInside:
 
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         accumulator = self._accumulator()
-        if accumulator is not None and accumulator.open_update is not None and not accumulator.stepping:
+        if accumulator is not None and accumulator._open_update is not None and not accumulator._stepping:
             raise UpdateError(
                 "update: optimizer.step() was called inside the block; it would step on an unfinished sum. "
                 "Leave it out: leaving the block steps once."
@@ -102,7 +102,7 @@ class Accumulator:
         undo_step: bool = False,
     ) -> None:
         optimizers = as_optimizers(optimizer)
-        self.settings = checked_settings(
+        self._settings = checked_settings(
             optimizers,
             accumulate_dtype=accumulate_dtype,
             scaler=scaler,
@@ -118,14 +118,14 @@ class Accumulator:
                 weakref.finalize(self, handle.remove)
         self.samples_that_fit: int | None = None
         """The most samples in a micro-batch that :meth:`step` found to fit; None while all did."""
-        self.modules = LiveModules()
-        self.batch_norms = BatchNorms(batch_norm, self.modules)
-        self.first_looks = FirstLooks(self.batch_norms)
-        self.windows = 0
-        self.leftovers = Leftovers()
-        self.unfinished: dict[str, Any] | None = None
-        self.open_update: Update | None = None
-        self.stepping = False
+        self._modules = LiveModules()
+        self._batch_norms = BatchNorms(batch_norm, self._modules)
+        self._first_looks = FirstLooks(self._batch_norms)
+        self._windows = 0
+        self._leftovers = Leftovers()
+        self._unfinished: dict[str, Any] | None = None
+        self._open_update: Update | None = None
+        self._stepping = False
 
     def _hooks_on(self, optimizer: Optimizer) -> list[RemovableHandle]:
         try:
@@ -182,9 +182,9 @@ class Accumulator:
 
         ``.grad`` is put back as it was before the window. Does nothing where there is none.
         """
-        if self.open_update is not None:
-            self.open_update.give_up()
-        self.unfinished = None
+        if self._open_update is not None:
+            self._open_update._give_up()
+        self._unfinished = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is needed to go on from here, an unfinished window included.
@@ -194,15 +194,15 @@ class Accumulator:
         and the random state have states of their own: save them beside it. Inside a window, call it after
         the last backward of a micro-batch.
         """
-        parameters = owned_parameters(self.settings.optimizers)
-        window = self.unfinished
+        parameters = owned_parameters(self._settings.optimizers)
+        window = self._unfinished
         carried = None
-        if self.open_update is not None:
-            window = self.open_update.unfinished()
-            carried = self.open_update.carried
-        elif isinstance(self.settings.clear, Decay):
+        if self._open_update is not None:
+            window = self._open_update._unfinished()
+            carried = self._open_update._carried
+        elif isinstance(self._settings.clear, Decay):
             carried = [parameter.grad for parameter in parameters]
-        wide = has_wide_state(self.settings.optimizers)
+        wide = has_wide_state(self._settings.optimizers)
         return plain_state(parameters, window, carried, self.samples_that_fit, wide)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -218,17 +218,17 @@ class Accumulator:
             UpdateError: an update is open.
             GradientError: decayed gradients are to be put where others already stand.
         """
-        if self.open_update is not None:
+        if self._open_update is not None:
             raise UpdateError("load_state_dict: an update is open. Load before the block or after it.")
-        parameters = owned_parameters(self.settings.optimizers)
-        checked_state(state, parameters, self.settings)
+        parameters = owned_parameters(self._settings.optimizers)
+        checked_state(state, parameters, self._settings)
         if state["carried"] is not None:
-            self.leftovers.check(parameters, self.settings.optimizers)
+            self._leftovers.check(parameters, self._settings.optimizers)
             for parameter, gradient in zip(parameters, state["carried"], strict=True):
                 parameter.grad = None
                 if gradient is not None:
                     parameter.grad_dtype = gradient.dtype
                     parameter.grad = gradient.to(parameter.device, copy=True)
-            self.leftovers.remember(parameters)
-        self.unfinished = state["window"]
+            self._leftovers.remember(parameters)
+        self._unfinished = state["window"]
         self.samples_that_fit = state["samples_that_fit"]

@@ -66,7 +66,7 @@ def finish(update: Update, sums: Sums, slots: Slots, scale: LossScale, settings:
             "frozen, or another model's). Check that the optimizer was made from this model's parameters."
         )
     norm, usable = _measure(values, factor, settings)
-    update.noted_norm(norm)
+    update._noted_norm(norm)
     if not usable:
         if settings.nonfinite == "raise":
             raise NonfiniteError(_where_nonfinite(parameters, sums, settings))
@@ -74,10 +74,10 @@ def finish(update: Update, sums: Sums, slots: Slots, scale: LossScale, settings:
         return
     _divide_and_clip(values, factor, norm, settings)
     with uninterrupted():
-        with update.stepping():
+        with update._stepping():
             _step(parameters, slots.wide, settings)
         try:
-            update.noted_step()
+            update._noted_step()
             clear_gradients(parameters, settings.clear)
             if settings.scaler is not None:
                 settings.scaler.update()
@@ -85,7 +85,7 @@ def finish(update: Update, sums: Sums, slots: Slots, scale: LossScale, settings:
                 scheduler.step()
         finally:
             # Also if a scheduler raises: the step was made, so the update is as after it.
-            update.close()
+            update._close()
 
 
 def _measure(values: list[Tensor], factor: float, settings: Settings) -> tuple[float | Tensor, bool]:

@@ -24,6 +24,7 @@ class LossScale:
         self._scaler = scaler
         self._scale: Tensor | None = None
         self._begun = False
+        self._resumed: float | None = None
         self._unscaled = False
         self._factor: Tensor | None = None
 
@@ -35,6 +36,7 @@ class LossScale:
 
     def resume(self, scale: float | None) -> None:
         """Take over the scale of a saved window that is being continued."""
+        self._resumed = scale
         self._scale = None if scale is None else torch.tensor(scale)
 
     def apply(self, seed: Tensor) -> Tensor:
@@ -43,6 +45,8 @@ class LossScale:
             return seed
         # Asked also where a scale was resumed: a new scaler makes its own tensors when it first scales.
         now = self._scaler.scale(torch.ones((), device=seed.device)) if not self._begun else None
+        if not self._begun and self._resumed is not None:
+            self._scale = torch.full_like(seed, self._resumed, dtype=torch.float32).reshape(())
         self._begun = True
         if self._scale is None:
             self._scale = now

@@ -36,9 +36,9 @@ def run_window(
     accumulator: Accumulator, loss_fn: LossFunction, micro_batches: Sequence[Any], reduction: Reduction
 ) -> Update:
     """Run a window; each time memory runs out, roll back, halve the largest micro-batch, and replay."""
-    accumulator.modules.look_for(owned_parameters(accumulator.settings.optimizers))
-    surroundings = Surroundings(accumulator.modules)
-    unfinished = accumulator.unfinished
+    accumulator._modules.look_for(owned_parameters(accumulator._settings.optimizers))
+    surroundings = Surroundings(accumulator._modules)
+    unfinished = accumulator._unfinished
     done: Sequence[Any] = ()
     if unfinished is not None:
         # What is in the sum already was cut as the saved state says, and is counted off in these pieces.
@@ -57,7 +57,7 @@ def run_window(
             fits = _next_size(samples, error)
         # Only here, after the exception and the frames that it held are gone, is their memory free.
         accumulator.samples_that_fit = fits
-        accumulator.unfinished = unfinished
+        accumulator._unfinished = unfinished
         surroundings.restore()
         _free_caches()
         _log.warning("step: out of memory with %s samples; replaying the window with %d", samples, fits)

@@ -48,8 +48,7 @@ class RunningSum:
             return per_item / self.unit
         # Divided on the device, in at least float32: nothing waits, and a half loss keeps its weight.
         wide = torch.promote_types(loss.dtype, torch.float32)
-        unit = torch.as_tensor(self.unit, device=loss.device)
-        return torch.as_tensor(per_item, device=loss.device).to(wide) / unit.to(wide)
+        return _on_device(per_item, loss.device, wide) / _on_device(self.unit, loss.device, wide)
 
     def overgrowth(self, count: Count) -> float:
         """Return the power of two by which to shrink the sum before ``count`` more items are added.
@@ -123,6 +122,13 @@ def _first_unit(count: Count, expected: int) -> Count:
         wide = count.to(torch.promote_types(count.dtype, torch.float32))
         return torch.where(wide > 0, wide, 1.0) * scale
     return (1 if is_zero(count) else count) * scale
+
+
+def _on_device(number: Count, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Bring a count to a device. A number is filled in there: copying it over would wait for the device."""
+    if isinstance(number, Tensor):
+        return number.to(device, dtype)
+    return torch.full((), number, device=device, dtype=dtype)
 
 
 def _numbers(scalars: list[Tensor | float]) -> list[float]:

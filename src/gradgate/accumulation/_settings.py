@@ -61,6 +61,11 @@ def checked_settings(
             f"Accumulator: accumulate_dtype is {accumulate_dtype}; sums of gradients need a floating type, "
             "such as torch.float32."
         )
+    if scaler is not None and accumulate_dtype == torch.float16:
+        raise OptionError(
+            "Accumulator: accumulate_dtype=torch.float16 together with a GradScaler, which refuses to "
+            "unscale float16 gradients. Leave accumulate_dtype out: sums are then kept in float32."
+        )
     if scaler is not None and not scaler.is_enabled():
         scaler = None
     if nonfinite is None:

@@ -38,9 +38,9 @@ class Update:
 
     def __init__(self, accumulator: Accumulator) -> None:
         self._accumulator = accumulator
-        self._settings = accumulator.settings
+        self._settings = accumulator._settings
         self._state: Literal["new", "open", "closed"] = "new"
-        self._scale = LossScale(accumulator.settings.scaler)
+        self._scale = LossScale(accumulator._settings.scaler)
         self._sums = Sums((), self._scale)
         self._slots: Slots | None = None
         self._expected = 1  # micro-batches, as far as known
@@ -65,22 +65,22 @@ class Update:
             with uninterrupted():
                 self._open()
         except BaseException:
-            self.give_up()
+            self._give_up()
             raise
         return self
 
     def _open(self) -> None:
         check_single_rank()
         parameters = owned_parameters(self._settings.optimizers)
-        slots = Slots(parameters, self._accumulator.leftovers, self._settings)
+        slots = Slots(parameters, self._accumulator._leftovers, self._settings)
         claim(self, parameters, self._settings.optimizers)
         self._slots, self._state = slots, "open"
-        self._accumulator.open_update = self
+        self._accumulator._open_update = self
         slots.open()
-        self._sums = Sums(parameters, self._scale, thorough=self._accumulator.windows < _THOROUGH)
-        self._accumulator.batch_norms.open(parameters)
-        if self._accumulator.unfinished is not None:
-            self._resume(self._accumulator.unfinished)
+        self._sums = Sums(parameters, self._scale, thorough=self._accumulator._windows < _THOROUGH)
+        self._accumulator._batch_norms.open(parameters)
+        if self._accumulator._unfinished is not None:
+            self._resume(self._accumulator._unfinished)
 
     def micro_batches(self, window: Iterable[T]) -> Iterator[T]:
         """Go through the micro-batches of this window.
@@ -117,7 +117,7 @@ class Update:
             self._micro_batches = number + 1
             self._unnamed = 0
             self._calls = 0
-            self._accumulator.batch_norms.next_micro_batch()
+            self._accumulator._batch_norms.next_micro_batch()
             yield micro_batch
 
     def backward(
@@ -166,13 +166,13 @@ class Update:
         if before is None:
             check_reduction(loss, reduction)
             self._scale.look_at(loss)
-        elif not self._in_loop and self._accumulator.batch_norms.stand_aside:
+        elif not self._in_loop and self._accumulator._batch_norms.stand_aside:
             raise UpdateError(
                 "backward: batch_norm='window' has to know where a micro-batch begins, and this window has "
                 "another one outside update.micro_batches(...). Loop over `update.micro_batches(window)`."
             )
         later = before is not None and bool(before.counts)
-        self._accumulator.first_looks.at(name, loss, count, self._expected, later, self._sums.parameters)
+        self._accumulator._first_looks.at(name, loss, count, self._expected, later, self._sums.parameters)
         self._sums.add(name, self._expected, loss, count, reduction, retain_graph)
         self._calls += 1
         if not self._in_loop:
@@ -210,38 +210,38 @@ class Update:
             if kind is None and self._state == "open":
                 self._finish()
         finally:
-            self.give_up()
+            self._give_up()
 
     def _finish(self) -> None:
         self._check_unnamed()
         if self._slots is not None:
             finish(self, self._sums, self._slots, self._scale, self._settings)
 
-    def noted_norm(self, norm: float | Tensor) -> None:
+    def _noted_norm(self, norm: float | Tensor) -> None:
         """Take the norm of the mean gradient, for logging."""
         self._norm = norm
 
     @contextmanager
-    def stepping(self) -> Iterator[None]:
+    def _stepping(self) -> Iterator[None]:
         """Let the optimizers step: at any other time in the block their own step is refused."""
-        self._accumulator.stepping = True
+        self._accumulator._stepping = True
         try:
             yield
         finally:
-            self._accumulator.stepping = False
+            self._accumulator._stepping = False
 
-    def noted_step(self) -> None:
+    def _noted_step(self) -> None:
         """Take it that the parameters have moved: from here on there is no way back."""
         self._stepped = True
-        self._accumulator.batch_norms.close(keep=True)
+        self._accumulator._batch_norms.close(keep=True)
 
-    def give_up(self) -> None:
+    def _give_up(self) -> None:
         """Roll back if the window is still open, whatever else arrives meanwhile."""
         try:
             if self._state == "open":
                 self._roll_back()
         except KeyboardInterrupt:  # it came before signals were held back
-            self.give_up()
+            self._give_up()
             raise
 
     def _roll_back(self) -> None:
@@ -250,12 +250,12 @@ class Update:
             try:
                 if self._slots is not None:
                     self._slots.roll_back()
-                self._accumulator.batch_norms.close(keep=False)
+                self._accumulator._batch_norms.close(keep=False)
                 self._scale.roll_back()
             finally:
                 self._end()
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """End the window after the step."""
         if self._slots is not None:
             self._slots.close()
@@ -266,9 +266,9 @@ class Update:
         self._state = "closed"
         self._slots = None
         self._sums.release()
-        self._accumulator.open_update = None
-        self._accumulator.windows += 1
-        self._accumulator.unfinished = None
+        self._accumulator._open_update = None
+        self._accumulator._windows += 1
+        self._accumulator._unfinished = None
         release(self)
 
     # -- for logging ------------------------------------------------------------------------------
@@ -320,13 +320,13 @@ class Update:
     # -- an unfinished window ---------------------------------------------------------------------
 
     @property
-    def carried(self) -> list[Tensor | None] | None:
+    def _carried(self) -> list[Tensor | None] | None:
         """The decayed gradients that stand aside while the window is open."""
         return None if self._slots is None else self._slots.carried
 
-    def unfinished(self) -> dict[str, Any]:
+    def _unfinished(self) -> dict[str, Any]:
         """Return a copy of the window so far, in plain containers; see :meth:`Accumulator.state_dict`."""
-        if self._accumulator.batch_norms.stand_aside:
+        if self._accumulator._batch_norms.stand_aside:
             raise UpdateError(
                 "state_dict: batch_norm='window' keeps running statistics aside while a window is open, and the "
                 "model's own buffers hold those of the last micro-batch. Save between two windows."
