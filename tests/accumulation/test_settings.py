@@ -51,6 +51,6 @@ def test_a_scaler_that_is_switched_off_is_none() -> None:
 
 
 def test_nonfinite_means_raise_without_a_scaler_and_skip_with_one() -> None:
-    assert one_weight()[2].settings.nonfinite == "raise"
-    assert one_weight(scaler=GradScaler("cpu"))[2].settings.nonfinite == "skip"
-    assert one_weight(scaler=GradScaler("cpu"), nonfinite="raise")[2].settings.nonfinite == "raise"
+    assert one_weight()[2]._settings.nonfinite == "raise"
+    assert one_weight(scaler=GradScaler("cpu"))[2]._settings.nonfinite == "skip"
+    assert one_weight(scaler=GradScaler("cpu"), nonfinite="raise")[2]._settings.nonfinite == "raise"

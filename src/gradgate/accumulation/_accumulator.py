@@ -22,6 +22,7 @@ from gradgate.accumulation._retry import LossFunction, run_window
 from gradgate.accumulation._settings import Nonfinite, checked_settings
 from gradgate.accumulation._states import checked_state, plain_state
 from gradgate.accumulation._update import Update
+from gradgate.accumulation._windows import check_window
 from gradgate.errors import UpdateError
 
 
@@ -166,6 +167,7 @@ class Accumulator:
 
         Raises:
             BudgetError: one sample alone does not fit, or a micro-batch cannot be cut.
+            OptionError: ``micro_batches`` is one batch, or ``loss_fn`` returns something else.
             Whatever ``loss_fn`` and :meth:`update` raise.
 
         Example:
@@ -175,6 +177,7 @@ class Accumulator:
             >>> update.count, update.micro_batch_count
             (5, 2)
         """
+        check_window(micro_batches, "step")
         return run_window(self, loss_fn, list(micro_batches), reduction)
 
     def discard(self) -> None:

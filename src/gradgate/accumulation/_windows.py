@@ -150,13 +150,18 @@ def _length(loader: Iterable[object]) -> int | None:
         return None
 
 
-def micro_batches_of(window: Iterable[T]) -> Iterator[T]:
-    """Return an iterator over a window that keeps nothing alive that it need not."""
+def check_window(window: Iterable[object], verb: str) -> None:
+    """Raise OptionError for one batch in place of a sequence of micro-batches."""
     if isinstance(window, (Tensor, Mapping, str)):
         raise OptionError(
-            f"micro_batches: a window is a sequence of micro-batches, this is one {type(window).__name__}. Pass a "
+            f"{verb}: a window is a sequence of micro-batches, this is one {type(window).__name__}. Pass a "
             "list, [batch], or cut it: batch.split(32); a stack of micro-batches is stack.unbind()."
         )
+
+
+def micro_batches_of(window: Iterable[T]) -> Iterator[T]:
+    """Return an iterator over a window that keeps nothing alive that it need not."""
+    check_window(window, "micro_batches")
     return window.drain() if isinstance(window, Window) else iter(window)
 
 
