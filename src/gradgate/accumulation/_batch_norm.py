@@ -93,11 +93,19 @@ class BatchNorms:
         names = ", ".join(self._modules.name(module) for module in ran[:3]) or "a batch norm"
         more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
         offer = ", or batch_norm='window' so that at least running statistics move once per window"
+        if self._statistics == "window":
+            pooled = {id(pool.module) for pool in self._pools}
+            reached = bool(ran) and all(id(module) in pooled for module in ran)
+            offer = (
+                ""
+                if reached
+                else ". batch_norm='window' does not reach it: it pools torch's own modules only"
+            )
         warnings.warn(
             f"{names}{more}: in training mode a batch norm normalises each micro-batch by its own mean and "
             "variance, so no cut gives the gradient of the whole batch. Put it into eval(), take a norm without "
             "batch statistics (GroupNorm, LayerNorm), or make micro-batches as large as memory allows"
-            f"{offer if self._statistics == 'micro_batch' else ''}.",
+            f"{offer}.",
             BatchNormWarning,
             stacklevel=4,
         )

@@ -64,10 +64,10 @@ class Update:
         try:
             with uninterrupted():
                 self._open()
+            return self  # inside: an interrupt that arrives just now is rolled back too
         except BaseException:
             self._give_up()
             raise
-        return self
 
     def _open(self) -> None:
         check_single_rank()
