@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import register_random, settings
 
+collect_ignore = ["scripts"]  # run by test_scripts.py, not imported for docstring examples
+
 
 class TorchRandom:
     """Torch's generator, in the form in which Hypothesis resets it before every example."""
