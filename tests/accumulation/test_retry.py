@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
 import gradgate as gg
-from gradgate.errors import BatchNormWarning, BudgetError
+from gradgate.errors import BatchNormWarning, BudgetError, OptionError
 from tests.accumulation.one_weight import StopError, one_weight, stopped_by
 from tests.laws.standing import differences, standing
 from tests.tensors import RTOL, arange, ones, tensor
@@ -337,3 +337,31 @@ def test_the_warning_of_a_batch_norm_is_said_once_over_replays() -> None:
     with pytest.warns(BatchNormWarning) as said:
         accumulator.step(model.loss, [torch.randn(12, 3)])
     assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MPS backend out of memory (MPS allocated: 1 GB)",
+        "CUDA error: out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+    ],
+)
+def test_other_words_for_it_count_too(text: str) -> None:
+    weight, _, accumulator = one_weight()
+
+    def loss_fn(x: Tensor) -> Tensor:
+        if len(x) > 2:
+            raise RuntimeError(text)
+        return (weight * x).mean()
+
+    accumulator.step(loss_fn, [arange(4)])
+    assert accumulator.samples_that_fit == 2
+
+
+@pytest.mark.parametrize("outcome", [None, 3.0, (1, 2), (tensor(1.0), 1, 2)], ids=repr)
+def test_a_loss_function_that_returns_something_else_is_told(outcome: Any) -> None:
+    with pytest.raises(
+        OptionError, match=r"step: loss_fn returned a .*; it returns the loss, or the loss and its"
+    ):
+        one_weight()[2].step(lambda _: outcome, [arange(4)])

@@ -9,10 +9,12 @@ from torch.optim import SGD
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradgate as gg
+from gradgate.accumulation import _update
 from gradgate.accumulation._running_sum import RunningSum
+from gradgate.errors import CountError
 from tests.accumulation.one_weight import add, one_weight, update_by
 from tests.reference import assert_same, parts, problem
-from tests.tensors import tensor
+from tests.tensors import RTOL, tensor
 
 VALID = [4, 1, 3, 2, 4, 4, 2, 4]
 
@@ -233,3 +235,71 @@ def test_losses_without_names_are_told_apart_by_their_order() -> None:
     with accumulator.update() as update:
         add(update, weight, [(1.0, 1)])
     assert list(update.losses) == ["loss"]
+
+
+# -- counts that lie on a device, where nobody may wait for them ------------------------------------------
+
+
+@pytest.fixture
+def _on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every count goes the way of one that lies on a GPU: as a tensor that is not read before the end."""
+    checked = _update.checked_count
+
+    def as_tensor(loss: torch.Tensor, count: object, reduction: object) -> torch.Tensor:
+        return torch.as_tensor(checked(loss, count, reduction))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_update, "checked_count", as_tensor)
+
+
+@pytest.mark.usefixtures("_on_a_device")
+@pytest.mark.parametrize(
+    "counts", [[3, 1, 4], [1, 1000, 7], [5], [2, 2, 2, 2], [7, 0, 2], [0, 3, 1], [0.5, 2.25]], ids=str
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_counts_on_a_device_give_the_same_mean(counts: list[float], known: bool) -> None:
+    weight, _, accumulator = one_weight()
+    window = [(float(number), count) for number, count in enumerate(counts, 1)]
+    update = update_by(accumulator, weight, window if known else iter(window))
+    expected = sum(gradient * count for gradient, count in window) / sum(counts)
+    assert weight.item() == pytest.approx(-expected, rel=max(RTOL, 1e-6))  # weights are float32 there
+    assert update.count == sum(counts)
+    assert update.grad_norm == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.usefixtures("_on_a_device")
+def test_a_window_of_zeros_on_a_device_is_an_error_at_the_end() -> None:
+    weight, _, accumulator = one_weight()
+    with pytest.raises(CountError, match="every micro-batch of this window has count 0"):
+        update_by(accumulator, weight, [(1.0, 0), (2.0, 0)])
+    assert (weight.item(), weight.grad) == (0.0, None)
+
+
+@pytest.mark.usefixtures("_on_a_device")
+def test_counts_on_a_device_are_saved_as_numbers() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        add(update, weight, [(1.0, 3), (5.0, 1)])
+        (saved,) = accumulator.state_dict()["window"]["sums"]
+    assert saved["counts"] == [3, 1]
+    assert update.losses == {"loss": gg.Tally(0.0, 4)}
+
+
+@pytest.mark.usefixtures("_on_a_device")
+def test_nothing_is_read_before_the_block_ends() -> None:
+    class Reads(TorchDispatchMode):
+        seen = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            Reads.seen += func is torch.ops.aten._local_scalar_dense.default
+            return func(*args, **(kwargs or {}))
+
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for gradient, count in update.micro_batches([(1.0, torch.tensor(3.0)), (5.0, torch.tensor(1.0))]):
+            loss, running = weight * gradient, RunningSum("loss", 2)
+            with Reads():
+                running.weight(loss, count, "mean")
+                running.overgrowth(count)
+            update.backward(loss, count=count)
+    assert Reads.seen == 0
+    assert weight.item() == -2.0

@@ -3,9 +3,10 @@
 import gc
 
 import pytest
+import torch
 
 import gradgate as gg
-from gradgate.errors import UpdateError
+from gradgate.errors import OptionError, OwnerError, UpdateError
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
 
 
@@ -147,3 +148,39 @@ def test_an_accumulator_that_is_gone_leaves_nothing_on_its_optimizer() -> None:
     del accumulator
     gc.collect()
     assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_a_window_that_an_interrupt_left_open_can_be_given_up() -> None:
+    weight, _, accumulator = one_weight()
+    accumulator.discard()  # nothing to give up
+    update = accumulator.update()
+    update.__enter__()
+    add(update, weight, [(1.0, 1)])
+    with pytest.raises(OwnerError):
+        accumulator.update().__enter__()
+    accumulator.discard()
+    assert (weight.item(), weight.grad) == (0.0, None)
+    update_by(accumulator, weight, [(2.0, 1)])
+    assert weight.item() == -2.0
+
+
+def test_an_unfinished_window_that_was_loaded_can_be_given_up() -> None:
+    weight, _, accumulator = one_weight()
+    with stopped_by(StopError), accumulator.update() as update:
+        add(update, weight, [(5.0, 1)])
+        state = accumulator.state_dict()
+        raise StopError
+    accumulator.load_state_dict(state)
+    accumulator.discard()
+    assert accumulator.state_dict()["window"] is None
+    update_by(accumulator, weight, [(2.0, 1)])
+    assert weight.item() == -2.0
+
+
+@pytest.mark.parametrize("window", [torch.ones(4, 2), {"x": 1}, "texts"], ids=["tensor", "dict", "text"])
+def test_one_batch_is_no_window(window: object) -> None:
+    _, _, accumulator = one_weight()
+    with pytest.raises(OptionError, match="a window is a sequence of micro-batches, this is one"):
+        accumulator.step(lambda x: x, window)  # type: ignore[arg-type, return-value]
+    with stopped_by(OptionError), accumulator.update() as update:
+        update.micro_batches(window)  # type: ignore[arg-type]

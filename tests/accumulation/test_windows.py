@@ -1,6 +1,7 @@
 """Windows of a loader: nothing is dropped, nothing leaks into the next epoch."""
 
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gradgate as gg
-from gradgate.errors import OptionError
+from gradgate.errors import OptionError, UpdateError
 from tests.accumulation.one_weight import add, one_weight, stopped_by
 from tests.tensors import arange
 
@@ -161,3 +162,24 @@ def test_progress_without_tqdm_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     with pytest.raises(OptionError, match=r"pip install 'gradgate\[progress\]'"):
         list(gg.windows([1], 1, progress=True))
+
+
+def test_a_micro_batch_that_was_handed_out_is_let_go_of() -> None:
+    weight, _, accumulator = one_weight()
+    alive: list[weakref.ref[torch.Tensor]] = []
+
+    def loader() -> Iterator[torch.Tensor]:
+        for _ in range(6):
+            x = arange(3)
+            alive.append(weakref.ref(x))
+            yield x
+
+    most = 0
+    for window in gg.windows(loader(), 6):
+        with accumulator.update() as update:
+            for x in update.micro_batches(window):
+                update.backward((weight * x).mean())
+                most = max(most, sum(one() is not None for one in alive))
+        with pytest.raises(UpdateError, match=r"make a list first: window = list\(window\)"):
+            list(window)
+    assert most <= 2  # this one, and at most the next

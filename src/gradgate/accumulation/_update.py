@@ -72,8 +72,12 @@ class Update:
     def _open(self) -> None:
         check_single_rank()
         parameters = owned_parameters(self._settings.optimizers)
-        slots = Slots(parameters, self._accumulator._leftovers, self._settings)
         claim(self, parameters, self._settings.optimizers)
+        try:
+            slots = Slots(parameters, self._accumulator._leftovers, self._settings)
+        except BaseException:
+            release(self)
+            raise
         self._slots, self._state = slots, "open"
         self._accumulator._open_update = self
         slots.open()
@@ -206,6 +210,14 @@ class Update:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            self._leave(kind)
+        finally:
+            # Only if an interrupt arrived where _leave was about to do this itself.
+            if self._state == "open":
+                self._give_up()
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
         try:
             if kind is None and self._state == "open":
                 self._finish()
