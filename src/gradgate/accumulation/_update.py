@@ -14,10 +14,10 @@ from gradgate.accumulation._counts import Count, Reduction, check_reduction, che
 from gradgate.accumulation._finish import finish
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._parameters import owned_parameters
+from gradgate.accumulation._place import Place
 from gradgate.accumulation._signals import uninterrupted
 from gradgate.accumulation._slots import Slots
 from gradgate.accumulation._sums import Sums
-from gradgate.accumulation._windows import expected_length, micro_batches_of
 from gradgate.errors import UpdateError
 from gradgate.tally import Tally
 
@@ -43,13 +43,7 @@ class Update:
         self._scale = LossScale(accumulator._settings.scaler)
         self._sums = Sums((), self._scale)
         self._slots: Slots | None = None
-        self._expected = 1  # micro-batches, as far as known
-        self._in_loop = False
-        self._micro_batches = 0
-        self._to_skip = 0
-        self._calls = 0  # backward calls in the current micro-batch
-        self._unnamed = 0  # those of them without a name
-        self._usual_unnamed = 0  # as many as the micro-batches before had
+        self._place = Place()
         self._norm: float | Tensor | None = None
         self._stepped = False
 
@@ -103,26 +97,11 @@ class Update:
             UpdateError: the update is not open, or has already been given its micro-batches.
         """
         self._require_open("micro_batches")
-        if self._in_loop:
-            raise UpdateError(
-                "micro_batches: this update was already given its micro-batches. One update is one window; "
-                "pass all of it at once, for example itertools.chain(labelled, unlabelled)."
-            )
-        self._in_loop = True
-        self._expected = expected_length(window)
-        return self._through(micro_batches_of(window))
+        return self._place.through(window, self._begin_micro_batch)
 
-    def _through(self, window: Iterator[T]) -> Iterator[T]:
-        for number, micro_batch in enumerate(window):
-            if number < self._to_skip:
-                continue
-            self._require_open("micro_batches")
-            self._check_unnamed()
-            self._micro_batches = number + 1
-            self._unnamed = 0
-            self._calls = 0
-            self._accumulator._batch_norms.next_micro_batch()
-            yield micro_batch
+    def _begin_micro_batch(self) -> None:
+        self._require_open("micro_batches")
+        self._accumulator._batch_norms.next_micro_batch()
 
     def backward(
         self,
@@ -165,45 +144,22 @@ class Update:
         count = checked_count(loss, count, reduction)
         if not is_zero(count):
             check_graph(loss)
-        name = self._loss_name(name)
+        name = self._place.name_of(name)
         before = self._sums.by_name.get(name)
         if before is None:
             check_reduction(loss, reduction)
             self._scale.look_at(loss)
-        elif not self._in_loop and self._accumulator._batch_norms.stand_aside:
+        elif not self._place.in_loop and self._accumulator._batch_norms.stand_aside:
             raise UpdateError(
                 "backward: batch_norm='window' has to know where a micro-batch begins, and this window has "
                 "another one outside update.micro_batches(...). Loop over `update.micro_batches(window)`."
             )
         later = before is not None and bool(before.counts)
-        self._accumulator._first_looks.at(name, loss, count, self._expected, later, self._sums.parameters)
-        self._sums.add(name, self._expected, loss, count, reduction, retain_graph)
-        self._calls += 1
-        if not self._in_loop:
-            self._micro_batches = max(self._micro_batches, len(self._sums.by_name[name].counts))
-
-    def _loss_name(self, name: str | None) -> str:
-        if name is not None:
-            return name
-        if self._calls and not self._in_loop:
-            raise UpdateError(
-                "backward: a second call without a name, outside update.micro_batches(...): is it another "
-                "micro-batch (the mean is over both) or another loss (the two means add)? Loop over "
-                "`update.micro_batches(window)`, or give each loss its name: name='fake'."
-            )
-        self._unnamed += 1
-        return "loss" if self._unnamed == 1 else f"loss {self._unnamed}"
-
-    def _check_unnamed(self) -> None:
-        """Raise UpdateError if a micro-batch had another number of losses, which only their order tells apart."""
-        if self._usual_unnamed and self._unnamed and self._unnamed != self._usual_unnamed:
-            raise UpdateError(
-                f"backward: micro-batch {self._micro_batches} had {self._unnamed} losses without a name, "
-                f"those before it {self._usual_unnamed}. Losses are told apart by their order, so one that "
-                "is left out would be taken for another. Give each its name: update.backward(loss, "
-                "name='auxiliary')."
-            )
-        self._usual_unnamed = self._usual_unnamed or self._unnamed
+        self._accumulator._first_looks.at(
+            name, loss, count, self._place.expected, later, self._sums.parameters
+        )
+        self._sums.add(name, self._place.expected, loss, count, reduction, retain_graph)
+        self._place.called(len(self._sums.by_name[name].counts))
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -225,7 +181,7 @@ class Update:
             self._give_up()
 
     def _finish(self) -> None:
-        self._check_unnamed()
+        self._place.check_losses()
         if self._slots is not None:
             finish(self, self._sums, self._slots, self._scale, self._settings)
 
@@ -313,7 +269,7 @@ class Update:
     @property
     def micro_batch_count(self) -> int:
         """The micro-batches so far."""
-        return self._micro_batches
+        return self._place.micro_batches
 
     @property
     def grad_norm(self) -> float:
@@ -343,16 +299,15 @@ class Update:
                 "state_dict: batch_norm='window' keeps running statistics aside while a window is open, and the "
                 "model's own buffers hold those of the last micro-batch. Save between two windows."
             )
-        begun_only = self._in_loop and not self._calls
         return {
-            "micro_batches": self._micro_batches - begun_only,
+            "micro_batches": self._place.done,
             "scale": self._scale.value(),
             "sums": self._sums.state(),
         }
 
     def _resume(self, state: dict[str, Any]) -> None:
         """Go on from a state: nothing but the open block differs from the process that saved it."""
-        self._micro_batches = self._to_skip = state["micro_batches"]
+        self._place.resume(state["micro_batches"])
         self._scale.resume(state["scale"])
         self._sums.resume(state["sums"])
 
