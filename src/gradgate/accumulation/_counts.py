@@ -88,6 +88,8 @@ def _count_in_node(node: Any) -> Count | None:
         return None
     if kind in ("NllLossBackward0", "NllLoss2DBackward0"):
         weight: Tensor = node._saved_total_weight
+        if weight.is_cpu and node._saved_weight is None and weight.dtype in (torch.float32, torch.float64):
+            return int(weight)  # targets that are not weighted are whole
         if weight.dtype not in (torch.float16, torch.bfloat16):
             return weight
         # A 16-bit loss saves a 16-bit total, which cannot hold 513. Unweighted targets can be counted again.
