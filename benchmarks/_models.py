@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import gradgate as gg
+
 Batch = tuple[Tensor, Tensor]
 
 
@@ -36,6 +38,25 @@ def medium(device: str = "cpu") -> tuple[nn.Module, list[Batch]]:
     """A 6-layer transformer, and 8 micro-batches of 2 sequences of 128 tokens."""
     text = [torch.randint(512, (2, 129)).to(device) for _ in range(8)]
     return Transformer().to(device), [(part[:, :-1], part[:, 1:]) for part in text]
+
+
+def plain_update(
+    model: nn.Module, batches: list[Batch], optimizer: torch.optim.Optimizer, clip_norm: float | None = None
+) -> None:
+    """The loop that people write by hand."""
+    for batch in batches:
+        (loss_of(model, batch) / len(batches)).backward()
+    if clip_norm is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def exact_update(model: nn.Module, batches: list[Batch], accumulator: gg.Accumulator) -> None:
+    """The same update by gradgate."""
+    with accumulator.update() as update:
+        for batch in update.micro_batches(batches):
+            update.backward(loss_of(model, batch), count=batch[1].numel())
 
 
 def loss_of(model: nn.Module, batch: Batch) -> Tensor:

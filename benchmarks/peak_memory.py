@@ -5,10 +5,11 @@ and optimizer state exist before and are not counted; gradients and activations 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from _alternate import arguments, report
-from _models import Batch, Transformer, loss_of, medium, tiny
+from _models import Batch, Transformer, exact_update, loss_of, medium, plain_update, tiny
 from torch import nn
 
 import gradgate as gg
@@ -31,18 +32,11 @@ def measured(model: nn.Module, batches: list[Batch]) -> dict[str, int]:
         optimizer.step()
         optimizer.zero_grad()
 
-    def plain() -> None:
-        for batch in batches:
-            (loss_of(model, batch) / len(batches)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    def exact() -> None:
-        with accumulator.update() as update:
-            for batch in update.micro_batches(batches):
-                update.backward(loss_of(model, batch), count=batch[1].numel())
-
-    return {"whole batch at once": peak(whole), "plain loop": peak(plain), "gradgate": peak(exact)}
+    return {
+        "whole batch at once": peak(whole),
+        "plain loop": peak(partial(plain_update, model, batches, optimizer)),
+        "gradgate": peak(partial(exact_update, model, batches, accumulator)),
+    }
 
 
 def main() -> None:

@@ -7,12 +7,12 @@ what the optimizer owns.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from _alternate import alternate, arguments, report, table
-from _models import Batch, loss_of, medium, tiny
+from _models import Batch, exact_update, loss_of, medium, plain_update, tiny
 from torch import nn
-from torch.nn.utils import clip_grad_norm_
 
 import gradgate as gg
 
@@ -21,17 +21,6 @@ Way = Callable[[], object]
 
 def ways(model: nn.Module, batches: list[Batch], optimizer: torch.optim.Optimizer) -> dict[str, Way]:
     accumulator = gg.Accumulator(optimizer)
-
-    def plain() -> None:
-        for batch in batches:
-            (loss_of(model, batch) / len(batches)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    def exact() -> None:
-        with accumulator.update() as update:
-            for batch in update.micro_batches(batches):
-                update.backward(loss_of(model, batch), count=batch[1].numel())
 
     def counts_left_out() -> None:
         with accumulator.update() as update:
@@ -42,8 +31,8 @@ def ways(model: nn.Module, batches: list[Batch], optimizer: torch.optim.Optimize
         accumulator.step(lambda batch: loss_of(model, batch), batches)
 
     return {
-        "plain loop, loss / k": plain,
-        "gradgate": exact,
+        "plain loop, loss / k": partial(plain_update, model, batches, optimizer),
+        "gradgate": partial(exact_update, model, batches, accumulator),
         "gradgate, counts left out": counts_left_out,
         "gradgate, accumulator.step": one_call,
     }
@@ -56,21 +45,10 @@ def two_ways(model: nn.Module, batches: list[Batch], optimizer: torch.optim.Opti
 
 def clipped(model: nn.Module, batches: list[Batch], optimizer: torch.optim.Optimizer) -> dict[str, Way]:
     accumulator = gg.Accumulator(optimizer, clip_norm=1.0)
-    parameters = list(model.parameters())
-
-    def plain() -> None:
-        for batch in batches:
-            (loss_of(model, batch) / len(batches)).backward()
-        clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-
-    def exact() -> None:
-        with accumulator.update() as update:
-            for batch in update.micro_batches(batches):
-                update.backward(loss_of(model, batch), count=batch[1].numel())
-
-    return {"plain loop, clipped": plain, "gradgate, clipped": exact}
+    return {
+        "plain loop, clipped": partial(plain_update, model, batches, optimizer, 1.0),
+        "gradgate, clipped": partial(exact_update, model, batches, accumulator),
+    }
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -56,24 +57,23 @@ _claims: weakref.WeakKeyDictionary[Update, Sequence[Tensor]] = weakref.WeakKeyDi
 
 def claim(update: Update, parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
     """Note that an update owns parameters until it ends; raise OwnerError if another one already does."""
-    if len({id(parameter) for parameter in parameters}) < len(parameters):
-        seen: set[int] = set()
-        twice = [p for p in parameters if id(p) in seen or seen.add(id(p))]  # type: ignore[func-returns-value]
+    mine = {id(parameter) for parameter in parameters}
+    if len(mine) < len(parameters):
+        times = Counter(id(parameter) for parameter in parameters)
+        twice = list({id(p): p for p in parameters if times[id(p)] > 1}.values())
         raise OwnerError(
             f"update: {len(twice)} parameters are listed twice: {named_some(twice, optimizers)}. They would be "
             "stepped twice with one gradient. List each once, in one group of one optimizer."
         )
-    if _claims:
-        mine = {id(parameter) for parameter in parameters}
-        for others in list(_claims.values()):
-            shared = [parameter for parameter in others if id(parameter) in mine]
-            if shared:
-                raise OwnerError(
-                    f"update: {len(shared)} parameters are owned by another update that is still open: "
-                    f"{named_some(shared, optimizers)}. Their gradients would mix. Leave the other block "
-                    "first, or give each parameter one optimizer. A window that an interrupt left open is "
-                    "given up by accumulator.discard()."
-                )
+    for others in list(_claims.values()):
+        shared = [parameter for parameter in others if id(parameter) in mine]
+        if shared:
+            raise OwnerError(
+                f"update: {len(shared)} parameters are owned by another update that is still open: "
+                f"{named_some(shared, optimizers)}. Their gradients would mix. Leave the other block "
+                "first, or give each parameter one optimizer. A window that an interrupt left open is "
+                "given up by accumulator.discard()."
+            )
     _claims[update] = parameters
 
 

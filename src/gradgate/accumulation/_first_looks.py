@@ -64,8 +64,10 @@ class FirstLooks:
 
         Only proportions matter: sequences of one length may be counted for their tokens.
         """
+        if isinstance(count, Tensor) or not loss.is_cpu:
+            return  # comparing would wait for the device
         known = count_in_graph(loss)
-        if known is None or isinstance(count, Tensor) or (isinstance(known, Tensor) and not known.is_cpu):
+        if known is None:
             return
         known = float(known)
         if not known or not count:
