@@ -1,0 +1,26 @@
+"""What a rule has to say about a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Severity: TypeAlias = Literal["error", "warning", "info"]
+"""error: the update is wrong; warning: almost surely not meant; info: waste, or a note."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A mistake, and the line of the user's code to change."""
+
+    code: str  # "GG103"
+    category: str  # "microbatch-normalization"
+    severity: Severity
+    file: str
+    line: int
+    message: str  # what happened, with numbers: one sentence
+    why: str  # why it matters
+    fix: str  # what to write instead
+    count: int = 1  # how often
+    evidence: Mapping[str, Any] = field(default_factory=dict)  # what was measured

@@ -1,0 +1,53 @@
+"""A rule: a code that never changes its meaning, a docstring that explains it, and a judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gradgate.checks._finding import Finding, Severity
+from gradgate.checks._run import Run, innermost
+from gradgate.events import Frame, Site
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one file of this room holds. ``doc`` is that file's docstring."""
+
+    code: str
+    name: str  # the category
+    severity: Severity
+    doc: str
+    judge: Callable[[Run], Iterator[Finding]]
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return self.doc.strip().splitlines()[0]
+
+    def finding(
+        self,
+        where: Site | Frame,
+        message: str,
+        *,
+        why: str,
+        fix: str,
+        severity: Severity | None = None,
+        count: int = 1,
+        **evidence: Any,
+    ) -> Finding:
+        """Make a finding of this rule."""
+        frame = where if isinstance(where, Frame) else innermost(where)
+        return Finding(
+            self.code,
+            self.name,
+            severity or self.severity,
+            frame.file,
+            frame.line,
+            message,
+            why,
+            fix,
+            count,
+            evidence,
+        )

@@ -1,0 +1,117 @@
+"""The user's source: where a line stands in its program. Nothing is executed."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from collections.abc import Iterator
+
+from gradgate.events import Frame, Site
+
+
+@functools.lru_cache(maxsize=64)
+def tree_of(file: str) -> ast.Module | None:
+    """Parse a file, or return None where it cannot be read or parsed."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
+
+
+def text_of(frame: Frame) -> str:
+    """Return a line as it is written, without its indentation."""
+    return linecache.getline(frame.file, frame.line).strip()
+
+
+@functools.lru_cache(maxsize=4096)
+def path_to(file: str, line: int) -> tuple[ast.AST, ...]:
+    """Return what encloses a line, from the module to the innermost statement that holds it."""
+    tree = tree_of(file)
+    if tree is None:
+        return ()
+    path: list[ast.AST] = [tree]
+    while True:
+        for child in _statements(path[-1]):
+            first = min([child.lineno, *(d.lineno for d in getattr(child, "decorator_list", ()))])
+            if first <= line <= (child.end_lineno or child.lineno):
+                path.append(child)
+                break
+        else:
+            return tuple(path)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.stmt | ast.excepthandler]:
+    for name in ("body", "orelse", "finalbody", "handlers"):
+        children = getattr(node, name, ())
+        if isinstance(children, list):
+            for child in children:
+                if isinstance(child, ast.ExceptHandler):
+                    yield from _statements(child)
+                elif isinstance(child, ast.stmt):
+                    yield child
+    for case in getattr(node, "cases", ()):
+        yield from case.body
+
+
+def statement_at(frame: Frame) -> ast.stmt | None:
+    """Return the innermost statement that a line belongs to."""
+    path = path_to(frame.file, frame.line)
+    return path[-1] if len(path) > 1 and isinstance(path[-1], ast.stmt) else None
+
+
+def function_at(frame: Frame) -> ast.AST | None:
+    """Return the innermost function (or the module) that a line stands in."""
+    for node in reversed(path_to(frame.file, frame.line)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
+            return node
+    return None
+
+
+def condition_around(site: Site, beside: Site) -> Frame | None:
+    """Return the ``if`` that decides whether ``site`` is reached but not whether ``beside`` is.
+
+    Goes outwards through the frames of ``site``; in each function it looks for an ``if`` that holds the running line
+    and not the line of the same function that ``beside`` came through.
+    """
+    others = {(frame.file, frame.function): frame.line for frame in beside}
+    for frame in site:
+        other = others.get((frame.file, frame.function))
+        for node in reversed(path_to(frame.file, frame.line)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.For, ast.While)) and (
+                other is not None and _holds(node, other)
+            ):
+                break
+            if isinstance(node, ast.If) and frame.line > node.lineno:
+                if other is not None and _holds(node, other):
+                    break
+                return Frame(frame.file, node.lineno, frame.function)
+        if other is not None:
+            return None
+    return None
+
+
+def _holds(node: ast.AST, line: int) -> bool:
+    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+    return bool(first <= line <= last)
+
+
+def loops_around(frame: Frame) -> list[ast.For | ast.While]:
+    """Return the loops of its own function that hold a line, the innermost first."""
+    loops: list[ast.For | ast.While] = []
+    for node in reversed(path_to(frame.file, frame.line)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            break
+        if isinstance(node, (ast.For, ast.While)):
+            loops.append(node)
+    return loops
+
+
+def same_statement(one: Frame, other: Frame) -> bool:
+    """Say whether two lines belong to one statement."""
+    if one.file != other.file:
+        return False
+    if one.line == other.line:
+        return True
+    first, second = statement_at(one), statement_at(other)
+    return first is not None and first is second and not hasattr(first, "body")

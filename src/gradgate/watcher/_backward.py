@@ -1,0 +1,228 @@
+"""Every ``backward`` and ``autograd.grad``: what the loss is made of, what it reaches, where its gradient dies."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site
+from gradgate.watcher._gradients import Gradients
+from gradgate.watcher._graph import Walk, roots_of, walk
+from gradgate.watcher._kept import Kept
+from gradgate.watcher._lines import line_of
+from gradgate.watcher._probes import Probe
+from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._terms import Head
+
+_PROBED = 6  # backward calls at one line whose gradients are followed through the graph
+_STILL_PROBED = 24  # the same, while some parameter's gradient was zero each time
+_MOST_NODES = 20_000  # in a graph that is followed
+_USES = 48
+
+
+class Backwards:
+    """Watches torch.autograd."""
+
+    def __init__(self, recorder: Recorder, gradients: Gradients, kept: Kept) -> None:
+        self._recorder = recorder
+        self._gradients = gradients
+        self._kept = kept
+        self._reach: dict[Site, Ids] = {}
+        self._calls: dict[Site, int] = {}
+        self._bare: dict[int, weakref.ref[Tensor]] = {}
+        self.written: dict[int, tuple[int, Site]] = {}  # parameter: newest node when its values were written
+        self.in_backward = 0
+
+    def install(self) -> None:
+        """Stand around the two functions that every backward pass goes through."""
+        patches = self._recorder.patches
+        patches.wrap(torch.autograd, "backward", self._around_backward)
+        patches.wrap(torch.autograd, "grad", self._around_grad)
+
+    def _around_backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = self._recorder
+        if torch.compiler.is_compiling() or not recorder.active:
+            return original(*args, **kwargs)
+        recorder.stop_if_due()
+        with recorder.working():
+            reached, probe = self._before(*args, **kwargs)
+            recorder.lines.off()
+        self.in_backward += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self.in_backward -= 1
+            with recorder.working():
+                if probe is not None:
+                    self._after(probe)
+                self._gradients.note(reached)
+                if recorder.looking:
+                    recorder.lines.on()
+
+    def _before(
+        self,
+        tensors: Any,
+        grad_tensors: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        grad_variables: Any = None,
+        inputs: Any = None,
+    ) -> tuple[Ids, Probe | None]:
+        recorder = self._recorder
+        site = recorder.site()
+        recorder.backwards += 1
+        if not self.in_backward:
+            self._gradients.compare()
+        calls = self._calls[site] = self._calls.get(site, 0) + 1
+        if not recorder.looking and site in self._reach:
+            reached = self._reach[site]
+            recorder.add(Backward(site, reached, seen=False, retain=bool(retain_graph), create=create_graph))
+            return reached, None
+        roots = roots_of(tensors)
+        found = walk(roots, older_than=recorder.last_key)
+        wanted = [inputs] if isinstance(inputs, Tensor) else inputs
+        chosen = None if wanted is None else {id(tensor) for tensor in wanted}
+        reached, others, numbers = self._reached(found, tensors, chosen)
+        self._reach[site] = reached
+        head = Head(recorder.scaled, self._number_if_known)
+        terms = () if len(roots) != 1 else head.terms(roots[0])
+        if roots:
+            recorder.newest_key = max(recorder.newest_key, *(node._sequence_nr() for node in roots))
+        recorder.add(
+            Backward(
+                site,
+                reached,
+                terms=terms,
+                others=others,
+                nodes=found.nodes,
+                old_nodes=found.old_nodes,
+                old_site=found.old_site,
+                retain=bool(create_graph if retain_graph is None else retain_graph),
+                create=create_graph,
+                scaler=head.scaler,
+                synced=_synchronises(roots),
+                through=self._through(found, numbers),
+                stale=self._stale(found, numbers),
+                value=_value(tensors),
+            )
+        )
+        self._kept.follow(roots, site)
+        probed = _PROBED if not any(self._suspicious(number) for number in reached) else _STILL_PROBED
+        if calls > probed or found.nodes > _MOST_NODES or self.in_backward or chosen is not None:
+            return reached, None
+        return reached, Probe(found, numbers)
+
+    def _reached(
+        self, found: Walk, tensors: Any, chosen: set[int] | None
+    ) -> tuple[Ids, int, list[int | None]]:
+        """Return the parameters among the leaves, how many leaves are none, and each leaf's number."""
+        leaves = list(found.leaves)
+        roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        leaves += [root for root in roots if isinstance(root, Tensor) and root.is_leaf]
+        numbers: list[int | None] = []
+        others = 0
+        for leaf in leaves:
+            if chosen is not None and id(leaf) not in chosen:
+                numbers.append(None)
+                continue
+            number = self._number_if_known(leaf)
+            if number is None and isinstance(leaf, nn.Parameter):
+                number = self._recorder.parameters.number(leaf)
+            elif number is None:
+                seen = self._bare.get(id(leaf))
+                if seen is not None and seen() is leaf:
+                    number = self._recorder.parameters.number(leaf)
+                else:
+                    self._bare[id(leaf)] = weakref.ref(leaf)
+                    others += 1
+            elif not isinstance(leaf, nn.Parameter) and number not in self._recorder.parameters.owned:
+                others += 1
+            numbers.append(number)
+        if len(self._bare) > 4096:
+            self._bare.clear()
+        reached = self._recorder.parameters.same(number for number in numbers if number is not None)
+        for number in reached:
+            self._recorder.parameters.sights[number].reached = True
+        return reached, others, numbers
+
+    def _number_if_known(self, leaf: Tensor) -> int | None:
+        return self._recorder.parameters.numbers.known(leaf)
+
+    def _suspicious(self, number: int) -> bool:
+        sight = self._recorder.parameters.sights[number]
+        return sight.looks == sight.zeros and not sight.zeroed
+
+    def _through(self, found: Walk, numbers: list[int | None]) -> tuple[tuple[int, Site], ...]:
+        """Return where those leaves were used that no optimizer holds."""
+        owned = self._recorder.parameters.owned
+        uses: list[tuple[int, Site]] = []
+        for index, number in enumerate(numbers[: len(found.leaves)]):
+            if number is not None and number not in owned and len(uses) < _USES:
+                uses.append((number, line_of(found.users[index][0]) if index in found.users else ()))
+        return tuple(uses)
+
+    def _stale(self, found: Walk, numbers: list[int | None]) -> tuple[tuple[int, Site], ...]:
+        """Return the parameters whose values were written after this graph had used them."""
+        stale = []
+        for index, number in enumerate(numbers[: len(found.leaves)]):
+            key, site = self.written.get(number if number is not None else -1, (-1, ()))
+            users = found.users.get(index, ())
+            if number is not None and key >= 0 and any(0 <= node._sequence_nr() < key for node in users):
+                stale.append((number, site))
+        return tuple(stale)
+
+    def _after(self, probe: Probe) -> None:
+        sights = self._recorder.parameters.sights
+        for number, site in probe.zeroed():
+            if not sights[number].zeroed:
+                sights[number].zeroed = site
+        if probe.broken is not None:
+            site, node, numbers = probe.broken
+            self._recorder.add(NonfiniteMade(site, node, self._recorder.parameters.same(numbers)))
+        probe.remove()
+
+    def _around_grad(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = self._recorder
+        if torch.compiler.is_compiling() or not recorder.active or self.in_backward:
+            return original(*args, **kwargs)
+        recorder.stop_if_due()
+        with recorder.working():
+            self._differentiated(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    def _differentiated(self, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> None:
+        recorder = self._recorder
+        if not recorder.looking:
+            return
+        create = bool(kwargs.get("create_graph", args[2] if len(args) > 2 else False))
+        found = walk(roots_of(outputs))
+        wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+        known = [self._number_if_known(leaf) for leaf in found.leaves]
+        asked = [self._number_if_known(tensor) for tensor in wanted if isinstance(tensor, Tensor)]
+        same = recorder.parameters.same
+        recorder.add(
+            Differentiated(
+                recorder.site(),
+                create,
+                same(number for number in known if number is not None),
+                same(number for number in asked if number is not None),
+            )
+        )
+
+
+def _value(tensors: Any) -> float | None:
+    """Return the loss where it lies in this machine's own memory."""
+    if isinstance(tensors, Tensor) and tensors.numel() == 1 and tensors.device.type == "cpu":
+        with torch.no_grad():
+            return float(tensors.detach().double())
+    return None
+
+
+def _synchronises(roots: list[Any]) -> bool | None:
+    """Say whether a DDP that the loss came through averages over ranks now; None where there is none."""
+    parallel = torch.nn.parallel.DistributedDataParallel
+    active = getattr(parallel, "_active_ddp_module", None)
+    return None if active is None else bool(active.require_backward_grad_sync)

@@ -1,0 +1,72 @@
+"""Gradients between two acts that are watched: what was set, written or cleared by hand in the meantime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from gradgate.events import Cleared, Ids
+from gradgate.watcher._recorder import Recorder
+
+
+class Gradients:
+    """Remembers of each parameter's gradient where it lies and its version, and compares."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._known: dict[int, tuple[int, int]] = {}  # number: (address, version); absent: None
+        self.addresses: dict[int, int] = {}  # address of a gradient: the parameter's number
+
+    def note(self, numbers: Iterable[int] | None = None) -> None:
+        """Take gradients as they are now for what is known of them."""
+        parameters = self._recorder.parameters
+        for number in parameters.sights if numbers is None else numbers:
+            tensor = parameters.numbers.get(number)
+            grad = tensor.grad if tensor is not None else None
+            old = self._known.get(number)
+            if old is not None:
+                self.addresses.pop(old[0], None)
+            if grad is None:
+                self._known.pop(number, None)
+            else:
+                self._known[number] = state = _state(grad)
+                self.addresses[state[0]] = number
+
+    def compare(self) -> None:
+        """Record what was done to gradients since they were noted, where no call told of it."""
+        recorder = self._recorder
+        parameters = recorder.parameters
+        gone, written = [], []
+        for number in list(parameters.sights):
+            tensor = parameters.numbers.get(number)
+            if tensor is None:
+                self._known.pop(number, None)
+                continue
+            grad = tensor.grad
+            known = self._known.get(number)
+            if grad is None:
+                if known is not None:
+                    gone.append(number)
+            elif known != _state(grad):
+                written.append(number)
+        if gone:
+            ids = parameters.same(gone)
+            recorder.add(Cleared((), ids, ids, to_none=True, by_hand=True))
+        for number in written:
+            recorder.wrote("gradient", number, site=(), op="assigned")
+        self.note((*gone, *written))
+
+    def full(self, numbers: Iterable[int]) -> Ids:
+        """Return those that have a gradient now."""
+        parameters = self._recorder.parameters
+        return parameters.same(
+            number for number, tensor in parameters.tensors(numbers) if tensor.grad is not None
+        )
+
+
+def _state(grad: Tensor) -> tuple[int, int]:
+    try:
+        return grad.data_ptr(), grad._version
+    except RuntimeError:  # sparse gradients and fake tensors have no address
+        return id(grad), grad._version

@@ -1,0 +1,82 @@
+"""Training and evaluation mode, and blocks without gradients."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradgate.events import ModeSet, NoGradEntered
+from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._sites import kind_of
+
+_MODAL = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)
+
+
+class Modes:
+    """Watches Module.train (which eval calls) and the context managers that stop recording."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._depth = 0
+        self._modal: dict[type, bool] = {}
+
+    def install(self) -> None:
+        """Stand around the class's methods."""
+        patches = self._recorder.patches
+        patches.wrap(nn.Module, "train", self._around_train)
+        patches.wrap(torch.no_grad, "__enter__", self._around_enter)
+        patches.wrap(torch.inference_mode, "__enter__", self._around_enter)
+
+    def _around_train(self, original: Any, module: Any, mode: bool = True) -> Any:
+        self._depth += 1  # it calls itself for each child
+        try:
+            result = original(module, mode)
+        finally:
+            self._depth -= 1
+        recorder = self._recorder
+        if recorder.active and not self._depth and not recorder.quiet:
+            with recorder.working():
+                ids = recorder.ids(module.parameters())
+                name = type(module).__name__
+                depends = any(self._depends(inner) for inner in module.modules())
+                recorder.add(ModeSet(recorder.site(), name, bool(mode), ids, depends))
+        return result
+
+    def _depends(self, module: nn.Module) -> bool:
+        """Say whether a module behaves differently in training."""
+        if isinstance(module, _MODAL):
+            return getattr(module, "p", 1.0) > 0 and getattr(module, "track_running_stats", True) is not False
+        if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
+            return module.dropout > 0
+        kind = type(module)
+        if kind not in self._modal:
+            self._modal[kind] = _asks_for_its_mode(kind)
+        return self._modal[kind]
+
+    def _around_enter(self, original: Any, context: Any) -> Any:
+        recorder = self._recorder
+        result = original(context)
+        if recorder.active and not recorder.quiet and not torch.compiler.is_compiling():
+            caller = sys._getframe(2)
+            if caller.f_code.co_name == "decorate_context" and caller.f_back is not None:
+                caller = caller.f_back
+            if kind_of(caller.f_code.co_filename) == "user":
+                with recorder.working():
+                    recorder.add(NoGradEntered(recorder.site()))
+        return result
+
+
+def _asks_for_its_mode(kind: type) -> bool:
+    """Say whether the forward of a class of the user's own reads ``self.training``."""
+    forward = getattr(kind, "forward", None)
+    code = getattr(forward, "__code__", None)
+    if forward is None or code is None or kind_of(code.co_filename) != "user":
+        return False
+    try:
+        return "self.training" in inspect.getsource(forward)
+    except (OSError, TypeError):
+        return False

@@ -1,0 +1,92 @@
+"""What the user calls a parameter, and which modules hold it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradgate.watcher._kept import held_by
+from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._sites import user_frames
+
+
+def live_modules() -> list[nn.Module]:
+    """Return every module that is alive."""
+    return [thing for thing in gc.get_objects() if _is_module(thing)]
+
+
+def _is_module(thing: Any) -> bool:
+    try:
+        return issubclass(type(thing), nn.Module)
+    except (TypeError, ReferenceError):
+        return False
+
+
+class Names:
+    """Finds names in the variables of the running frames, while these run."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._seen = 0
+
+    def find(self, *, again: bool = False) -> None:
+        """Name what has no name yet, if anything new has come up."""
+        sights = self._recorder.parameters.sights
+        if len(sights) == self._seen and not again:
+            return
+        self._seen = len(sights)
+        for frame in user_frames():
+            for name, value in held_by(frame):
+                self._name(name.removeprefix("self."), value)
+
+    def _name(self, name: str, value: Any) -> None:
+        if isinstance(value, nn.Module):
+            self._name_module(name, value)
+        elif isinstance(value, Tensor):
+            self._name_tensor(name, value)
+        elif isinstance(value, torch.optim.Optimizer):
+            known = self._recorder.optimizers.known(value)
+            if known is not None:
+                self._recorder.optimizer_names.setdefault(known, name)
+        elif isinstance(value, (list, tuple)) and len(value) < 1000:
+            for place, item in enumerate(value):
+                if isinstance(item, (Tensor, nn.Module)):
+                    self._name(f"{name}[{place}]", item)
+        elif isinstance(value, dict) and len(value) < 1000:
+            for key, item in list(value.items()):
+                if isinstance(item, (Tensor, nn.Module)) and isinstance(key, str):
+                    self._name(f"{name}[{key!r}]", item)
+
+    def _name_module(self, name: str, module: nn.Module) -> None:
+        for inner, parameter in module.named_parameters(remove_duplicate=False):
+            self._name_tensor(f"{name}.{inner}", parameter, root=name)
+
+    def _name_tensor(self, name: str, tensor: Tensor, root: str = "") -> None:
+        parameters = self._recorder.parameters
+        number = parameters.numbers.known(tensor)
+        if number is None:
+            return
+        sight = parameters.sights[number]
+        # The name from the outermost module that holds it says most.
+        if not sight.name or (name.count(".") > sight.name.count(".") and root and not name.startswith("_")):
+            sight.name, sight.root = name, root
+
+    def finish(self) -> None:
+        """At the end: which parameters does a live module hold, and are they trainable?"""
+        parameters = self._recorder.parameters
+        held = {id(one) for one in self._held(live_modules())}
+        for number, tensor in parameters.numbers.alive():
+            sight = parameters.sights[number]
+            sight.registered = id(tensor) in held
+            sight.trainable = tensor.requires_grad
+
+    @staticmethod
+    def _held(modules: Iterable[nn.Module]) -> Iterable[Tensor]:
+        for module in modules:
+            own = module.__dict__.get("_parameters")
+            if isinstance(own, dict):
+                yield from (one for one in own.values() if one is not None)

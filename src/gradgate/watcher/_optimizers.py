@@ -1,0 +1,252 @@
+"""Optimizers: how they are made, when they step, and what moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from gradgate.events import Group, Ids, OptimizerMade, StateLoaded, Stepped
+from gradgate.watcher._gradients import Gradients
+from gradgate.watcher._recorder import Recorder
+
+_SAMPLE = 2048  # values of a parameter that are compared before and after a step
+_NORMS = 8
+
+
+class Optimizers:
+    """Watches torch.optim through its own global hooks; a replaced ``step`` would break schedulers."""
+
+    def __init__(self, recorder: Recorder, gradients: Gradients) -> None:
+        self._recorder = recorder
+        self._gradients = gradients
+        self._open: list[dict[str, Any]] = []  # steps that have begun, an optimizer within an optimizer last
+        self.before: dict[int, Tensor] = {}  # sampled values before the last step
+        self.masked: dict[int, Any] = {}  # parameters whose gradient is masked by a hook
+        self.scaler: int | None = None  # that is stepping
+        self.after_step: list[Callable[[], None]] = []
+        self._handles: list[Any] = []
+
+    def install(self) -> None:
+        """Register the hooks, and stand around construction and loading."""
+        patches = self._recorder.patches
+        patches.wrap(Optimizer, "__init__", self._around_init)
+        patches.wrap(Optimizer, "add_param_group", self._around_add)
+        patches.wrap(Optimizer, "load_state_dict", self._around_load)
+        self._handles = [
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        ]
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _around_init(self, original: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        recorder = self._recorder
+        if not recorder.active:
+            original(optimizer, *args, **kwargs)
+            return
+        with recorder.library():
+            original(optimizer, *args, **kwargs)
+        with recorder.working():
+            self.meet(optimizer)
+
+    def meet(self, optimizer: Optimizer, *, added: bool = False) -> int:
+        """Record an optimizer that was made, or that is seen for the first time."""
+        recorder = self._recorder
+        number = recorder.optimizers.number(optimizer)
+        held = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
+        twice = {
+            parameter
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if held.count(id(parameter)) > 1
+        } if len(set(held)) < len(held) else set()  # fmt: skip
+        groups = tuple(
+            Group(
+                recorder.ids(group["params"]),
+                _number(group.get("lr")),
+                float(group.get("weight_decay") or 0.0),
+                float(group.get("momentum") or (group.get("betas") or (0.0,))[0]),
+            )
+            for group in optimizer.param_groups
+        )
+        for group in groups:
+            recorder.parameters.owned |= group.parameters
+        recorder.add(
+            OptimizerMade(
+                recorder.site(), number, type(optimizer).__name__, groups, recorder.ids(twice), added
+            )
+        )
+        return number
+
+    def _around_add(self, original: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        original(optimizer, *args, **kwargs)
+        recorder = self._recorder
+        if recorder.active and recorder.optimizers.known(optimizer) is not None:
+            with recorder.working():
+                self.meet(optimizer, added=True)
+
+    def _around_load(self, original: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        recorder = self._recorder
+        before = len(optimizer.state)
+        with recorder.library():
+            original(optimizer, *args, **kwargs)
+        if recorder.active:
+            with recorder.working():
+                number = recorder.optimizers.number(optimizer)
+                recorder.add(StateLoaded(recorder.site(), number, before, len(optimizer.state)))
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        recorder = self._recorder
+        if not recorder.active or torch.compiler.is_compiling():
+            return
+        recorder.stop_if_due()
+        with recorder.working():
+            if recorder.optimizers.known(optimizer) is None:
+                self.meet(optimizer)
+            self._gradients.compare()
+            closure = (len(args) > 1 and args[1] is not None) or (kwargs or {}).get("closure") is not None
+            steps = recorder.steps
+            record = {"optimizer": optimizer, "closure": closure, "steps": steps, "site": recorder.site()}
+            parameters = [
+                (recorder.parameters.number(parameter), parameter)
+                for group in optimizer.param_groups
+                for parameter in group["params"]
+            ]
+            record["parameters"] = parameters
+            if recorder.looking:
+                record["values"] = {number: _sample(parameter) for number, parameter in parameters}
+                record["rows"] = {
+                    number: parameter.detach().clone()
+                    for number, parameter in parameters
+                    if number in self.masked and parameter.dim() and parameter.numel() < 1 << 20
+                }
+            if not closure:
+                record.update(self._used(parameters))
+            self._open.append(record)
+        if not closure:
+            recorder.quiet += 1
+
+    def _used(self, parameters: list[tuple[int, Tensor]]) -> dict[str, Any]:
+        """Return what the step is given: which gradients there are, which are zero, which not finite."""
+        recorder = self._recorder
+        given = [(number, parameter) for number, parameter in parameters if parameter.grad is not None]
+        facts: dict[str, Any] = {
+            "used": recorder.parameters.same(number for number, _ in given),
+            "frozen": recorder.parameters.same(number for number, one in given if not one.requires_grad),
+        }
+        if recorder.looking:
+            sizes = _sizes([parameter.grad for _, parameter in given])
+            pairs = [(number, size) for (number, _), size in zip(given, sizes, strict=True)]
+            for number, size in pairs:
+                sight = recorder.parameters.sights[number]
+                sight.looks += 1
+                sight.zeros += size == 0
+                if len(sight.norms) < _NORMS:
+                    sight.norms.append(size)
+            facts["zero"] = recorder.parameters.same(number for number, size in pairs if size == 0)
+            facts["nonfinite"] = recorder.parameters.same(
+                number for number, size in pairs if not size < float("inf")
+            )
+        return facts
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        recorder = self._recorder
+        if not self._open or self._open[-1]["optimizer"] is not optimizer:
+            return
+        with recorder.working():
+            record = self._open.pop()
+            if not record["closure"]:
+                recorder.quiet -= 1
+            inner = recorder.steps > record["steps"]
+            if not inner:  # an optimizer that only hands on to another has not stepped itself
+                self._record(optimizer, record)
+        if not inner and not self._open:
+            recorder.stop_if_due()
+
+    def _record(self, optimizer: Optimizer, record: dict[str, Any]) -> None:
+        recorder = self._recorder
+        parameters = record.pop("parameters")
+        if record["closure"]:
+            record.update(self._used(parameters))
+        moved: Ids = frozenset()
+        if "values" in record:
+            self.before = record["values"]
+            now = {number: _sample(parameter) for number, parameter in parameters}
+            moved = recorder.parameters.same(
+                number for number, old in self.before.items() if not _same(old, now[number])
+            )
+            for number in moved:
+                recorder.parameters.sights[number].still = False
+        rows = frozenset(
+            number
+            for number, parameter in parameters
+            if number in record.get("rows", {}) and _drifts(record["rows"][number], parameter)
+        )
+        recorder.stepped()
+        recorder.add(
+            Stepped(
+                record["site"],
+                recorder.optimizers.number(optimizer),
+                record["used"],
+                zero=record.get("zero", frozenset()),
+                frozen=record["frozen"],
+                moved=moved,
+                nonfinite=record.get("nonfinite", frozenset()),
+                skipped_rows=recorder.parameters.same(rows),
+                lr=tuple(_number(group.get("lr")) or 0.0 for group in optimizer.param_groups),
+                closure=record["closure"],
+                scaler=self.scaler,
+                seen="values" in record,
+            )
+        )
+        for act in self.after_step:
+            act()
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _sample(parameter: Tensor) -> Tensor:
+    flat = parameter.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // _SAMPLE)].clone()
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one, other)
+
+
+def _sizes(gradients: list[Any]) -> list[float]:
+    """Return each gradient's largest absolute value."""
+    sizes = []
+    with torch.no_grad():
+        for gradient in gradients:
+            dense = gradient.detach()
+            dense = dense.coalesce().values() if dense.is_sparse else dense
+            dense = torch.view_as_real(dense) if dense.is_complex() else dense
+            sizes.append(float(torch.linalg.vector_norm(dense, float("inf"))) if dense.numel() else 0.0)
+    return sizes
+
+
+def _drifts(before: Tensor, parameter: Tensor) -> bool:
+    """Say whether rows moved whose gradient is zero, while others have one."""
+    gradient = parameter.grad
+    if gradient is None or gradient.is_sparse or before.shape != parameter.shape:
+        return False
+    zero = gradient.reshape(len(gradient), -1).abs().amax(1) == 0
+    moved = (before != parameter.detach()).reshape(len(before), -1).any(1)
+    return bool((zero & moved).any()) and not bool(zero.all())

@@ -1,0 +1,147 @@
+"""What all watching parts share: the journal, the numbers of things, and when to look closely."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from gradgate.events import Event, Ids, Site, Written
+from gradgate.watcher._journal import Journal
+from gradgate.watcher._lines import Lines
+from gradgate.watcher._patches import Patches
+from gradgate.watcher._registry import Numbers, Parameters
+from gradgate.watcher._sites import here
+
+_FIRST_STEPS = 60  # steps that are looked at closely
+_LEAST_STEPS = 12  # also where looking is slow
+_SLOW_SECONDS = 2.0
+_EVERY = 8  # later on, looks are taken in blocks of this many steps, ever farther apart
+
+
+class StopRun(BaseException):
+    """Raised out of the watched script when it has made as many steps as were asked for."""
+
+
+class Recorder:
+    """State of one watching. Parts record into it, from wherever torch calls them."""
+
+    def __init__(self, max_steps: int | None = None) -> None:
+        self.journal = Journal()
+        self.patches = Patches()
+        self.lines = Lines()
+        self.parameters = Parameters()
+        self.optimizers: Numbers[torch.optim.Optimizer] = Numbers()
+        self.optimizer_names: dict[int, str] = {}
+        self.schedulers: Numbers[Any] = Numbers()
+        self.scalers: Numbers[Any] = Numbers()
+        self.loaders: Numbers[Any] = Numbers()
+        self.scaled: dict[int, int] = {}  # key of a node that a gradient scaler made: the scaler
+        self.max_steps = max_steps
+        self.on_swallowed: Callable[[], None] | None = None
+        self.steps = 0
+        self.backwards = 0
+        self.looking = True
+        self.active = False
+        self.seconds = 0.0  # spent in here
+        self.last_key = -1  # the newest graph node that was seen when the last step was made
+        self.newest_key = -1
+        self.quiet = 0  # depth of library code whose writes and clearings are its own business
+        self._raised = 0
+        self._written: tuple[tuple[Any, ...], set[int]] | None = None
+        self._lock = threading.RLock()
+        self._next_block = _FIRST_STEPS
+
+    def add(self, event: Event) -> None:
+        """Record an event."""
+        self.flush()
+        self.journal.add(event)
+
+    def wrote(self, target: Any, number: int, **facts: Any) -> None:
+        """Record a write to one parameter; writes of one loop over several become one event."""
+        key = (target, tuple(sorted(facts.items(), key=lambda item: item[0])))
+        if self._written is not None and self._written[0] == key and number not in self._written[1]:
+            self._written[1].add(number)
+            return
+        self.flush()
+        self._written = (key, {number})
+
+    def flush(self) -> None:
+        """Record the writes that were gathered."""
+        if self._written is not None:
+            (target, facts), numbers = self._written
+            self._written = None
+            self.journal.add(Written(target=target, parameters=self.parameters.same(numbers), **dict(facts)))
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Count the time that is spent watching, one thread at a time; what is done within is not watched."""
+        start = time.perf_counter()
+        with self._lock:
+            self.quiet += 1
+            try:
+                yield
+            finally:
+                self.quiet -= 1
+                self.seconds += time.perf_counter() - start
+
+    @contextmanager
+    def library(self) -> Iterator[None]:
+        """Leave out what torch itself does inside: an optimizer's own writes are no writes by hand."""
+        self.quiet += 1
+        try:
+            yield
+        finally:
+            self.quiet -= 1
+
+    def site(self) -> Site:
+        """Return where the user's code is."""
+        return here()
+
+    def stepped(self) -> None:
+        """Count a step, decide whether to go on looking, and stop the run where it was to be stopped."""
+        self.steps += 1
+        self.last_key = self.newest_key
+        slow = self.seconds > _SLOW_SECONDS and self.steps >= _LEAST_STEPS
+        if self.steps < _FIRST_STEPS and not slow:
+            looking = True
+        else:
+            since = self.steps - self._next_block
+            if since >= _EVERY:
+                self._next_block = 2 * self.steps
+            looking = 0 <= since < _EVERY
+        if looking != self.looking:
+            self.looking = looking
+            if looking:
+                self.lines.on()
+            else:
+                self.lines.off()
+
+    def stop_if_due(self) -> None:
+        """Raise StopRun where the steps that were asked for are made."""
+        if self.max_steps is None or self.steps < self.max_steps or not self.active:
+            return
+        self._raised += 1
+        if self._raised > 3 and self.on_swallowed is not None:
+            self.on_swallowed()
+        raise StopRun
+
+    def ids(self, tensors: Any) -> Ids:
+        """Return the numbers of several parameters."""
+        return self.parameters.ids(tensors)
+
+
+class Weak:
+    """Something that can be held weakly, to see whether what holds it is alive."""
+
+    __slots__ = ("__weakref__",)
+
+
+def still_alive(refs: list[weakref.ref[Any]]) -> list[weakref.ref[Any]]:
+    """Return those references whose object lives."""
+    return [ref for ref in refs if ref() is not None]

@@ -1,0 +1,219 @@
+"""Learning-rate schedulers, gradient scalers, data loaders: what goes on around the steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.amp import GradScaler
+from torch.optim import lr_scheduler
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from gradgate.events import (
+    EpochEnded,
+    EpochStarted,
+    ScalerMade,
+    ScalerStepped,
+    ScalerUpdated,
+    Scheduled,
+    SchedulerMade,
+    Unscaled,
+)
+from gradgate.watcher._gradients import Gradients
+from gradgate.watcher._optimizers import Optimizers
+from gradgate.watcher._recorder import Recorder
+
+_PERIODIC = ("CyclicLR", "CosineAnnealingWarmRestarts")
+_HORIZONS = ("T_max", "total_steps", "total_iters", "step_size", "T_0")
+
+
+class Schedulers:
+    """Watches every scheduler's ``step``; the call in its constructor does not count."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._depth = 0
+        self._making = 0
+
+    def install(self) -> None:
+        """Stand around each class that has a ``step`` or a constructor of its own."""
+        patches = self._recorder.patches
+        classes = [
+            kind
+            for kind in vars(lr_scheduler).values()
+            if isinstance(kind, type) and issubclass(kind, LRScheduler)
+        ]
+        for kind in dict.fromkeys(classes):
+            if "step" in vars(kind):
+                patches.wrap(kind, "step", self._around_step)
+            if "__init__" in vars(kind):
+                patches.wrap(kind, "__init__", self._around_init)
+
+    def _around_init(self, original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
+        self._making += 1
+        try:
+            original(scheduler, *args, **kwargs)
+        finally:
+            self._making -= 1
+        recorder = self._recorder
+        if recorder.active and not self._making:
+            with recorder.working():
+                self._meet(scheduler)
+
+    def _meet(self, scheduler: Any) -> int:
+        recorder = self._recorder
+        number = recorder.schedulers.number(scheduler)
+        optimizer = getattr(scheduler, "optimizer", None)
+        kind = type(scheduler).__name__
+        milestones = getattr(scheduler, "milestones", None)
+        horizon = next((getattr(scheduler, name) for name in _HORIZONS if hasattr(scheduler, name)), None)
+        if kind == "MultiStepLR" and milestones:
+            horizon = max(milestones)
+        recorder.add(
+            SchedulerMade(
+                recorder.site(),
+                number,
+                kind,
+                recorder.optimizers.number(optimizer) if optimizer is not None else -1,
+                float(horizon) if isinstance(horizon, (int, float)) else None,
+                kind in _PERIODIC,
+            )
+        )
+        return number
+
+    def _around_step(self, original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = self._recorder
+        self._depth += 1
+        try:
+            result = original(scheduler, *args, **kwargs)
+        finally:
+            self._depth -= 1
+        if recorder.active and not self._making and not torch.compiler.is_compiling():
+            with recorder.working():
+                number = recorder.schedulers.known(scheduler)
+                number = self._meet(scheduler) if number is None else number
+                optimizer = getattr(scheduler, "optimizer", None)
+                groups = getattr(optimizer, "param_groups", ())
+                rates = tuple(float(group["lr"]) for group in groups)
+                recorder.add(Scheduled(recorder.site(), number, rates, inner=self._depth > 0))
+        return result
+
+
+class Scalers:
+    """Watches torch.amp.GradScaler; a scaler that is switched off is followed as if it were on."""
+
+    def __init__(self, recorder: Recorder, gradients: Gradients, optimizers: Optimizers) -> None:
+        self._recorder = recorder
+        self._gradients = gradients
+        self._optimizers = optimizers
+
+    def install(self) -> None:
+        """Stand around the scaler's methods."""
+        patches = self._recorder.patches
+        patches.wrap(GradScaler, "__init__", self._around_init)
+        patches.wrap(GradScaler, "scale", self._around_scale)
+        patches.wrap(GradScaler, "unscale_", self._around_unscale)
+        patches.wrap(GradScaler, "step", self._around_step)
+        patches.wrap(GradScaler, "update", self._around_update)
+
+    def _around_init(self, original: Any, scaler: Any, *args: Any, **kwargs: Any) -> None:
+        original(scaler, *args, **kwargs)
+        recorder = self._recorder
+        if recorder.active:
+            with recorder.working():
+                number = recorder.scalers.number(scaler)
+                recorder.add(ScalerMade(recorder.site(), number, scaler.is_enabled()))
+
+    def _around_scale(self, original: Any, scaler: Any, outputs: Any) -> Any:
+        scaled = original(scaler, outputs)
+        recorder = self._recorder
+        node = getattr(scaled, "grad_fn", None)
+        if recorder.active and node is not None:
+            with recorder.working():
+                if len(recorder.scaled) > 4096:
+                    recorder.scaled.clear()
+                recorder.scaled[node._sequence_nr()] = recorder.scalers.number(scaler)
+        return scaled
+
+    def _around_unscale(self, original: Any, scaler: Any, optimizer: Any) -> Any:
+        recorder = self._recorder
+        inside = recorder.quiet
+        with recorder.library():
+            result = original(scaler, optimizer)
+        if recorder.active:
+            with recorder.working():
+                if not inside:  # else the scaler does it in its own step
+                    numbers = recorder.scalers.number(scaler), recorder.optimizers.number(optimizer)
+                    recorder.add(Unscaled(recorder.site(), *numbers))
+                self._gradients.note()
+        return result
+
+    def _around_step(self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = self._recorder
+        if not recorder.active:
+            return original(scaler, optimizer, *args, **kwargs)
+        with recorder.working():
+            self._gradients.compare()
+        number, steps = recorder.scalers.number(scaler), recorder.steps
+        self._optimizers.scaler, before = number, self._optimizers.scaler
+        try:
+            with recorder.library():
+                result = original(scaler, optimizer, *args, **kwargs)
+        finally:
+            self._optimizers.scaler = before
+        with recorder.working():
+            skipped = recorder.steps == steps
+            known = recorder.optimizers.number(optimizer)
+            recorder.add(ScalerStepped(recorder.site(), number, known, skipped))
+            self._gradients.note()
+        return result
+
+    def _around_update(self, original: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(scaler, *args, **kwargs)
+        recorder = self._recorder
+        if recorder.active:
+            with recorder.working():
+                number = recorder.scalers.number(scaler)
+                recorder.add(ScalerUpdated(recorder.site(), number))
+        return result
+
+
+class Loaders:
+    """Watches where a DataLoader begins and ends: the epochs."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._owners: dict[int, int] = {}
+
+    def install(self) -> None:
+        """Stand around the loader's iteration."""
+        patches = self._recorder.patches
+        patches.wrap(DataLoader, "__iter__", self._around_iter)
+        patches.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
+
+    def _around_iter(self, original: Any, loader: Any) -> Any:
+        recorder = self._recorder
+        iterator = original(loader)
+        if recorder.active:
+            with recorder.working():
+                number = recorder.loaders.number(loader)
+                self._owners[id(iterator)] = number
+                try:
+                    length = len(loader)
+                except TypeError:
+                    length = None
+                recorder.add(EpochStarted(recorder.site(), number, length))
+        return iterator
+
+    def _around_next(self, original: Any, iterator: Any) -> Any:
+        try:
+            return original(iterator)
+        except StopIteration:
+            recorder = self._recorder
+            if recorder.active:
+                with recorder.working():
+                    number = self._owners.pop(id(iterator), -1)
+                    recorder.add(EpochEnded(recorder.site(), number))
+            raise

@@ -1,0 +1,92 @@
+"""Where the user's code is: the frames of the running stack that are neither torch's nor a library's."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from gradgate.events import Frame, Site
+
+_DEPTH = 16  # user frames that are kept
+
+_OURS = str(Path(__file__).resolve().parents[1]) + os.sep
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_LIBRARIES = (
+    _TORCH,
+    *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+)
+_TRACERS = tuple(_TORCH + name for name in ("fx", "_functorch", "_dynamo", "_inductor"))
+
+_sites: dict[tuple[tuple[str, int, str], ...], Site] = {}
+_kinds: dict[str, str] = {}
+
+
+def kind_of(file: str) -> str:
+    """Say whose a source file is: "user", "ours", "tracer" (torch's compiler) or "library"."""
+    kind = _kinds.get(file)
+    if kind is None:
+        kind = _kinds[file] = _judge(file)
+    return kind
+
+
+def _judge(file: str) -> str:
+    if file.startswith("<"):
+        # A cell of a notebook and a line typed into python are the user's; what libraries generate is not.
+        return "user" if file.startswith(("<ipython", "<stdin", "<doctest")) else "library"
+    path = str(Path(file).absolute())
+    if path.startswith(_OURS):
+        return "ours"
+    if path.startswith(_TRACERS):
+        return "tracer"
+    if path.startswith(_LIBRARIES) or f"{os.sep}site-packages{os.sep}" in path:
+        return "library"
+    return "user"
+
+
+def call_mine(file: str) -> None:
+    """Take a file for the user's wherever it lies: it is the script that is watched."""
+    _kinds[file] = "user"
+
+
+def user_frames(frame: FrameType | None = None) -> list[FrameType]:
+    """Return the running frames of the user's code, the innermost first."""
+    frame = frame or sys._getframe(1)
+    found: list[FrameType] = []
+    current: FrameType | None = frame
+    while current is not None and len(found) < _DEPTH:
+        kind = _kinds.get(current.f_code.co_filename) or kind_of(current.f_code.co_filename)
+        if kind == "user":
+            found.append(current)
+        elif kind == "ours" and found:
+            break  # below lies what runs the script
+        current = current.f_back
+    return found
+
+
+def here(frame: FrameType | None = None) -> Site:
+    """Return where the user's code is now. Equal sites are one object."""
+    current: FrameType | None = frame or sys._getframe(1)
+    key = []
+    while current is not None:
+        code = current.f_code
+        kind = _kinds.get(code.co_filename) or kind_of(code.co_filename)
+        if kind == "user":
+            key.append((code.co_filename, current.f_lineno, code.co_name))
+            if len(key) == _DEPTH:
+                break
+        elif kind == "ours" and key:
+            break
+        current = current.f_back
+    found = tuple(key)
+    site = _sites.get(found)
+    if site is None:
+        site = _sites[found] = tuple(
+            Frame(str(Path(file).absolute()) if not file.startswith("<") else file, line, name)
+            for file, line, name in found
+        )
+    return site

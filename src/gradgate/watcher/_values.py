@@ -1,0 +1,262 @@
+"""Values that are written by hand, and values that leave the graph."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradgate.events import Cut, Ids, Site
+from gradgate.watcher._backward import Backwards
+from gradgate.watcher._gradients import Gradients
+from gradgate.watcher._graph import walk
+from gradgate.watcher._optimizers import Optimizers, _sample
+from gradgate.watcher._recorder import Recorder
+
+_WRITES = (
+    *("add_", "sub_", "mul_", "div_", "copy_", "clamp_", "clamp_min_", "clamp_max_", "zero_", "fill_"),
+    *("lerp_", "addcmul_", "addcdiv_", "normal_", "uniform_", "masked_fill_", "sign_", "round_", "renorm_"),
+    *("__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__", "set_"),
+)
+_CUTS = ("detach", "detach_", "item", "numpy", "tolist", "argmax", "argmin")
+_CUTS_PER_LINE = 3
+_MOST_NODES = 20_000
+_DATA: Any = torch._C.TensorBase.data
+
+
+class Values:
+    """Watches in-place methods of tensors, ``.data``, and what takes a value out of the graph.
+
+    A write counts where the memory that is written is a known parameter's or its gradient's, and where it is not
+    torch itself that writes, in an optimizer's step or in zero_grad.
+    """
+
+    def __init__(
+        self, recorder: Recorder, gradients: Gradients, optimizers: Optimizers, backwards: Backwards
+    ) -> None:
+        self._recorder = recorder
+        self._gradients = gradients
+        self._optimizers = optimizers
+        self._backwards = backwards
+        self._values: dict[int, int] = {}  # address of a parameter's values: its number
+        self._cuts: Counter[Site] = Counter()
+
+    def install(self) -> None:
+        """Replace the methods on torch.Tensor, which inherits them."""
+        patches = self._recorder.patches
+        for name in _WRITES:
+            patches.replace(Tensor, name, self._writing(getattr(Tensor, name), name))
+        for name in _CUTS:
+            patches.replace(Tensor, name, self._cutting(getattr(Tensor, name), name))
+        patches.replace(Tensor, "data", property(self._get_data, self._set_data))
+        patches.wrap(nn.Parameter, "__new__", self._around_new)
+        patches.wrap(Tensor, "register_hook", self._around_register)
+
+    def note(self) -> None:
+        """Learn where the parameters' values lie."""
+        self._values = {}
+        if self._recorder.looking:
+            for number, tensor in self._recorder.parameters.numbers.alive():
+                address = _address(tensor)
+                if address is not None:
+                    self._values[address] = number
+
+    # Writes
+
+    def _writing(self, original: Any, name: str) -> Any:
+        recorder = self._recorder
+
+        @functools.wraps(original)
+        def wrapper(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+            if not recorder.looking or recorder.quiet or not recorder.active or not recorder.backwards:
+                return original(tensor, *args, **kwargs)
+            if torch.compiler.is_compiling():
+                return original(tensor, *args, **kwargs)
+            with recorder.working():
+                owner = self._owner(tensor)
+                along = owner is not None and owner[0] == "value" and self._along(owner[1], name, args)
+            result = original(tensor, *args, **kwargs)
+            if owner is not None:
+                with recorder.working():
+                    self._record(owner, name, args, along)
+            return result
+
+        return wrapper
+
+    def _owner(self, tensor: Tensor) -> tuple[str, int] | None:
+        address = _address(tensor)
+        if address is None:
+            return None
+        number = self._values.get(address)
+        if number is not None:
+            return "value", number
+        number = self._gradients.addresses.get(address)
+        return None if number is None else ("gradient", number)
+
+    def _record(self, owner: tuple[str, int], name: str, args: Any, along: bool) -> None:
+        recorder = self._recorder
+        target, number = owner
+        site = recorder.site()
+        if not site:
+            return
+        if target == "gradient":
+            recorder.wrote("gradient", number, site=site, op=name, factor=_factor(name, args))
+            self._gradients.note((number,))
+            return
+        self._backwards.written[number] = (_newest_node(), site)
+        undoes = self._undoes(number)
+        recorder.wrote("value", number, site=site, op=name, along_gradient=along, undoes=undoes)
+
+    def _along(self, number: int, name: str, args: Any) -> bool:
+        """Say whether what is added to a parameter is a multiple of its gradient."""
+        tensor = self._recorder.parameters.numbers.get(number)
+        grad = tensor.grad if tensor is not None else None
+        if name not in ("add_", "sub_", "__iadd__", "__isub__", "copy_", "data") or grad is None or not args:
+            return False
+        with torch.no_grad():
+            moved = args[0] if name not in ("copy_", "data") else args[0] - tensor
+            if not isinstance(moved, Tensor) or moved.shape != grad.shape or grad.is_sparse:
+                return False
+            one, other = moved.detach().double().reshape(-1), grad.detach().double().reshape(-1)
+            product, sizes = float(one @ other), float(one.norm() * other.norm())
+            return sizes > 0 and abs(product) > (1 - 1e-6) * sizes
+
+    def _undoes(self, number: int) -> bool:
+        """Say whether the values are now, for the most part, what they were before the last step."""
+        before = self._optimizers.before.get(number)
+        tensor = self._recorder.parameters.numbers.get(number)
+        if before is None or tensor is None:
+            return False
+        now = _sample(tensor)
+        return now.shape == before.shape and bool((now == before).float().mean() > 0.5)
+
+    # What leaves the graph
+
+    def _cutting(self, original: Any, name: str) -> Any:
+        recorder = self._recorder
+
+        @functools.wraps(original)
+        def wrapper(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+            if recorder.looking and recorder.active and tensor.grad_fn is not None:
+                self._cut(tensor, name)
+            return original(tensor, *args, **kwargs)
+
+        return wrapper
+
+    def _cut(self, tensor: Tensor, name: str) -> None:
+        recorder = self._recorder
+        if recorder.quiet or self._backwards.in_backward or torch.compiler.is_compiling():
+            return
+        with recorder.working():
+            site = recorder.site()
+            self._cuts[site] += 1
+            if not site or self._cuts[site] > _CUTS_PER_LINE:
+                return
+            ids = self._behind(tensor)
+            if ids:
+                recorder.add(Cut(site, name, ids, tensor.numel() == 1))
+
+    def _behind(self, tensor: Tensor) -> Ids:
+        found = walk([tensor.grad_fn])
+        numbers = (self._number(leaf) for leaf in found.leaves)
+        return self._recorder.parameters.same(number for number in numbers if number is not None)
+
+    def _number(self, leaf: Tensor) -> int | None:
+        parameters = self._recorder.parameters
+        if isinstance(leaf, nn.Parameter):
+            return parameters.number(leaf)
+        return parameters.numbers.known(leaf)
+
+    def _get_data(self, tensor: Tensor) -> Tensor:
+        if self._recorder.looking and self._recorder.active and tensor.grad_fn is not None:
+            self._cut(tensor, "data")
+        data: Tensor = _DATA.__get__(tensor)
+        return data
+
+    def _set_data(self, tensor: Tensor, value: Tensor) -> None:
+        recorder = self._recorder
+        watched = recorder.looking and recorder.active and recorder.backwards and not recorder.quiet
+        number = recorder.parameters.numbers.known(tensor) if watched else None
+        if number is None or torch.compiler.is_compiling():
+            _DATA.__set__(tensor, value)
+            return
+        with recorder.working():
+            along = self._along(number, "data", (value,))
+        # ``t.data -= x`` writes in place first and then assigns the very same memory: that is one write.
+        same = value.data_ptr() == tensor.data_ptr()
+        _DATA.__set__(tensor, value)
+        if not same:
+            with recorder.working():
+                self._record(("value", number), "data", (value,), along)
+
+    # How parameters come about
+
+    def _around_new(self, original: Any, cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        recorder = self._recorder
+        parameter = original(cls, data, requires_grad)
+        if recorder.active and not torch.compiler.is_compiling() and isinstance(parameter, Tensor):
+            with recorder.working():
+                site = recorder.site()
+                if isinstance(data, Tensor) and data.grad_fn is not None and recorder.looking:
+                    self._cut(data, "Parameter")
+                copied = _in_deepcopy()
+                recorder.parameters.created(parameter, site, recorder.journal.count, copied)
+        return parameter
+
+    def _around_register(self, original: Any, tensor: Tensor, hook: Any) -> Any:
+        handle = original(tensor, hook)
+        recorder = self._recorder
+        if recorder.active and tensor.is_leaf and not torch.compiler.is_compiling():
+            with recorder.working():
+                self._optimizers.masked[recorder.parameters.number(tensor)] = recorder.site()
+        return handle
+
+
+def _address(tensor: Tensor) -> int | None:
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:  # sparse and fake tensors have none
+        return None
+
+
+def _factor(name: str, args: Any) -> float | None:
+    """Return the number that a gradient was multiplied by, where it was one."""
+    if name == "zero_":
+        return 0.0
+    if not args:
+        return None
+    other = args[0]
+    if isinstance(other, Tensor):
+        other = float(other) if other.numel() == 1 and other.device.type == "cpu" else None
+    if not isinstance(other, (int, float)):
+        return None
+    if name in ("mul_", "__imul__"):
+        return float(other)
+    if name in ("div_", "__itruediv__") and other:
+        return 1.0 / other
+    if name in ("fill_", "__setitem__") and other == 0 and name == "fill_":
+        return 0.0
+    return None
+
+
+def _newest_node() -> int:
+    """Return the number that autograd gave to the newest node, by making one more."""
+    with torch.enable_grad():
+        node: Any = torch.zeros((), requires_grad=True).view_as(torch.zeros(())).grad_fn
+    return int(node._sequence_nr())
+
+
+def _in_deepcopy() -> bool:
+    import sys
+
+    frame = sys._getframe(3)
+    for _ in range(8):
+        if frame is None:
+            return False
+        if frame.f_code.co_name == "__deepcopy__" or frame.f_code.co_name == "deepcopy":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

@@ -1,0 +1,174 @@
+"""Watch a run: start, stop, and give the log."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from gradgate.events import Ended, Log, Parameter
+from gradgate.watcher._backward import Backwards
+from gradgate.watcher._clearing import Clearing
+from gradgate.watcher._gradients import Gradients
+from gradgate.watcher._kept import Kept
+from gradgate.watcher._modes import Modes
+from gradgate.watcher._names import Names
+from gradgate.watcher._optimizers import Optimizers
+from gradgate.watcher._ranks import Ranks
+from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._schedules import Loaders, Scalers, Schedulers
+from gradgate.watcher._sites import call_mine, here, kind_of
+from gradgate.watcher._suspects import Suspects
+from gradgate.watcher._values import Values
+
+
+class Watcher:
+    """Makes events from an unmodified script, from :meth:`start` to :meth:`stop`.
+
+    Nothing that the script computes is changed, and nothing it makes is kept alive. torch's classes are given back
+    as they were. One watcher is active at a time.
+
+    Args:
+        script: the file that is watched, for the log.
+        max_steps: optimizer steps after which :class:`StopRun` is raised out of the script.
+    """
+
+    def __init__(self, script: str = "", max_steps: int | None = None) -> None:
+        self._script = script
+        self._recorder = recorder = Recorder(max_steps)
+        self._gradients = Gradients(recorder)
+        self._kept = Kept(recorder)
+        self._names = Names(recorder)
+        self._suspects = Suspects(recorder)
+        self._optimizers = Optimizers(recorder, self._gradients)
+        self._backwards = Backwards(recorder, self._gradients, self._kept)
+        self._values = Values(recorder, self._gradients, self._optimizers, self._backwards)
+        self._ranks = Ranks(recorder, self._gradients)
+        self._parts: tuple[Any, ...] = (
+            self._optimizers,
+            self._backwards,
+            self._values,
+            self._ranks,
+            Clearing(recorder, self._gradients),
+            Schedulers(recorder),
+            Scalers(recorder, self._gradients, self._optimizers),
+            Loaders(recorder),
+            Modes(recorder),
+        )
+        self._optimizers.after_step += [self._after_step]
+        self._started: float | None = None
+        self._seconds: float | None = None
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps so far."""
+        return self._recorder.steps
+
+    @property
+    def backwards(self) -> int:
+        """Backward calls so far."""
+        return self._recorder.backwards
+
+    @property
+    def on_swallowed(self) -> Callable[[], None] | None:
+        """Called where the script catches StopRun again and again."""
+        return self._recorder.on_swallowed
+
+    @on_swallowed.setter
+    def on_swallowed(self, act: Callable[[], None] | None) -> None:
+        self._recorder.on_swallowed = act
+
+    def start(self) -> None:
+        """Begin to watch. A second call does nothing."""
+        if self._started is not None:
+            return
+        self._started = time.perf_counter()
+        if self._script:
+            call_mine(str(Path(self._script).absolute()))
+            call_mine(self._script)
+        recorder = self._recorder
+        recorder.lines.install(recorder.patches)
+        for part in self._parts:
+            part.install()
+        recorder.patches.wrap(warnings, "showwarning", _point_at_the_user)
+        recorder.active = True
+        recorder.lines.on()
+
+    def stop(self, how: Literal["finished", "stopped", "failed"] = "finished") -> None:
+        """Stop watching and give torch back as it was. A second call does nothing."""
+        recorder = self._recorder
+        if self._started is None or not recorder.active:
+            return
+        recorder.add(Ended((), how))
+        recorder.active = False
+        recorder.lines.off()
+        self._suspects.let_go()
+        self._optimizers.remove()
+        recorder.patches.undo()
+        self._names.finish()
+        self._seconds = time.perf_counter() - self._started
+
+    def log(self) -> Log:
+        """Return what was seen so far."""
+        recorder = self._recorder
+        recorder.flush()
+        if recorder.active:
+            self._names.finish()
+        started = self._started if self._started is not None else time.perf_counter()
+        seconds = self._seconds if self._seconds is not None else time.perf_counter() - started
+        names = recorder.optimizer_names
+        return Log(
+            self._script,
+            {number: self._parameter(number) for number in recorder.parameters.sights},
+            {number: names.get(number, "optimizer") for number in range(len(recorder.optimizers))},
+            recorder.journal.events(),
+            recorder.steps,
+            recorder.backwards,
+            seconds,
+            recorder.seconds,
+            *self._ranks.place(),
+        )
+
+    def _parameter(self, number: int) -> Parameter:
+        sight = self._recorder.parameters.sights[number]
+        return Parameter(
+            number,
+            sight.name,
+            sight.root,
+            sight.shape,
+            sight.nbytes,
+            sight.made,
+            sight.made_at,
+            sight.copied,
+            sight.trainable,
+            sight.registered,
+            sight.looks,
+            sight.zeros,
+            sight.zeroed,
+            sight.still,
+            tuple(sight.norms),
+        )
+
+    def _after_step(self) -> None:
+        recorder = self._recorder
+        if recorder.looking:
+            self._values.note()
+            self._kept.look()
+            self._names.find()
+        self._suspects.look()
+
+
+def _point_at_the_user(
+    original: Any, message: Any, category: Any, filename: str, lineno: int, *rest: Any
+) -> None:
+    """Show a warning where it would be shown if nobody stood between the user and torch."""
+    if kind_of(filename) == "ours" and torch is not None:
+        site = here(sys._getframe(1))
+        if site:
+            filename, lineno = site[0].file, site[0].line
+    original(message, category, filename, lineno, *rest)
