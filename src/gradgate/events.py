@@ -78,8 +78,13 @@ class Term:
     site: Site = ()
     squares: Ids = frozenset()  # the parameters themselves whose squares it sums: an L2 penalty
     masked: float | None = None  # share of ones in a 0/1 mask that it was multiplied by just before
+    classes: int | None = (
+        None  # of a log_softmax whose product with targets a mean is taken of, classes and all
+    )
     paths: int = 1  # ways that lead from the root to it
+    joined: Site = ()  # where the last of several ways joins the others
     scaled: bool = False  # a gradient scaler's factor was on the way; it does not stand in `factors`
+    reach: Ids = frozenset()  # parameters that it reaches; told the first times, of a loss of several terms
 
     @property
     def weight(self) -> float:
@@ -130,11 +135,21 @@ class Backward(Event):
     old_site: Site = ()  # where most of those were made
     retain: bool = False
     create: bool = False
+    closure: bool = False  # called by an optimizer's step
     scaler: int | None = None  # a gradient scaler scaled the loss, or part of it
     synced: bool | None = None  # did DDP synchronise? None: no DDP
+    uses: tuple[tuple[int, Site], ...] = ()  # (parameter, first use), in order of use; only the first time
     through: tuple[tuple[int, Site], ...] = ()  # (parameter, where it was used), of those in no optimizer
     stale: tuple[tuple[int, Site], ...] = ()  # (parameter, write) whose value changed since the forward
     value: float | None = None  # of the loss, where reading it waits for nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Opposed(Event):
+    """What a backward call added to a gradient points against what stood there: the cosine between the two."""
+
+    parameters: Ids
+    cosine: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +229,7 @@ class SchedulerMade(Event):
     optimizer: int
     horizon: float | None = None  # steps until it has run its course: T_max, total_steps, the last milestone
     periodic: bool = False
+    lr: tuple[float, ...] = ()  # the first rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 ## What it does
 Follows which backward calls each optimizer step uses. Reports a step that comes after the first micro-batch
-(``i % N == 0`` with ``i`` from 0), windows that are one too long or too short for their divisor, micro-batches at the
-end of an epoch that are cleared before any step or never used, and those that go on into the next epoch's first
-window.
+(``i % N == 0`` with ``i`` from 0), windows that are one too long or too short for their divisor, micro-batches at
+the end of an epoch that are cleared before any step or never used, and those that go on into the next epoch's
+first window.
 
 ## Why is this bad?
 The gradients that are left over are lost, or are added to a window that is divided as if they were not there. The
@@ -46,7 +46,10 @@ from gradgate.checks._run import Run, Window, innermost
 from gradgate.checks._source import condition_around
 from gradgate.events import Frame, Site
 
-_WHY = "Gradients that no step uses are lost, and a window with more or fewer of them than it is divided by has the wrong size."
+_WHY = (
+    "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is divided by has "
+    "the wrong size."
+)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -75,7 +78,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             why=_WHY,
             fix=f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch.",
             count=1 + len(left),
-            **facts,
+            evidence=facts,
         )
     if left and max(left) < max(size, *sizes):
         return RULE.finding(
@@ -85,7 +88,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             why=_WHY,
             fix="Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are.",
             count=len(left),
-            **facts,
+            evidence=facts,
         )
     if any(n > size for n in sizes) and often * 2 > len(sizes):
         return RULE.finding(
@@ -95,7 +98,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             why=_WHY,
             fix="Step for what is left at the end of the epoch, divided by as many as there are.",
             count=sum(n > size for n in sizes),
-            **facts,
+            evidence=facts,
         )
     if divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):
         return RULE.finding(
@@ -104,7 +107,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             why=_WHY,
             fix=f"Step after {divisor:g}: compare with >=, and count from 1.",
             count=often,
-            **facts,
+            evidence=facts,
         )
     return None
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from gradgate.checks._finding import Finding
 
 # A mistake, and what else it makes look wrong.
-_EXPLAINS: dict[str, frozenset[str]] = {}
+_EXPLAINS: dict[str, frozenset[str]] = {
+    "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
+}
 
 
 def fold(findings: Iterable[Finding]) -> list[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class Rule:
         fix: str,
         severity: Severity | None = None,
         count: int = 1,
-        **evidence: Any,
+        evidence: Mapping[str, Any] | None = None,
     ) -> Finding:
         """Make a finding of this rule."""
         frame = where if isinstance(where, Frame) else innermost(where)
@@ -49,5 +49,5 @@ class Rule:
             why,
             fix,
             count,
-            evidence,
+            evidence or {},
         )

@@ -71,8 +71,8 @@ def function_at(frame: Frame) -> ast.AST | None:
 def condition_around(site: Site, beside: Site) -> Frame | None:
     """Return the ``if`` that decides whether ``site`` is reached but not whether ``beside`` is.
 
-    Goes outwards through the frames of ``site``; in each function it looks for an ``if`` that holds the running line
-    and not the line of the same function that ``beside`` came through.
+    Goes outwards through the frames of ``site``; in each function it looks for an ``if`` that holds the running
+    line and not the line of the same function that ``beside`` came through.
     """
     others = {(frame.file, frame.function): frame.line for frame in beside}
     for frame in site:
@@ -115,3 +115,20 @@ def same_statement(one: Frame, other: Frame) -> bool:
         return True
     first, second = statement_at(one), statement_at(other)
     return first is not None and first is second and not hasattr(first, "body")
+
+
+def next_use(frame: Frame, before: int) -> Frame | None:
+    """Return the next line of the same function that reads what a line's statement assigned."""
+    statement, function = statement_at(frame), function_at(frame)
+    if not isinstance(statement, ast.Assign) or function is None:
+        return None
+    names = {
+        node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)
+    }
+    uses = sorted(
+        node.lineno
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
+    )
+    last = statement.end_lineno or frame.line
+    return next((Frame(frame.file, line, frame.function) for line in uses if last < line <= before), None)

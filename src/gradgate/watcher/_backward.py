@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site
+from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Opposed, Site, Term
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._graph import Walk, roots_of, walk
 from gradgate.watcher._kept import Kept
@@ -21,6 +23,11 @@ _PROBED = 6  # backward calls at one line whose gradients are followed through t
 _STILL_PROBED = 24  # the same, while some parameter's gradient was zero each time
 _MOST_NODES = 20_000  # in a graph that is followed
 _USES = 48
+_TERMS_TOLD = 12
+_CLONES = 12  # gradients that are compared with what a backward call adds
+_MOST_CLONED = 1 << 16
+_OPPOSED = 0.5
+_USES_TOLD = 3  # backward calls at one line that say in which order they used their parameters
 
 
 class Backwards:
@@ -30,11 +37,13 @@ class Backwards:
         self._recorder = recorder
         self._gradients = gradients
         self._kept = kept
+        self.give_up: Callable[[], None] = lambda: None
         self._reach: dict[Site, Ids] = {}
         self._calls: dict[Site, int] = {}
         self._bare: dict[int, weakref.ref[Tensor]] = {}
         self.written: dict[int, tuple[int, Site]] = {}  # parameter: newest node when its values were written
         self.in_backward = 0
+        self._standing: list[tuple[int, Tensor]] = []
 
     def install(self) -> None:
         """Stand around the two functions that every backward pass goes through."""
@@ -58,6 +67,8 @@ class Backwards:
             with recorder.working():
                 if probe is not None:
                     self._after(probe)
+                if self._standing and not self.in_backward:
+                    self._compare_added()
                 self._gradients.note(reached)
                 if recorder.looking:
                     recorder.lines.on()
@@ -75,6 +86,8 @@ class Backwards:
         site = recorder.site()
         recorder.backwards += 1
         if not self.in_backward:
+            self.give_up()
+        if not self.in_backward:
             self._gradients.compare()
         calls = self._calls[site] = self._calls.get(site, 0) + 1
         if not recorder.looking and site in self._reach:
@@ -83,12 +96,15 @@ class Backwards:
             return reached, None
         roots = roots_of(tensors)
         found = walk(roots, older_than=recorder.last_key)
+        self._standing = self._clones(found.leaves)
         wanted = [inputs] if isinstance(inputs, Tensor) else inputs
         chosen = None if wanted is None else {id(tensor) for tensor in wanted}
         reached, others, numbers = self._reached(found, tensors, chosen)
         self._reach[site] = reached
         head = Head(recorder.scaled, self._number_if_known)
         terms = () if len(roots) != 1 else head.terms(roots[0])
+        if len(terms) > 1 and calls <= _USES_TOLD:
+            terms = self._reaches(roots[0], terms)
         if roots:
             recorder.newest_key = max(recorder.newest_key, *(node._sequence_nr() for node in roots))
         recorder.add(
@@ -102,8 +118,10 @@ class Backwards:
                 old_site=found.old_site,
                 retain=bool(create_graph if retain_graph is None else retain_graph),
                 create=create_graph,
+                closure=recorder.closures > 0,
                 scaler=head.scaler,
                 synced=_synchronises(roots),
+                uses=_uses(found, self._number_if_known) if calls <= _USES_TOLD else (),
                 through=self._through(found, numbers),
                 stale=self._stale(found, numbers),
                 value=_value(tensors),
@@ -174,6 +192,66 @@ class Backwards:
                 stale.append((number, site))
         return tuple(stale)
 
+    def _clones(self, leaves: list[Tensor]) -> list[tuple[int, Tensor]]:
+        """Return copies of a few gradients that stand already, to see what is added to them."""
+        clones: list[tuple[int, Tensor]] = []
+        for leaf in leaves:
+            number = self._number_if_known(leaf)
+            grad = leaf.grad
+            if (
+                number is not None
+                and grad is not None
+                and not grad.is_sparse
+                and grad.numel() <= _MOST_CLONED
+            ):
+                clones.append((number, grad.detach().clone()))
+        step = max(1, len(clones) // _CLONES)
+        return clones[::step]
+
+    def _compare_added(self) -> None:
+        """Record where what was added to a gradient points against what stood there."""
+        parameters = self._recorder.parameters
+        products, sizes, opposed = 0.0, [0.0, 0.0], []
+        for number, old in self._standing:
+            tensor = parameters.numbers.get(number)
+            grad = tensor.grad if tensor is not None else None
+            if grad is None or grad.shape != old.shape:
+                continue
+            one, added = old.double().reshape(-1), (grad.detach() - old).double().reshape(-1)
+            product, first, second = float(one @ added), float(one @ one), float(added @ added)
+            if first > 0 and second > 0 and product < -_OPPOSED * (first * second) ** 0.5:
+                opposed.append(number)
+                products, sizes = products + product, [sizes[0] + first, sizes[1] + second]
+        self._standing = []
+        if opposed:
+            cosine = products / (sizes[0] * sizes[1]) ** 0.5
+            self._recorder.add(Opposed(self._recorder.site(), parameters.same(opposed), cosine))
+
+    def _reaches(self, root: Any, terms: tuple[Term, ...]) -> tuple[Term, ...]:
+        """Tell of each of a few terms what it reaches."""
+        wanted = {term.key: term for term in terms[:_TERMS_TOLD] if term.key >= 0}
+        nodes: dict[int, Any] = {}
+        todo, seen = [root], {root}
+        while todo and len(nodes) < len(wanted):
+            node = todo.pop()
+            key = node._sequence_nr()
+            if key in wanted:
+                nodes[key] = node
+                continue
+            for child, _ in node.next_functions:
+                if child is not None and child not in seen:
+                    seen.add(child)
+                    todo.append(child)
+        told = []
+        for term in terms:
+            node = nodes.get(term.key)
+            if node is not None:
+                numbers = [self._number_if_known(leaf) for leaf in walk([node]).leaves]
+                reach = self._recorder.parameters.same(one for one in numbers if one is not None)
+                term = dataclasses.replace(term, reach=reach)
+            told.append(term)
+        return tuple(told)
+
     def _after(self, probe: Probe) -> None:
         sights = self._recorder.parameters.sights
         for number, site in probe.zeroed():
@@ -211,6 +289,17 @@ class Backwards:
                 same(number for number in asked if number is not None),
             )
         )
+
+
+def _uses(found: Walk, known: Callable[[Tensor], int | None]) -> tuple[tuple[int, Site], ...]:
+    """Return parameters in the order in which the forward used them first, and where."""
+    first = []
+    for index, leaf in enumerate(found.leaves):
+        number = known(leaf)
+        if number is not None and index in found.users:
+            node = min(found.users[index], key=lambda one: one._sequence_nr())
+            first.append((node._sequence_nr(), number, line_of(node)))
+    return tuple((number, site) for _, number, site in sorted(first, key=lambda entry: entry[:2]))
 
 
 def _value(tensors: Any) -> float | None:

@@ -106,6 +106,12 @@ class Optimizers:
                 number = recorder.optimizers.number(optimizer)
                 recorder.add(StateLoaded(recorder.site(), number, before, len(optimizer.state)))
 
+    def give_up(self) -> None:
+        """Forget steps that began and never ended, because they raised: no backward runs inside a plain step."""
+        while self._open and not self._open[-1]["closure"]:
+            self._open.pop()
+            self._recorder.quiet -= 1
+
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         recorder = self._recorder
         if not recorder.active or torch.compiler.is_compiling():
@@ -134,7 +140,9 @@ class Optimizers:
             if not closure:
                 record.update(self._used(parameters))
             self._open.append(record)
-        if not closure:
+        if closure:
+            recorder.closures += 1
+        else:
             recorder.quiet += 1
 
     def _used(self, parameters: list[tuple[int, Tensor]]) -> dict[str, Any]:
@@ -166,7 +174,9 @@ class Optimizers:
             return
         with recorder.working():
             record = self._open.pop()
-            if not record["closure"]:
+            if record["closure"]:
+                recorder.closures -= 1
+            else:
                 recorder.quiet -= 1
             inner = recorder.steps > record["steps"]
             if not inner:  # an optimizer that only hands on to another has not stepped itself

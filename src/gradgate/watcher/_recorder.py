@@ -51,6 +51,7 @@ class Recorder:
         self.seconds = 0.0  # spent in here
         self.last_key = -1  # the newest graph node that was seen when the last step was made
         self.newest_key = -1
+        self.closures = 0  # steps with a closure that are running
         self.quiet = 0  # depth of library code whose writes and clearings are its own business
         self._raised = 0
         self._written: tuple[tuple[Any, ...], set[int]] | None = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -26,7 +29,7 @@ from gradgate.watcher._optimizers import Optimizers
 from gradgate.watcher._recorder import Recorder
 
 _PERIODIC = ("CyclicLR", "CosineAnnealingWarmRestarts")
-_HORIZONS = ("T_max", "total_steps", "total_iters", "step_size", "T_0")
+_HORIZONS = ("T_max", "total_steps", "total_iters", "step_size", "T_0", "patience")
 
 
 class Schedulers:
@@ -67,18 +70,15 @@ class Schedulers:
         number = recorder.schedulers.number(scheduler)
         optimizer = getattr(scheduler, "optimizer", None)
         kind = type(scheduler).__name__
-        milestones = getattr(scheduler, "milestones", None)
-        horizon = next((getattr(scheduler, name) for name in _HORIZONS if hasattr(scheduler, name)), None)
-        if kind == "MultiStepLR" and milestones:
-            horizon = max(milestones)
         recorder.add(
             SchedulerMade(
                 recorder.site(),
                 number,
                 kind,
                 recorder.optimizers.number(optimizer) if optimizer is not None else -1,
-                float(horizon) if isinstance(horizon, (int, float)) else None,
+                _horizon(scheduler),
                 kind in _PERIODIC,
+                _rates(optimizer),
             )
         )
         return number
@@ -94,11 +94,59 @@ class Schedulers:
             with recorder.working():
                 number = recorder.schedulers.known(scheduler)
                 number = self._meet(scheduler) if number is None else number
-                optimizer = getattr(scheduler, "optimizer", None)
-                groups = getattr(optimizer, "param_groups", ())
-                rates = tuple(float(group["lr"]) for group in groups)
+                rates = _rates(getattr(scheduler, "optimizer", None))
                 recorder.add(Scheduled(recorder.site(), number, rates, inner=self._depth > 0))
         return result
+
+
+def _rates(optimizer: Any) -> tuple[float, ...]:
+    return tuple(float(group["lr"]) for group in getattr(optimizer, "param_groups", ()))
+
+
+def _horizon(scheduler: Any) -> float | None:
+    """Return after how many steps a scheduler has run its course, as far as it says so.
+
+    One that asks a function has no such number: the largest that its functions were given stands for it.
+    """
+    inner = getattr(scheduler, "_schedulers", None)
+    if isinstance(inner, list) and inner:
+        known = [_horizon(one) for one in inner]
+        milestones = getattr(scheduler, "_milestones", None)
+        if milestones:
+            return None if known[-1] is None else float(milestones[-1]) + known[-1]
+        return max((one for one in known if one is not None), default=None)
+    milestones = getattr(scheduler, "milestones", None)
+    if milestones:
+        return float(max(milestones))
+    named = next((getattr(scheduler, name) for name in _HORIZONS if hasattr(scheduler, name)), None)
+    if isinstance(named, (int, float)):
+        return float(named)
+    functions = getattr(scheduler, "lr_lambdas", None)
+    numbers = [number for one in functions or () for number in _numbers(one)]
+    return max(numbers, default=None)
+
+
+def _numbers(function: Any) -> Iterator[float]:
+    """Yield the numbers that a function was given: bound, closed over, or held by the object it belongs to."""
+    values: list[Any] = []
+    while isinstance(function, functools.partial):
+        values += [*function.args, *function.keywords.values()]
+        function = function.func
+    values += getattr(function, "__defaults__", None) or ()
+    values += vars(getattr(function, "__self__", None) or function).values() if _has_dict(function) else ()
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        known = getattr(function, "__globals__", {})
+        values += [known[name] for name in code.co_names if name in known]
+        values += code.co_consts
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # not bound yet
+            values.append(cell.cell_contents)
+    yield from (float(one) for one in values if isinstance(one, (int, float)) and 1 < one < float("inf"))
+
+
+def _has_dict(function: Any) -> bool:
+    return hasattr(getattr(function, "__self__", None) or function, "__dict__")
 
 
 class Scalers:

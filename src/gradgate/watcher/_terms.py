@@ -6,6 +6,7 @@ product or quotient, the reduction of torch's losses, the number of valid target
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -55,6 +56,7 @@ class Head:
         """Return the terms below a root node."""
         found: dict[int, Term] = {}
         todo: list[tuple[Any, tuple[tuple[str, float, Site], ...], bool]] = [(root, (), False)]
+        joints: dict[int, Site] = {}  # the sum nearest to the root on the way to a node
         constants = 0
         while todo and len(found) < _MOST_TERMS:
             node, factors, scaled = todo.pop()
@@ -71,7 +73,7 @@ class Head:
             if below is None:
                 term = found.get(key)
                 if term is not None:
-                    found[key] = _once_more(term, factors)
+                    found[key] = replace(term, paths=term.paths + 1, joined=joints.get(key, ()))
                 else:
                     found[key] = self._term(node, name, key, factors, scaled)
                 continue
@@ -80,6 +82,10 @@ class Head:
                     constants += 1
                     found[-constants] = Term(-constants, "constant", name, site=line_of(node))
                 elif child.name() != "torch::autograd::AccumulateGrad":
+                    if len(below) > 1:
+                        joints[child._sequence_nr()] = joints.get(key) or line_of(node)
+                    elif key in joints:
+                        joints[child._sequence_nr()] = joints[key]
                     todo.append((child, (*factors, *([factor] if factor else [])), scaled))
                 else:
                     number = self._parameter(child.variable)
@@ -122,13 +128,14 @@ class Head:
     def _term(self, node: Any, name: str, key: int, factors: Any, scaled: bool) -> Term:
         kind, items = "other", None
         sizes: tuple[int, ...] = ()
-        masked = None
+        masked = classes = None
         squares: Ids = frozenset()
         if name in ("MeanBackward0", "SumBackward0"):
             sizes = tuple(int(size) for size in node._saved_self_sym_sizes)
             kind = "mean" if name.startswith("Mean") else "sum"
             items = float(node._saved_self_sym_numel) if kind == "mean" else None
             masked = _padding_mask(node) if kind == "mean" else None
+            classes = _classes(node) if kind == "mean" else None
             squares = self._squares(node.next_functions[0][0]) if kind == "sum" else squares
         elif name in ("LinalgVectorNormBackward0", "NormBackward0", "NormBackward1", "NormBackward2"):
             squares = self._squares(node)
@@ -138,7 +145,7 @@ class Head:
                 items, sizes = _items(node, name)
                 items = items if kind == "mean" else None
         return Term(
-            key, kind, name, factors, items, sizes, line_of(node), squares, masked, scaled=scaled
+            key, kind, name, factors, items, sizes, line_of(node), squares, masked, classes, scaled=scaled
         )  # fmt: skip
 
     def _squares(self, node: Any) -> Ids:
@@ -158,12 +165,6 @@ class Head:
             return frozenset()
         number = self._parameter(leaf.variable)
         return frozenset(() if number is None else (number,))
-
-
-def _once_more(term: Term, factors: Any) -> Term:
-    values = {name: getattr(term, name) for name in Term.__slots__}
-    values["paths"] += 1
-    return Term(**values)
 
 
 def _is_scalar(node: Any) -> bool:
@@ -197,6 +198,20 @@ def _items(node: Any, name: str) -> tuple[float | None, tuple[int, ...]]:
         return float((target != ignored).sum()), tuple(target.shape)
     saved = getattr(node, "_saved_self", None)
     return (float(saved.numel()), tuple(saved.shape)) if isinstance(saved, Tensor) else (None, ())
+
+
+def _classes(mean: Any) -> int | None:
+    """Return the number of classes where a mean over samples and classes is taken of targets * log_softmax."""
+    node = mean.next_functions[0][0]
+    while node is not None and node.name() in ("NegBackward0", "SubBackward0"):
+        node = next((child for child, _ in node.next_functions if child is not None), None)
+    if node is None or node.name() != "MulBackward0":
+        return None
+    below = [child for child, _ in node.next_functions if child is not None]
+    if len(below) != 1 or below[0].name() != "LogSoftmaxBackward0":
+        return None
+    result = below[0]._saved_result
+    return int(result.shape[int(below[0]._saved_dim) if below[0]._saved_dim < result.dim() else -1])
 
 
 def _padding_mask(mean: Any) -> float | None:

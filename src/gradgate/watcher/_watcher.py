@@ -61,6 +61,7 @@ class Watcher:
             Modes(recorder),
         )
         self._optimizers.after_step += [self._after_step]
+        self._backwards.give_up = self._optimizers.give_up
         self._started: float | None = None
         self._seconds: float | None = None
 
