@@ -140,16 +140,18 @@ class Backward(Event):
     synced: bool | None = None  # did DDP synchronise? None: no DDP
     uses: tuple[tuple[int, Site], ...] = ()  # (parameter, first use), in order of use; only the first time
     through: tuple[tuple[int, Site], ...] = ()  # (parameter, where it was used), of those in no optimizer
+    beyond: Ids = (
+        frozenset()
+    )  # of those in no optimizer: used on what was computed from others that are in one
     stale: tuple[tuple[int, Site], ...] = ()  # (parameter, write) whose value changed since the forward
     value: float | None = None  # of the loss, where reading it waits for nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Opposed(Event):
-    """What a backward call added to a gradient points against what stood there: the cosine between the two."""
+    """What a backward call added to gradients points against what stood there."""
 
-    parameters: Ids
-    cosine: float
+    cosines: tuple[tuple[int, float], ...]  # (parameter, cosine between the two), of some
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,9 @@ class Stepped(Event):
     zero: Ids = frozenset()  # of those, the gradient is all zero
     frozen: Ids = frozenset()  # of those used, requires_grad is False
     moved: Ids = frozenset()  # parameters whose values changed (looked at while `seen`)
+    changed: Ids = (
+        frozenset()
+    )  # whose values had changed since the last step of any optimizer that holds them
     nonfinite: Ids = frozenset()
     skipped_rows: Ids = frozenset()  # masked by a hook: rows with a zero gradient moved all the same
     lr: tuple[float, ...] = ()
@@ -216,8 +221,15 @@ class Written(Event):
     parameters: Ids
     op: str
     factor: float | None = None  # multiplied by this number, where it was one
-    along_gradient: bool = False  # the values were moved along their own gradient
-    undoes: bool = False  # the values went back to what they were before the last step
+    along_gradient: bool = False  # the values were moved down their own gradient
+    undoes: bool = (
+        False  # the values were put on a coarse grid, which takes back most of what the last step did
+    )
+    whole: bool = True  # False: a part of the values was written
+    restored: bool = False  # the values are now those that an earlier step had left
+    pulled: float | None = (
+        None  # share of the way to a point that is the same each time, that values were moved
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +259,13 @@ class ScalerMade(Event):
 
     scaler: int
     enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled(Event):
+    """A gradient scaler multiplied a loss by its scale."""
+
+    scaler: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +398,7 @@ class Log:
     rank: int = 0
     world: int = 1
     distributed: bool = False  # DDP, FSDP or the like wraps a module
+    failures: tuple[str, ...] = ()  # of the watcher itself: what it saw may be incomplete
 
     VERSION: ClassVar[int] = 1
 
@@ -457,7 +477,7 @@ def from_json(saved: Mapping[str, Any]) -> Log:
 
     parameters = [record(Parameter, item) for item in saved["parameters"]]
     rest = {
-        f.name: saved[f.name]
+        f.name: tuple(saved[f.name]) if isinstance(saved[f.name], list) else saved[f.name]
         for f in dataclasses.fields(Log)
         if f.name not in ("events", "parameters", "optimizers")
     }

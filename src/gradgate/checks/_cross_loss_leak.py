@@ -1,8 +1,9 @@
 """The gradient of one loss ends in a step that belongs to another.
 
 ## What it does
-Looks for steps that use gradients of two losses, of which one was made, and used by another optimizer's step, before
-the other was back-propagated: it was left over, not meant.
+Looks for steps that use gradients of two losses, of which one was made, and used by another optimizer's step,
+before the other was back-propagated, or which pull against each other: it was left over, not meant. Also reports
+probes whose loss reaches what they read.
 
 ## Why is this bad?
 In a GAN the generator's loss asks the discriminator to be wrong: left in the discriminator's gradients it trains it
@@ -22,7 +23,8 @@ to be. A probe that reads a representation with its graph shapes what it is supp
 or ``update.backward(loss)`` of two ``gradgate.Accumulator``: each fills only what it owns.
 
 ## Known limits
-Two losses that are both back-propagated before either optimizer steps are taken to be a sum.
+Two losses that are both back-propagated before either optimizer steps are taken to be a sum unless they pull
+against each other. Where they do not, what is left over may be meant (BicycleGAN's latent loss), and it is an info.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -55,14 +57,16 @@ def _judge(run: Run) -> Iterator[Finding]:
         if len(steps) < 2 or len(steps) * 4 < run.stepping[optimizer]:
             continue
         ids: Ids = frozenset().union(*(one.atom for _, one in found))
+        against = [_opposed(run, window, one) < -0.05 for window, one in found]
         own = innermost(run.events[found[0][0].micro[-1]].site)
         yield RULE.finding(
             _line(run, optimizer, ids, source, found[-1][1]),
-            f"{len(steps)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} also use the gradient that "
-            f"the loss of line {innermost(source).line} left in {run.names(ids)}, beside that of line {own.line}.",
+            f"{len(steps)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} also use the gradient "
+            f"that the loss of line {innermost(source).line} left in {run.names(ids)}, beside that of line {own.line}.",
             why=_WHY,
             fix=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach what the "
             "other loss is computed from.",
+            severity=None if sum(against) * 2 > len(against) else "info",
             count=len(steps),
             evidence={"leaking_line": innermost(source).line, "parameters": len(ids)},
         )
@@ -77,16 +81,20 @@ def _leaked(run: Run, window: Window) -> Iterator[Contribution]:
         if one.backward < 0 or one.touched or run.events[one.backward].site == run.events[last].site:
             continue
         others = list(_used_by_others(run, one, window.optimizer))
-        if any(number < last for number in others) or (others and _opposed(run, window, one)):
+        if any(number < last for number in others) or (others and _opposed(run, window, one) < -0.6):
             yield one
 
 
-def _opposed(run: Run, window: Window, one: Contribution) -> bool:
-    """Say whether a later loss of the same window pulled the other way at these parameters: an adversary's."""
-    return any(
-        isinstance(event, Opposed) and event.parameters & one.atom and event.cosine < -0.6
+def _opposed(run: Run, window: Window, one: Contribution) -> float:
+    """Return the mean cosine between what a later loss of the same window added here and what stood there."""
+    cosines = [
+        cosine
         for event in run.events[one.backward : window.step]
-    )
+        if isinstance(event, Opposed)
+        for number, cosine in event.cosines
+        if number in one.atom
+    ]
+    return sum(cosines) / len(cosines) if cosines else 0.0
 
 
 def _used_by_others(run: Run, one: Contribution, optimizer: int) -> Iterator[int]:
@@ -139,8 +147,11 @@ def _probes(run: Run) -> Iterator[Finding]:
             said.add(term.site)
             first = next((site for number, site in event.uses if number in own), ())
             yield RULE.finding(
-                next((frame for frame in first if "prob" in text_of(frame).lower()), None) or first or term.site,
-                f"The loss of line {innermost(term.site).line}, that of {run.names(own)}, also moves {run.names(rest)}.",
+                next((frame for frame in first if "prob" in text_of(frame).lower()), None)
+                or first
+                or term.site,
+                f"The loss of line {innermost(term.site).line}, that of {run.names(own)}, also moves "
+                f"{run.names(rest)}.",
                 why="A probe measures a representation; trained by the probe's loss, that is another one.",
                 fix="Give the probe what it reads without its graph: probe(features.detach()).",
                 severity="warning",

@@ -9,6 +9,7 @@ from gradgate.checks._finding import Finding
 # A mistake, and what else it makes look wrong.
 _EXPLAINS: dict[str, frozenset[str]] = {
     "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
+    "ineffective-step": frozenset({"zero-grad-misplaced"}),
 }
 
 

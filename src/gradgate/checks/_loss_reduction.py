@@ -1,9 +1,9 @@
 """A loss is averaged over the wrong thing.
 
 ## What it does
-Reads from the graph how a loss was reduced. Reports a mean that is divided by the batch size once more, a mean of the
-means of parts that hold unequal numbers of items, a mean over all positions of a sequence after the padding was
-masked with zeros, and a mean over samples *and* classes where targets are distributions.
+Reads from the graph how a loss was reduced. Reports a mean that is divided by the batch size once more, a mean of
+the means of parts that hold unequal numbers of items, a mean over all positions of a sequence after the padding
+was masked with zeros, and a mean over samples *and* classes where targets are distributions.
 
 ## Why is this bad?
 The loss, and with it the learning rate, has another size than meant; where the divisor changes from batch to batch,

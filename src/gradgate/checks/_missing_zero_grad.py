@@ -66,6 +66,8 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _repeats(run: Run, window: Window) -> Ids:
     """Return the parameters whose new gradient was added to one that this optimizer has used before."""
+    if not run.stepped(window.step).seen:
+        return frozenset()  # what is done to gradients by hand was not looked at
     fresh = {one.atom for one in window.fresh}
     found: set[int] = set()
     for one in window.stale:

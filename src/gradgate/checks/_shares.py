@@ -51,7 +51,10 @@ def shares(terms: Iterable[Term]) -> list[Share]:
 def _of_sum(term: Term) -> Share:
     """A sum that is divided by a size of what was summed is a mean written by hand."""
     weight = abs(term.weight)
-    for place, (op, number, where) in enumerate(term.factors):
+    for place in reversed(
+        range(len(term.factors))
+    ):  # the division nearest to the sum is the one that averages
+        op, number, where = term.factors[place]
         if op == "div" and number > 1 and any(_close(number, size) for size in _leading(term.sizes)):
             rest = (*term.factors[:place], *term.factors[place + 1 :])
             return Share(term, weight * number, weight, number, rest, where)

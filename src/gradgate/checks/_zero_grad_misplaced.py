@@ -1,9 +1,9 @@
 """Gradients are cleared before any step used them.
 
 ## What it does
-Follows every gradient contribution until a step uses it or it is cleared. Reports backward calls whose gradients are
-cleared again and again without having been used, although the optimizer that owns them steps in between; also where
-this befalls only a part of the parameters that the step is for.
+Follows every gradient contribution until a step uses it or it is cleared. Reports backward calls whose gradients
+are cleared again and again without having been used, although the optimizer that owns them steps in between; also
+where this befalls only a part of the parameters that the step is for.
 
 ## Why is this bad?
 The work of the backward pass is lost. If all of it is, nothing is trained; if a part is, some losses, micro-batches
@@ -77,7 +77,7 @@ def _is_lost(run: Run, number: int) -> bool:
     """Say whether all that a backward call gave to owned parameters was cleared unused, and not read by hand."""
     event = run.backward(number)
     mine = [one for one in run.by_backward[number] if run.owned & one.atom]
-    if not mine or event.others or event.create:
+    if not mine or not event.seen or event.others or event.create:
         return False
     if not all(_unused(one) for one in mine):
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ _USES = 48
 _TERMS_TOLD = 12
 _CLONES = 12  # gradients that are compared with what a backward call adds
 _MOST_CLONED = 1 << 16
-_OPPOSED = 0.5
+_LOOKS_WITHOUT_STEPS = 60
 _USES_TOLD = 3  # backward calls at one line that say in which order they used their parameters
 
 
@@ -38,6 +38,7 @@ class Backwards:
         self._gradients = gradients
         self._kept = kept
         self.give_up: Callable[[], None] = lambda: None
+        self.without_steps: Callable[[], None] = lambda: None  # looks, where no optimizer has stepped
         self._reach: dict[Site, Ids] = {}
         self._calls: dict[Site, int] = {}
         self._bare: dict[int, weakref.ref[Tensor]] = {}
@@ -56,9 +57,11 @@ class Backwards:
         if torch.compiler.is_compiling() or not recorder.active:
             return original(*args, **kwargs)
         recorder.stop_if_due()
+        args, kwargs = _gone_through_twice(args, kwargs)
+        reached, probe = frozenset(), None
         with recorder.working():
             reached, probe = self._before(*args, **kwargs)
-            recorder.lines.off()
+        recorder.lines.off()
         self.in_backward += 1
         try:
             return original(*args, **kwargs)
@@ -90,6 +93,8 @@ class Backwards:
         if not self.in_backward:
             self._gradients.compare()
         calls = self._calls[site] = self._calls.get(site, 0) + 1
+        if recorder.looking and not recorder.steps and calls < _LOOKS_WITHOUT_STEPS:
+            self.without_steps()
         if not recorder.looking and site in self._reach:
             reached = self._reach[site]
             recorder.add(Backward(site, reached, seen=False, retain=bool(retain_graph), create=create_graph))
@@ -119,19 +124,28 @@ class Backwards:
                 retain=bool(create_graph if retain_graph is None else retain_graph),
                 create=create_graph,
                 closure=recorder.closures > 0,
-                scaler=head.scaler,
+                scaler=self._scaler(head, found),
                 synced=_synchronises(roots),
                 uses=_uses(found, self._number_if_known) if calls <= _USES_TOLD else (),
                 through=self._through(found, numbers),
+                beyond=self._beyond(found, numbers) if calls <= _USES_TOLD else frozenset(),
                 stale=self._stale(found, numbers),
                 value=_value(tensors),
             )
         )
-        self._kept.follow(roots, site)
+        self._kept.follow(found.order, site)
         probed = _PROBED if not any(self._suspicious(number) for number in reached) else _STILL_PROBED
         if calls > probed or found.nodes > _MOST_NODES or self.in_backward or chosen is not None:
             return reached, None
         return reached, Probe(found, numbers)
+
+    def _scaler(self, head: Head, found: Walk) -> int | None:
+        """Return the gradient scaler whose factor lies in the graph: near its root, or below a reduction."""
+        scaled = self._recorder.scaled
+        if head.scaler is not None or not scaled:
+            return head.scaler
+        numbers = (scaled.get(node._sequence_nr()) for node in found.order)
+        return next((max(number, ~number) for number in numbers if number is not None), None)
 
     def _reached(
         self, found: Walk, tensors: Any, chosen: set[int] | None
@@ -182,6 +196,31 @@ class Backwards:
                 uses.append((number, line_of(found.users[index][0]) if index in found.users else ()))
         return tuple(uses)
 
+    def _beyond(self, found: Walk, numbers: list[int | None]) -> Ids:
+        """Return those leaves in no optimizer whose other operand was computed from parameters in one."""
+        owned = self._recorder.parameters.owned
+        pairs = list(enumerate(numbers[: len(found.leaves)]))
+        others = [(index, number) for index, number in pairs if number is not None and number not in owned]
+        if not others or found.nodes > _MOST_NODES:
+            return frozenset()
+        after: set[Any] = {
+            node for index, number in pairs if number in owned for node in found.users.get(index, ())
+        }
+        above: dict[Any, Any] = {}
+        for node in sorted(found.order, key=lambda one: one._sequence_nr()):
+            for child, _ in node.next_functions:
+                above.setdefault(child, node)
+                if child in after:
+                    after.add(node)
+        beyond = set()
+        for index, number in others:
+            for node in found.users.get(index, ()):
+                while len(node.next_functions) == 1 and node in above:  # a transposed weight
+                    node = above[node]
+                if node in after:
+                    beyond.add(number)
+        return self._recorder.parameters.same(beyond)
+
     def _stale(self, found: Walk, numbers: list[int | None]) -> tuple[tuple[int, Site], ...]:
         """Return the parameters whose values were written after this graph had used them."""
         stale = []
@@ -211,7 +250,7 @@ class Backwards:
     def _compare_added(self) -> None:
         """Record where what was added to a gradient points against what stood there."""
         parameters = self._recorder.parameters
-        products, sizes, opposed = 0.0, [0.0, 0.0], []
+        cosines: list[tuple[int, float]] = []
         for number, old in self._standing:
             tensor = parameters.numbers.get(number)
             grad = tensor.grad if tensor is not None else None
@@ -219,13 +258,11 @@ class Backwards:
                 continue
             one, added = old.double().reshape(-1), (grad.detach() - old).double().reshape(-1)
             product, first, second = float(one @ added), float(one @ one), float(added @ added)
-            if first > 0 and second > 0 and product < -_OPPOSED * (first * second) ** 0.5:
-                opposed.append(number)
-                products, sizes = products + product, [sizes[0] + first, sizes[1] + second]
+            if first > 0 and second > 0:
+                cosines.append((number, product / (first * second) ** 0.5))
         self._standing = []
-        if opposed:
-            cosine = products / (sizes[0] * sizes[1]) ** 0.5
-            self._recorder.add(Opposed(self._recorder.site(), parameters.same(opposed), cosine))
+        if any(cosine < 0 for _, cosine in cosines):
+            self._recorder.add(Opposed(self._recorder.site(), tuple(cosines)))
 
     def _reaches(self, root: Any, terms: tuple[Term, ...]) -> tuple[Term, ...]:
         """Tell of each of a few terms what it reaches."""
@@ -267,6 +304,7 @@ class Backwards:
         if torch.compiler.is_compiling() or not recorder.active or self.in_backward:
             return original(*args, **kwargs)
         recorder.stop_if_due()
+        args, kwargs = _gone_through_twice(args, kwargs)
         with recorder.working():
             self._differentiated(*args, **kwargs)
         return original(*args, **kwargs)
@@ -289,6 +327,14 @@ class Backwards:
                 same(number for number in asked if number is not None),
             )
         )
+
+
+def _gone_through_twice(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments with lists in place of generators, which can be gone through only once."""
+    listed = tuple(list(one) if isinstance(one, Iterator) else one for one in args)
+    return listed, {name: list(one) if isinstance(one, Iterator) else one for name, one in kwargs.items()}
 
 
 def _uses(found: Walk, known: Callable[[Tensor], int | None]) -> tuple[tuple[int, Site], ...]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad
 
-from gradgate.events import Cleared, Clipped
+from gradgate.events import Cleared, Clipped, Ids
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._recorder import Recorder
 
@@ -36,6 +36,7 @@ class Clearing:
         recorder = self._recorder
         if not recorder.active or recorder.quiet or torch.compiler.is_compiling():
             return original(owner, set_to_none)
+        ids: Ids = frozenset()
         with recorder.working():
             self._gradients.compare()
             if isinstance(owner, nn.Module):

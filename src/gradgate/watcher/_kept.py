@@ -6,22 +6,27 @@ import itertools
 import sys
 import types
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from gradgate.events import Frame, GraphsKept, Site
 from gradgate.watcher._recorder import Recorder, Weak, still_alive
 from gradgate.watcher._sites import user_frames
 
-_SUSPICIOUS = 5  # graphs of earlier steps
+_SUSPICIOUS = 4  # graphs of earlier steps
 _MOST = 256
+_MOST_SEARCHED = 2000  # objects that are looked into, for what holds them
+_MOST_NODES = 4096
+_DEEPEST = 4
 _MARK = "gradgate"
 
 
 class Kept:
-    """Puts a mark into the root of each graph, which lives exactly as long as the graph's root node does."""
+    """Puts a mark into a node of each graph, which lives exactly as long as that node does."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -30,26 +35,30 @@ class Kept:
         self._alive: list[int] = []
         self._said: dict[Site, int] = {}
 
-    def follow(self, roots: list[Any], site: Site) -> None:
-        """Mark the graphs that are about to be back-propagated."""
-        if len(self._marks) >= _MOST:
+    def follow(self, nodes: list[Any], site: Site) -> None:
+        """Mark the graph that is about to be back-propagated, by its oldest node.
+
+        Whatever holds a loss holds that, and so does what holds an output that the loss was made of.
+        """
+        if len(self._marks) >= _MOST or not nodes:
             return
-        for root in roots:
-            if _MARK not in root.metadata:
-                mark = Weak()
-                root.metadata[_MARK] = mark
-                ref = weakref.ref(mark)
-                self._marks.append(ref)
-                self._sites[ref] = site
+        oldest = min(nodes, key=_age)
+        if _MARK not in oldest.metadata:
+            mark = Weak()
+            oldest.metadata[_MARK] = mark
+            ref = weakref.ref(mark)
+            self._marks.append(ref)
+            self._sites[ref] = site
 
     def look(self) -> None:
         """After a step: count the marked graphs that live, and look for their holder where they grow in number."""
         self._marks = still_alive(self._marks)
         self._sites = {ref: self._sites[ref] for ref in self._marks}
         self._alive.append(len(self._marks))
-        last = self._alive[-_SUSPICIOUS:]
-        growing = all(before < after for before, after in itertools.pairwise(last))
-        if len(self._marks) < _SUSPICIOUS or not growing:
+        # Two optimizers step in turn, and one of them may keep nothing: not each look has to find one more.
+        last = self._alive[-2 * _SUSPICIOUS :]
+        growing = all(before <= after for before, after in itertools.pairwise(last))
+        if not growing or last[-1] - last[0] < _SUSPICIOUS - 1:
             return
         site = self._sites[self._marks[0]]
         if self._said.get(site, 0) * 2 > len(self._marks):
@@ -59,13 +68,18 @@ class Kept:
         self._recorder.add(GraphsKept(self._recorder.site(), len(self._marks), site, holder, added))
 
     def _holder(self) -> tuple[str, Site]:
-        """Return the name of what holds them, and a line of its scope, where one of the running frames shows it."""
+        """Return the name of what holds them, and its scope, where one of the running frames shows it."""
         for frame in user_frames():
             for name, value in held_by(frame):
-                if _holds_graphs(value):
-                    line = frame.f_code.co_firstlineno
-                    return name, (Frame(frame.f_code.co_filename, line, frame.f_code.co_name),)
+                found = _path_to_graphs(name, value)
+                if found:
+                    code = frame.f_code
+                    return found, (Frame(code.co_filename, code.co_firstlineno, code.co_name),)
         return "", ()
+
+
+def _age(node: Any) -> int:
+    return int(node._sequence_nr())
 
 
 def held_by(frame: types.FrameType) -> Iterator[tuple[str, Any]]:
@@ -88,20 +102,64 @@ def held_by(frame: types.FrameType) -> Iterator[tuple[str, Any]]:
                 yield f"{name}.{inner}", held
 
 
-def _holds_graphs(value: Any) -> bool:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        kept = [item for item in value if isinstance(item, Tensor) and item.grad_fn is not None]
-        return len(kept) >= _SUSPICIOUS
-    if not isinstance(value, Tensor) or value.grad_fn is None:
+def _path_to_graphs(name: str, value: Any) -> str:
+    """Return by which path a variable leads to tensors that hold several graphs: "self.history['loss']"."""
+    todo: deque[tuple[str, Any, int]] = deque([(name, value, 0)])
+    seen: set[int] = set()
+    while todo and len(seen) < _MOST_SEARCHED:
+        path, thing, depth = todo.popleft()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, Tensor):
+            if _reaches_many(thing):
+                return path
+            continue
+        inner = list(_inside(path, thing))
+        if sum(isinstance(item, Tensor) and item.grad_fn is not None for _, item in inner) >= _SUSPICIOUS - 1:
+            return path
+        if isinstance(thing, (list, tuple, deque)) and inner:
+            # What a list holds is alike: its last item stands for all.
+            last = inner[-1][1]
+            if isinstance(last, (tuple, dict)) and len(inner) >= _SUSPICIOUS - 1 and _has_graph(last):
+                return path
+        if depth < _DEEPEST:
+            todo.extend((inner_path, item, depth + 1) for inner_path, item in inner)
+    return ""
+
+
+def _inside(path: str, thing: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a container or an object of a class that is no module holds, under its name."""
+    if isinstance(thing, dict):
+        yield from ((f"{path}[{key!r}]", item) for key, item in list(thing.items())[:_MOST])
+    elif isinstance(thing, (list, tuple, deque)):
+        yield from ((f"{path}[{place}]", item) for place, item in enumerate(list(thing)[-_MOST:]))
+    elif isinstance(thing, nn.Module) or not isinstance(
+        thing, (type, types.ModuleType, types.FunctionType, torch.optim.Optimizer)
+    ):
+        fields = getattr(thing, "__dict__", None)
+        if isinstance(fields, dict):
+            for name, item in list(fields.items()):
+                if name == "_modules" and isinstance(item, dict):
+                    yield from ((f"{path}.{inner}", module) for inner, module in item.items())
+                elif not (isinstance(thing, nn.Module) and name.startswith("_")):
+                    yield f"{path}.{name}", item
+
+
+def _has_graph(thing: Any) -> bool:
+    items = thing.values() if isinstance(thing, dict) else thing
+    return any(isinstance(item, Tensor) and item.grad_fn is not None for item in items)
+
+
+def _reaches_many(tensor: Tensor) -> bool:
+    """Say whether one tensor's graph leads to several of the marked ones."""
+    if tensor.grad_fn is None:
         return False
-    marks, depth = 0, 0
-    todo: list[Any] = [value.grad_fn]
-    seen: set[Any] = set()
-    while todo and depth < 4096:
+    marks = 0
+    todo: list[Any] = [tensor.grad_fn]
+    seen: set[Any] = set(todo)
+    while todo and len(seen) < _MOST_NODES:
         node = todo.pop()
-        depth += 1
         marks += _MARK in node.metadata
         for child, _ in node.next_functions:
             if child is not None and child not in seen:

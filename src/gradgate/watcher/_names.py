@@ -11,7 +11,11 @@ from torch import Tensor, nn
 
 from gradgate.watcher._kept import held_by
 from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._registry import extent
 from gradgate.watcher._sites import user_frames
+
+_SCANS = 8  # times that all live modules are looked through
+_SCANNED = (4, 16, 48)  # after these steps in any case
 
 
 def live_modules() -> list[nn.Module]:
@@ -32,13 +36,19 @@ class Names:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._seen = 0
+        self._scans = _SCANS
 
     def find(self, *, again: bool = False) -> None:
         """Name what has no name yet, if anything new has come up."""
-        sights = self._recorder.parameters.sights
-        if len(sights) == self._seen and not again:
+        parameters = self._recorder.parameters
+        for number, tensor in parameters.numbers.alive():
+            parameters.sights[number].trainable = tensor.requires_grad
+        if len(parameters.sights) == self._seen and not again and self._recorder.steps not in _SCANNED:
             return
-        self._seen = len(sights)
+        self._seen = len(parameters.sights)
+        if self._scans:  # what a script makes in a function is gone when it ends
+            self._scans -= 1
+            self.finish()
         for frame in user_frames():
             for name, value in held_by(frame):
                 self._name(name.removeprefix("self."), value)
@@ -76,13 +86,14 @@ class Names:
             sight.name, sight.root = name, root
 
     def finish(self) -> None:
-        """At the end: which parameters does a live module hold, and are they trainable?"""
+        """See which parameters a live module holds now, and which are trainable."""
         parameters = self._recorder.parameters
         held = {id(one) for one in self._held(live_modules())}
         for number, tensor in parameters.numbers.alive():
             sight = parameters.sights[number]
             sight.registered = id(tensor) in held
             sight.trainable = tensor.requires_grad
+            sight.shape, sight.nbytes = extent(tensor)
 
     @staticmethod
     def _held(modules: Iterable[nn.Module]) -> Iterable[Tensor]:

@@ -29,7 +29,9 @@ class Optimizers:
         self._gradients = gradients
         self._open: list[dict[str, Any]] = []  # steps that have begun, an optimizer within an optimizer last
         self.before: dict[int, Tensor] = {}  # sampled values before the last step
-        self.masked: dict[int, Any] = {}  # parameters whose gradient is masked by a hook
+        self._after: dict[int, Tensor] = {}  # and after it
+        self._sums: dict[int, set[float]] = {}  # of the values that the steps have left
+        self.masked: dict[int, Tensor] = {}  # rows of a parameter whose gradient a hook has set to zero
         self.scaler: int | None = None  # that is stepping
         self.after_step: list[Callable[[], None]] = []
         self._handles: list[Any] = []
@@ -45,6 +47,10 @@ class Optimizers:
             register_optimizer_step_post_hook(self._after_step),
         ]
 
+    def was_left(self, number: int, values: Tensor) -> bool:
+        """Say whether an earlier step has left these values."""
+        return _sum(values) in self._sums.get(number, ())
+
     def remove(self) -> None:
         """Take the hooks away."""
         for handle in self._handles:
@@ -59,6 +65,8 @@ class Optimizers:
             original(optimizer, *args, **kwargs)
         with recorder.working():
             self.meet(optimizer)
+            if recorder.backwards:
+                recorder.look_again()
 
     def meet(self, optimizer: Optimizer, *, added: bool = False) -> int:
         """Record an optimizer that was made, or that is seen for the first time."""
@@ -131,7 +139,16 @@ class Optimizers:
             ]
             record["parameters"] = parameters
             if recorder.looking:
-                record["values"] = {number: _sample(parameter) for number, parameter in parameters}
+                record["values"] = values = {number: _sample(parameter) for number, parameter in parameters}
+                after = self._after
+                record["changed"] = recorder.parameters.same(
+                    number
+                    for number, one in values.items()
+                    if number in after and not _same(after[number], one)
+                )
+            else:
+                self._after.clear()
+            if recorder.looking:
                 record["rows"] = {
                     number: parameter.detach().clone()
                     for number, parameter in parameters
@@ -198,10 +215,15 @@ class Optimizers:
             )
             for number in moved:
                 recorder.parameters.sights[number].still = False
+            self._after.update(now)
+            for number, values in now.items():
+                self._sums.setdefault(number, set()).add(_sum(values))
         rows = frozenset(
             number
             for number, parameter in parameters
-            if number in record.get("rows", {}) and _drifts(record["rows"][number], parameter)
+            if number in record.get("rows", {}) and _drifts(
+                record["rows"][number], parameter, self.masked[number]
+            )
         )
         recorder.stepped()
         recorder.add(
@@ -212,6 +234,7 @@ class Optimizers:
                 zero=record.get("zero", frozenset()),
                 frozen=record["frozen"],
                 moved=moved,
+                changed=record.get("changed", frozenset()),
                 nonfinite=record.get("nonfinite", frozenset()),
                 skipped_rows=recorder.parameters.same(rows),
                 lr=tuple(_number(group.get("lr")) or 0.0 for group in optimizer.param_groups),
@@ -222,6 +245,10 @@ class Optimizers:
         )
         for act in self.after_step:
             act()
+
+
+def _sum(values: Tensor) -> float:
+    return float(values.abs().double().sum())
 
 
 def _number(value: Any) -> float | None:
@@ -252,11 +279,9 @@ def _sizes(gradients: list[Any]) -> list[float]:
     return sizes
 
 
-def _drifts(before: Tensor, parameter: Tensor) -> bool:
-    """Say whether rows moved whose gradient is zero, while others have one."""
-    gradient = parameter.grad
-    if gradient is None or gradient.is_sparse or before.shape != parameter.shape:
+def _drifts(before: Tensor, parameter: Tensor, masked: Tensor) -> bool:
+    """Say whether rows moved whose gradient a hook has set to zero, while others have one."""
+    if before.shape != parameter.shape or len(masked) != len(parameter):
         return False
-    zero = gradient.reshape(len(gradient), -1).abs().amax(1) == 0
     moved = (before != parameter.detach()).reshape(len(before), -1).any(1)
-    return bool((zero & moved).any()) and not bool(zero.all())
+    return bool((masked & moved).any()) and not bool(masked.all())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,17 +22,21 @@ from gradgate.watcher._sites import here
 _FIRST_STEPS = 60  # steps that are looked at closely
 _LEAST_STEPS = 12  # also where looking is slow
 _SLOW_SECONDS = 2.0
+_FAILURES = 4  # of the watcher's own that are told
 _EVERY = 8  # later on, looks are taken in blocks of this many steps, ever farther apart
+_AGAIN = 16  # times that a look is taken because something new came up
 
 
-class StopRun(BaseException):
+class StopRun(SystemExit):
     """Raised out of the watched script when it has made as many steps as were asked for."""
 
 
 class Recorder:
     """State of one watching. Parts record into it, from wherever torch calls them."""
 
-    def __init__(self, max_steps: int | None = None) -> None:
+    def __init__(self, max_steps: int | None = None, *, strict: bool = False) -> None:
+        self.strict = strict
+        self.failures: list[str] = []
         self.journal = Journal()
         self.patches = Patches()
         self.lines = Lines()
@@ -41,7 +46,9 @@ class Recorder:
         self.schedulers: Numbers[Any] = Numbers()
         self.scalers: Numbers[Any] = Numbers()
         self.loaders: Numbers[Any] = Numbers()
-        self.scaled: dict[int, int] = {}  # key of a node that a gradient scaler made: the scaler
+        self.scaled: dict[
+            int, int
+        ] = {}  # key of a node that a gradient scaler made: the scaler, ~scaler if off
         self.max_steps = max_steps
         self.on_swallowed: Callable[[], None] | None = None
         self.steps = 0
@@ -57,6 +64,7 @@ class Recorder:
         self._written: tuple[tuple[Any, ...], set[int]] | None = None
         self._lock = threading.RLock()
         self._next_block = _FIRST_STEPS
+        self._again = 0
 
     def add(self, event: Event) -> None:
         """Record an event."""
@@ -81,12 +89,20 @@ class Recorder:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Count the time that is spent watching, one thread at a time; what is done within is not watched."""
+        """Count the time that is spent watching, one thread at a time; what is done within is not watched.
+
+        A failure in here is ours and must not become the script's: it is noted, and the run goes on.
+        """
         start = time.perf_counter()
         with self._lock:
             self.quiet += 1
             try:
                 yield
+            except Exception:
+                if self.strict:
+                    raise
+                if len(self.failures) < _FAILURES:
+                    self.failures.append(traceback.format_exc(limit=-3))
             finally:
                 self.quiet -= 1
                 self.seconds += time.perf_counter() - start
@@ -122,6 +138,14 @@ class Recorder:
                 self.lines.on()
             else:
                 self.lines.off()
+
+    def look_again(self) -> None:
+        """Look closely for a few steps from now on: a model or an optimizer was made in the middle of the run."""
+        if not self.looking and self._again < _AGAIN:
+            self._again += 1
+            self._next_block = self.steps
+            self.looking = True
+            self.lines.on()
 
     def stop_if_due(self) -> None:
         """Raise StopRun where the steps that were asked for are made."""

@@ -76,6 +76,13 @@ class Sight:
     norms: list[float] = field(default_factory=list)
 
 
+def extent(tensor: Tensor) -> tuple[tuple[int, ...], int]:
+    """Return a tensor's shape and its bytes; none while it is not initialised (a lazy module's)."""
+    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        return (), 0
+    return tuple(tensor.shape), tensor.numel() * tensor.element_size()
+
+
 class Parameters:
     """The parameters that losses reach and optimizers hold, and what was seen of each."""
 
@@ -100,13 +107,8 @@ class Parameters:
         """Return the parameter's number, and begin to keep what is seen of it."""
         number = self.numbers.known(tensor)
         if number is None:
+            sight = Sight(*extent(tensor), isinstance(tensor, nn.Parameter), trainable=tensor.requires_grad)
             number = self.numbers.number(tensor)
-            sight = Sight(
-                tuple(tensor.shape),
-                tensor.numel() * tensor.element_size(),
-                isinstance(tensor, nn.Parameter),
-                trainable=tensor.requires_grad,
-            )
             origin = self._origins.get(id(tensor))
             if origin is not None and origin[0]() is tensor:
                 sight.made, sight.made_at, sight.copied = origin[1:]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
@@ -17,6 +18,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from gradgate.events import (
     EpochEnded,
     EpochStarted,
+    Scaled,
     ScalerMade,
     ScalerStepped,
     ScalerUpdated,
@@ -25,6 +27,7 @@ from gradgate.events import (
     Unscaled,
 )
 from gradgate.watcher._gradients import Gradients
+from gradgate.watcher._graph import roots_of
 from gradgate.watcher._optimizers import Optimizers
 from gradgate.watcher._recorder import Recorder
 
@@ -177,12 +180,15 @@ class Scalers:
     def _around_scale(self, original: Any, scaler: Any, outputs: Any) -> Any:
         scaled = original(scaler, outputs)
         recorder = self._recorder
-        node = getattr(scaled, "grad_fn", None)
-        if recorder.active and node is not None:
+        if recorder.active and not torch.compiler.is_compiling():
             with recorder.working():
+                number = recorder.scalers.number(scaler)
                 if len(recorder.scaled) > 4096:
                     recorder.scaled.clear()
-                recorder.scaled[node._sequence_nr()] = recorder.scalers.number(scaler)
+                for node in roots_of(scaled if isinstance(scaled, (Tensor, list, tuple)) else ()):
+                    # A scaler that is switched off returns the loss itself: its node is no product with the scale.
+                    recorder.scaled[node._sequence_nr()] = ~number if scaled is outputs else number
+                recorder.add(Scaled(recorder.site(), number))
         return scaled
 
     def _around_unscale(self, original: Any, scaler: Any, optimizer: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import Any
 
@@ -10,23 +11,29 @@ from torch import nn
 
 from gradgate.events import Ran, StatisticsMoved
 from gradgate.watcher._names import live_modules
+from gradgate.watcher._optimizers import _sample
+from gradgate.watcher._patches import Patches
 from gradgate.watcher._recorder import Recorder
 
 _RUNS = 4  # of a suspect that are recorded
+_MOST_OTHERS = 512  # parameters of no optimizer whose values are compared
 
 
 class Suspects:
     """After the first steps: do the modules run whose parameters get no gradient, and how?
 
-    A hook on a module would make torch.compile compile anew, so none is set once something is compiled.
+    A hook on a module would be saved and copied with it, so it is the class's forward that is stood around. That would
+    make torch.compile compile anew: once something is compiled, nothing is done.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._hooked: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-        self._handles: list[Any] = []
+        self._patches = Patches()
+        self._classes: set[type[nn.Module]] = set()
         self._norms: list[tuple[weakref.ref[nn.Module], int]] | None = None
         self._looked_at = -1
+        self._values: dict[int, torch.Tensor] = {}  # samples of parameters that no optimizer holds
 
     def look(self) -> None:
         """After a step: suspect what has no gradient so far, and see which statistics moved."""
@@ -41,25 +48,32 @@ class Suspects:
             if number in sights and not sights[number].reached and sights[number].trainable
         }
         self._norm_statistics()
+        self.who_moves()
         if not missing or len(sights) == self._looked_at or recorder.steps > 3 * _RUNS:
             return
         self._looked_at = len(sights)
-        if "torch._dynamo" in __import__("sys").modules and torch._dynamo.eval_frame.cached_backends:
+        if _compiling():
             return
         for module in live_modules():
             own = module.__dict__.get("_parameters") or {}
             numbers = [recorder.parameters.numbers.known(one) for one in own.values() if one is not None]
             if module not in self._hooked and any(number in missing for number in numbers):
                 self._hooked[module] = 0
-                self._handles.append(module.register_forward_pre_hook(self._ran))
+                if type(module) not in self._classes:
+                    self._classes.add(type(module))
+                    self._patches.wrap(type(module), "forward", self._around_forward)
 
     def let_go(self) -> None:
-        """Take the hooks away."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        """Give the classes their own forward back."""
+        self._patches.undo()
+        self._classes.clear()
 
-    def _ran(self, module: nn.Module, inputs: Any) -> None:
+    def _around_forward(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            self._ran(module)
+        return original(module, *args, **kwargs)
+
+    def _ran(self, module: nn.Module) -> None:
         recorder = self._recorder
         count = self._hooked.get(module, _RUNS)
         if not recorder.active or count >= _RUNS:
@@ -87,6 +101,25 @@ class Suspects:
                 recorder.add(StatisticsMoved(recorder.site(), type(module).__name__, recorder.ids(own)))
             kept.append((ref, now))
         self._norms = kept
+
+    def who_moves(self) -> None:
+        """See whether parameters that no optimizer holds change: an average, a copy, an update by hand."""
+        parameters = self._recorder.parameters
+        others = [number for number in parameters.sights if number not in parameters.owned]
+        for number, tensor in parameters.tensors(others[:_MOST_OTHERS]):
+            if not parameters.sights[number].still:
+                self._values.pop(number, None)
+                continue
+            now = _sample(tensor)
+            before = self._values.setdefault(number, now)
+            parameters.sights[number].still = before.shape == now.shape and torch.equal(before, now)
+
+
+def _compiling() -> bool:
+    """Say whether the user's code compiles something; None stands among the backends from the start."""
+    dynamo = sys.modules.get("torch._dynamo")
+    backends = getattr(getattr(dynamo, "eval_frame", None), "cached_backends", {})
+    return any(backend is not None for backend in backends.values())
 
 
 def _tracks(module: nn.Module) -> bool:

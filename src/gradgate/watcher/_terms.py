@@ -43,8 +43,8 @@ _PASSING = frozenset(
 class Head:
     """Reads the terms of one loss.
 
-    ``scaled`` maps the key of a node to the gradient scaler that made it. ``parameter`` gives the number of the
-    parameter that a leaf is, or None.
+    ``scaled`` maps the key of a node to the gradient scaler that made it, or to ``~scaler`` of one switched off.
+    ``parameter`` gives the number of the parameter that a leaf is, or None.
     """
 
     def __init__(self, scaled: dict[int, int], parameter: Any) -> None:
@@ -65,7 +65,9 @@ class Head:
             children = node.next_functions
             passed = False
             if key in self._scaled:
-                self.scaler, scaled, passed = self._scaled[key], True, name.startswith("Mul")
+                number = self._scaled[key]
+                self.scaler, scaled = max(number, ~number), True
+                passed = number >= 0 and name.startswith("Mul")
             if passed:
                 todo.append((children[0][0] or children[1][0], factors, scaled))
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from gradgate.events import Cut, Ids, Site
 from gradgate.watcher._backward import Backwards
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._graph import walk
-from gradgate.watcher._optimizers import Optimizers, _sample
+from gradgate.watcher._optimizers import Optimizers, _same, _sample
 from gradgate.watcher._recorder import Recorder
 
 _WRITES = (
@@ -25,6 +26,15 @@ _CUTS = ("detach", "detach_", "item", "numpy", "tolist", "argmax", "argmin")
 _CUTS_PER_LINE = 3
 _MOST_NODES = 20_000
 _DATA: Any = torch._C.TensorBase.data
+
+
+@dataclass(frozen=True)
+class _Write:
+    """A parameter before it is written by hand."""
+
+    before: Tensor  # a sample of its values
+    along: bool  # it is about to be moved down its gradient
+    whole: bool  # all of it is written
 
 
 class Values:
@@ -43,6 +53,9 @@ class Values:
         self._backwards = backwards
         self._values: dict[int, int] = {}  # address of a parameter's values: its number
         self._cuts: Counter[Site] = Counter()
+        self._pulls: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # a parameter's values before and after the last write
 
     def install(self) -> None:
         """Replace the methods on torch.Tensor, which inherits them."""
@@ -77,11 +90,13 @@ class Values:
                 return original(tensor, *args, **kwargs)
             with recorder.working():
                 owner = self._owner(tensor)
-                along = owner is not None and owner[0] == "value" and self._along(owner[1], name, args)
+                write = None
+                if owner is not None and owner[0] == "value":
+                    write = self._begin(owner[1], name, args, kwargs, tensor.numel())
             result = original(tensor, *args, **kwargs)
             if owner is not None:
                 with recorder.working():
-                    self._record(owner, name, args, along)
+                    self._record(owner, name, args, write)
             return result
 
         return wrapper
@@ -96,7 +111,16 @@ class Values:
         number = self._gradients.addresses.get(address)
         return None if number is None else ("gradient", number)
 
-    def _record(self, owner: tuple[str, int], name: str, args: Any, along: bool) -> None:
+    def _begin(self, number: int, name: str, args: Any, kwargs: Any, size: int) -> _Write | None:
+        """Look at a parameter before its values are written."""
+        tensor = self._recorder.parameters.numbers.get(number)
+        if tensor is None:
+            return None
+        alpha = kwargs.get("alpha", 1)
+        along = self._along(tensor, name, args, float(alpha) if isinstance(alpha, (int, float)) else 1.0)
+        return _Write(_sample(tensor), along, size >= tensor.numel())
+
+    def _record(self, owner: tuple[str, int], name: str, args: Any, write: _Write | None) -> None:
         recorder = self._recorder
         target, number = owner
         site = recorder.site()
@@ -106,32 +130,73 @@ class Values:
             recorder.wrote("gradient", number, site=site, op=name, factor=_factor(name, args))
             self._gradients.note((number,))
             return
-        self._backwards.written[number] = (_newest_node(), site)
-        undoes = self._undoes(number)
-        recorder.wrote("value", number, site=site, op=name, along_gradient=along, undoes=undoes)
+        tensor = recorder.parameters.numbers.get(number)
+        if write is None or tensor is None:
+            return
+        now = _sample(tensor)
+        if not _same(now, write.before):
+            self._backwards.written[number] = (_newest_node(), site)
+        recorder.wrote(
+            "value",
+            number,
+            site=site,
+            op=name,
+            along_gradient=write.along,
+            undoes=write.whole and self._undoes(number, write.before, now),
+            whole=write.whole,
+            restored=write.whole and self._optimizers.was_left(number, now),
+            pulled=self._pulled(number, write.before, now) if write.whole else None,
+        )
 
-    def _along(self, number: int, name: str, args: Any) -> bool:
-        """Say whether what is added to a parameter is a multiple of its gradient."""
-        tensor = self._recorder.parameters.numbers.get(number)
-        grad = tensor.grad if tensor is not None else None
+    @staticmethod
+    def _along(tensor: Tensor, name: str, args: Any, alpha: float) -> bool:
+        """Say whether a parameter is moved by a negative multiple of its gradient."""
+        grad = tensor.grad
         if name not in ("add_", "sub_", "__iadd__", "__isub__", "copy_", "data") or grad is None or not args:
             return False
+        if tensor.numel() < 2:  # two numbers always point along each other, or against
+            return False
         with torch.no_grad():
-            moved = args[0] if name not in ("copy_", "data") else args[0] - tensor
+            moved = args[0]
             if not isinstance(moved, Tensor) or moved.shape != grad.shape or grad.is_sparse:
                 return False
+            if name in ("copy_", "data"):
+                moved = moved - tensor
+            elif name in ("sub_", "__isub__"):
+                alpha = -alpha
             one, other = moved.detach().double().reshape(-1), grad.detach().double().reshape(-1)
-            product, sizes = float(one @ other), float(one.norm() * other.norm())
-            return sizes > 0 and abs(product) > (1 - 1e-6) * sizes
+            product, sizes = alpha * float(one @ other), abs(alpha) * float(one.norm() * other.norm())
+            return sizes > 0 and product < -(1 - 1e-6) * sizes
 
-    def _undoes(self, number: int) -> bool:
-        """Say whether the values are now, for the most part, what they were before the last step."""
+    def _undoes(self, number: int, stepped: Tensor, now: Tensor) -> bool:
+        """Say whether a write puts values on a coarse grid, and takes back most of what the last step has done so.
+
+        Values at zero or at the ends of their range do not count: a pruning mask and a limit hold them there.
+        """
         before = self._optimizers.before.get(number)
-        tensor = self._recorder.parameters.numbers.get(number)
-        if before is None or tensor is None:
+        if before is None or not before.shape == now.shape == stepped.shape or now.numel() < 16:
             return False
-        now = _sample(tensor)
-        return now.shape == before.shape and bool((now == before).float().mean() > 0.5)
+        if 4 * now.unique().numel() > now.numel():
+            return False
+        inner = (now != 0) & (now != now.amax()) & (now != now.amin()) & (stepped != before)
+        step, kept = (stepped - before)[inner].double(), (now - before)[inner].double()
+        return step.numel() > 0 and bool(step @ kept < 0.5 * (step @ step))
+
+    def _pulled(self, number: int, before: Tensor, now: Tensor) -> float | None:
+        """Return how far values are moved to one and the same point, if this write and the last one both do that."""
+        last = self._pulls.get(number)
+        self._pulls[number] = before, now
+        if last is None or now.numel() < 8 or not now.dtype.is_floating_point:
+            return None
+        if not before.shape == now.shape == last[0].shape:
+            return None
+        given, left = (before - last[0]).double(), (now - last[1]).double()
+        size = float(given @ given)
+        kept = float(given @ left) / size if size else 1.0
+        off = float((left - kept * given).norm())
+        point = (now - kept * before).double()
+        same_point = off < 1e-2 * float(left.norm()) and float(point.norm()) > 1e-3 * float(now.norm())
+        return round(1 - kept, 2) if same_point and 1e-3 < kept < 0.999 else None
 
     # What leaves the graph
 
@@ -140,7 +205,7 @@ class Values:
 
         @functools.wraps(original)
         def wrapper(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-            if recorder.looking and recorder.active and tensor.grad_fn is not None:
+            if recorder.looking and recorder.active and tensor.requires_grad:
                 self._cut(tensor, name)
             return original(tensor, *args, **kwargs)
 
@@ -160,6 +225,9 @@ class Values:
                 recorder.add(Cut(site, name, ids, tensor.numel() == 1))
 
     def _behind(self, tensor: Tensor) -> Ids:
+        if tensor.grad_fn is None:  # a parameter itself
+            number = self._recorder.parameters.numbers.known(tensor)
+            return self._recorder.parameters.same(() if number is None else (number,))
         found = walk([tensor.grad_fn])
         numbers = (self._number(leaf) for leaf in found.leaves)
         return self._recorder.parameters.same(number for number in numbers if number is not None)
@@ -171,7 +239,7 @@ class Values:
         return parameters.numbers.known(leaf)
 
     def _get_data(self, tensor: Tensor) -> Tensor:
-        if self._recorder.looking and self._recorder.active and tensor.grad_fn is not None:
+        if self._recorder.looking and self._recorder.active and tensor.requires_grad:
             self._cut(tensor, "data")
         data: Tensor = _DATA.__get__(tensor)
         return data
@@ -184,13 +252,13 @@ class Values:
             _DATA.__set__(tensor, value)
             return
         with recorder.working():
-            along = self._along(number, "data", (value,))
+            write = self._begin(number, "data", (value,), {}, value.numel())
         # ``t.data -= x`` writes in place first and then assigns the very same memory: that is one write.
         same = value.data_ptr() == tensor.data_ptr()
         _DATA.__set__(tensor, value)
         if not same:
             with recorder.working():
-                self._record(("value", number), "data", (value,), along)
+                self._record(("value", number), "data", (value,), write)
 
     # How parameters come about
 
@@ -203,16 +271,38 @@ class Values:
                 if isinstance(data, Tensor) and data.grad_fn is not None and recorder.looking:
                     self._cut(data, "Parameter")
                 copied = _in_deepcopy()
+                if not recorder.looking and recorder.backwards:
+                    recorder.look_again()
                 recorder.parameters.created(parameter, site, recorder.journal.count, copied)
         return parameter
 
     def _around_register(self, original: Any, tensor: Tensor, hook: Any) -> Any:
-        handle = original(tensor, hook)
         recorder = self._recorder
-        if recorder.active and tensor.is_leaf and not torch.compiler.is_compiling():
+        if not recorder.active or not tensor.is_leaf or torch.compiler.is_compiling():
+            return original(tensor, hook)
+        with recorder.working():
+            number = recorder.parameters.number(tensor)
+
+        def told(gradient: Tensor) -> Any:
+            if not recorder.looking or not recorder.active or gradient.is_sparse or not gradient.dim():
+                return hook(gradient)
+            before = _full_rows(gradient)
+            result = hook(gradient)
             with recorder.working():
-                self._optimizers.masked[recorder.parameters.number(tensor)] = recorder.site()
-        return handle
+                after = _full_rows(gradient if result is None else result)
+                if before.shape == after.shape:
+                    gone = before & ~after
+                    known = self._optimizers.masked.get(number)
+                    self._optimizers.masked[number] = gone if known is None else gone | known
+            return result
+
+        return original(tensor, functools.wraps(hook)(told) if hasattr(hook, "__name__") else told)
+
+
+@torch.no_grad()
+def _full_rows(gradient: Tensor) -> Tensor:
+    """Return which rows of a gradient are not all zero."""
+    return (gradient != 0).reshape(len(gradient), -1).any(1)
 
 
 def _address(tensor: Tensor) -> int | None:

@@ -36,11 +36,12 @@ class Watcher:
     Args:
         script: the file that is watched, for the log.
         max_steps: optimizer steps after which :class:`StopRun` is raised out of the script.
+        strict: let a failure of the watcher itself through, for tests. Else it is noted in the log.
     """
 
-    def __init__(self, script: str = "", max_steps: int | None = None) -> None:
+    def __init__(self, script: str = "", max_steps: int | None = None, *, strict: bool = False) -> None:
         self._script = script
-        self._recorder = recorder = Recorder(max_steps)
+        self._recorder = recorder = Recorder(max_steps, strict=strict)
         self._gradients = Gradients(recorder)
         self._kept = Kept(recorder)
         self._names = Names(recorder)
@@ -62,6 +63,7 @@ class Watcher:
         )
         self._optimizers.after_step += [self._after_step]
         self._backwards.give_up = self._optimizers.give_up
+        self._backwards.without_steps = self._suspects.who_moves
         self._started: float | None = None
         self._seconds: float | None = None
 
@@ -111,7 +113,8 @@ class Watcher:
         self._suspects.let_go()
         self._optimizers.remove()
         recorder.patches.undo()
-        self._names.finish()
+        with recorder.working():
+            self._names.finish()
         self._seconds = time.perf_counter() - self._started
 
     def log(self) -> Log:
@@ -119,7 +122,8 @@ class Watcher:
         recorder = self._recorder
         recorder.flush()
         if recorder.active:
-            self._names.finish()
+            with recorder.working():
+                self._names.finish()
         started = self._started if self._started is not None else time.perf_counter()
         seconds = self._seconds if self._seconds is not None else time.perf_counter() - started
         names = recorder.optimizer_names
@@ -133,6 +137,7 @@ class Watcher:
             seconds,
             recorder.seconds,
             *self._ranks.place(),
+            failures=tuple(recorder.failures),
         )
 
     def _parameter(self, number: int) -> Parameter:

@@ -1,0 +1,86 @@
+"""What does it cost to be watched by `gradgate check`: to start, in the first windows, and afterwards?
+
+The plain loop runs with torch as it is; the watched one with a watcher that is started before each turn and stopped
+after it, so that nothing of it is left in the plain loop's turns. Starting and stopping are not timed with the loop.
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from _alternate import arguments, report
+from _models import Batch, medium, plain_update, tiny
+from torch import nn
+
+from gradgate.watcher import Watcher
+
+LATER = 1000  # steps after which only now and then a closer look is taken
+
+
+def turn(update: Callable[[], object], times: int, *, watch: str) -> float:
+    """Return the seconds that some updates take: not watched, in the first windows, or later."""
+    watcher = Watcher()
+    if watch:
+        watcher.start()
+        if watch == "later":
+            watcher._recorder.steps = LATER
+            update()  # the step that ends the looking
+        update()
+    start = time.perf_counter()
+    for _ in range(times):
+        update()
+    seconds = time.perf_counter() - start
+    watcher.stop()
+    return seconds
+
+
+def ratios(model: nn.Module, batches: list[Batch], rounds: int, times: int) -> dict[str, list[float]]:
+    update = partial(plain_update, model, batches, torch.optim.AdamW(model.parameters(), lr=1e-4))
+    update()
+    found: dict[str, list[float]] = {"first": [], "later": []}
+    for number in range(rounds):
+        order = ["", "later", "first"]
+        order = order[number % 3 :] + order[: number % 3]
+        seconds = {watch: turn(update, times, watch=watch) for watch in order}
+        for watch, known in found.items():
+            known.append(seconds[watch] / seconds[""])
+    return found
+
+
+def starting(statement: str, rounds: int) -> float:
+    """Return the median seconds of a new process that runs a statement."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", statement], check=True)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def main() -> None:
+    question = "What it costs to be watched"
+    given = arguments(question)
+    torch.set_num_threads(1)
+    rows = ["| model | when | time against the plain loop (median) | middle half |", "|---|---|---|---|"]
+    for name, make, times in (("tiny", tiny, 20), ("medium", medium, 2)):
+        torch.manual_seed(0)
+        for watch, known in ratios(*make(given.device), given.rounds or 15, times).items():
+            low, middle, high = statistics.quantiles(known, n=4)
+            rows.append(f"| {name} | {watch} windows | {middle:.3f} | {low:.3f} to {high:.3f} |")
+    plain = starting("import torch", 7)
+    watched = starting(
+        "from gradgate.watcher import Watcher; w = Watcher(); w.start(); w.stop();"
+        "from gradgate.checks import check; check(w.log())",
+        7,
+    )
+    rows.append("")
+    rows.append(f"Start, watch nothing, judge nothing: {watched - plain:.2f} s more than `import torch` ({plain:.2f} s).")
+    report(question, ["\n".join(rows)], given.output)
+
+
+if __name__ == "__main__":
+    main()
