@@ -1,11 +1,35 @@
 """Exact control over gradients in PyTorch: what is added up, by what it is divided, when it is cleared.
 
-The names below come in the order of a training step.
+The names below come in the order of a training step. Each is imported when it is first asked for, torch with
+it: the command line starts quickly, and does not import torch before the script that it watches does.
 """
 
-from gradgate.accumulation import Accumulator, Update, decay, scale_lr, warmup, windows
-from gradgate.tally import Tally
+import typing as _typing
+
+if _typing.TYPE_CHECKING:
+    from gradgate.accumulation import Accumulator, Update, decay, scale_lr, warmup, windows
+    from gradgate.session import watch
+    from gradgate.tally import Tally
 
 __version__ = "0.1.0"
 
-__all__ = ["scale_lr", "warmup", "Accumulator", "windows", "Update", "Tally", "decay"]  # noqa: RUF022
+__all__ = ["scale_lr", "warmup", "Accumulator", "windows", "Update", "Tally", "decay", "watch"]  # noqa: RUF022
+
+_HOMES = {"Tally": "tally", "watch": "session"}  # all others are in accumulation
+_ROOMS = ("accumulation", "errors", "memory", "tally", "testing")  # those with names for users
+
+
+def __getattr__(name: str) -> _typing.Any:
+    from importlib import import_module
+
+    if name in _ROOMS:
+        return import_module(f"gradgate.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module 'gradgate' has no attribute {name!r}")
+    value = getattr(import_module(f"gradgate.{_HOMES.get(name, 'accumulation')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

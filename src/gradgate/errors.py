@@ -14,6 +14,7 @@
     ├── NonfiniteError    (ArithmeticError)  the gradient of a window is infinite or not a number
     ├── BudgetError       (MemoryError)   one sample alone does not fit into memory
     ├── StateError        (ValueError)    a saved state does not belong to this accumulator
+    ├── FindingError      (AssertionError)  a watched loop shows mistakes
     └── TornStepError     (RuntimeError)  an optimizer raised in the middle of its step
 
     GradgateWarning (UserWarning)
@@ -71,6 +72,10 @@ class BudgetError(GradgateError, MemoryError):
 
 class StateError(GradgateError, ValueError):
     """A saved state does not belong to this accumulator."""
+
+
+class FindingError(GradgateError, AssertionError):
+    """A loop that was watched shows mistakes of the severity that was asked to raise."""
 
 
 class TornStepError(GradgateError, RuntimeError):

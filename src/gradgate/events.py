@@ -362,11 +362,19 @@ class GraphsKept(Event):
 
 @dataclass(frozen=True, slots=True)
 class Reduced(Event):
-    """The user's code reduced gradients over ranks."""
+    """The user's code exchanged a tensor between ranks."""
 
-    op: str
-    parameters: Ids
+    op: str  # "all_reduce:sum"
+    parameters: Ids  # whose gradients or values these were
     world: int
+    numel: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded(Event):
+    """Data was divided among ranks, by a DistributedSampler."""
+
+    ranks: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,12 +16,14 @@ from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._graph import Walk, roots_of, walk
 from gradgate.watcher._kept import Kept
 from gradgate.watcher._lines import line_of
-from gradgate.watcher._probes import Probe
+from gradgate.watcher._probes import Probe, first_nan
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._terms import Head
 
 _PROBED = 6  # backward calls at one line whose gradients are followed through the graph
 _STILL_PROBED = 24  # the same, while some parameter's gradient was zero each time
+_MOST_PROBED = 60  # the same, where graphs are small: a gradient may break later
+_FEW_NODES = 400
 _MOST_NODES = 20_000  # in a graph that is followed
 _USES = 48
 _TERMS_TOLD = 12
@@ -38,12 +41,14 @@ class Backwards:
         self._gradients = gradients
         self._kept = kept
         self.give_up: Callable[[], None] = lambda: None
+        self.synchronises: Callable[[Ids], bool | None] = lambda _: None  # is what is reached averaged over ranks?
         self.without_steps: Callable[[], None] = lambda: None  # looks, where no optimizer has stepped
         self._reach: dict[Site, Ids] = {}
         self._calls: dict[Site, int] = {}
         self._bare: dict[int, weakref.ref[Tensor]] = {}
         self.written: dict[int, tuple[int, Site]] = {}  # parameter: newest node when its values were written
         self.in_backward = 0
+        self._nan_told = False
         self._standing: list[tuple[int, Tensor]] = []
 
     def install(self) -> None:
@@ -97,7 +102,9 @@ class Backwards:
             self.without_steps()
         if not recorder.looking and site in self._reach:
             reached = self._reach[site]
-            recorder.add(Backward(site, reached, seen=False, retain=bool(retain_graph), create=create_graph))
+            synced = self.synchronises(reached)
+            facts = {"retain": bool(retain_graph), "create": create_graph, "synced": synced}
+            recorder.add(Backward(site, reached, seen=False, **facts))
             return reached, None
         roots = roots_of(tensors)
         found = walk(roots, older_than=recorder.last_key)
@@ -125,7 +132,7 @@ class Backwards:
                 create=create_graph,
                 closure=recorder.closures > 0,
                 scaler=self._scaler(head, found),
-                synced=_synchronises(roots),
+                synced=self.synchronises(reached),
                 uses=_uses(found, self._number_if_known) if calls <= _USES_TOLD else (),
                 through=self._through(found, numbers),
                 beyond=self._beyond(found, numbers) if calls <= _USES_TOLD else frozenset(),
@@ -134,7 +141,15 @@ class Backwards:
             )
         )
         self._kept.follow(found.order, site)
+        value = _value(tensors)
+        if value is not None and math.isnan(value) and not self._nan_told:
+            self._nan_told = True
+            first = first_nan(found)
+            if first is not None:
+                recorder.add(NonfiniteMade(*first, reached, loss=True))
         probed = _PROBED if not any(self._suspicious(number) for number in reached) else _STILL_PROBED
+        if found.nodes <= _FEW_NODES and recorder.seconds < 1.0:
+            probed = _MOST_PROBED
         if calls > probed or found.nodes > _MOST_NODES or self.in_backward or chosen is not None:
             return reached, None
         return reached, Probe(found, numbers)
@@ -354,10 +369,3 @@ def _value(tensors: Any) -> float | None:
         with torch.no_grad():
             return float(tensors.detach().double())
     return None
-
-
-def _synchronises(roots: list[Any]) -> bool | None:
-    """Say whether a DDP that the loss came through averages over ranks now; None where there is none."""
-    parallel = torch.nn.parallel.DistributedDataParallel
-    active = getattr(parallel, "_active_ddp_module", None)
-    return None if active is None else bool(active.require_backward_grad_sync)

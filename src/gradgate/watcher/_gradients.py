@@ -21,9 +21,9 @@ class Gradients:
     def note(self, numbers: Iterable[int] | None = None) -> None:
         """Take gradients as they are now for what is known of them."""
         parameters = self._recorder.parameters
-        for number in parameters.sights if numbers is None else numbers:
-            tensor = parameters.numbers.get(number)
-            grad = tensor.grad if tensor is not None else None
+        alive = parameters.numbers.alive() if numbers is None else parameters.tensors(numbers)
+        for number, tensor in alive:
+            grad = tensor.grad
             old = self._known.get(number)
             if old is not None:
                 self.addresses.pop(old[0], None)
@@ -38,11 +38,7 @@ class Gradients:
         recorder = self._recorder
         parameters = recorder.parameters
         gone, written = [], []
-        for number in list(parameters.sights):
-            tensor = parameters.numbers.get(number)
-            if tensor is None:
-                self._known.pop(number, None)
-                continue
+        for number, tensor in parameters.numbers.alive():
             grad = tensor.grad
             known = self._known.get(number)
             if grad is None:

@@ -42,7 +42,8 @@ class Names:
         """Name what has no name yet, if anything new has come up."""
         parameters = self._recorder.parameters
         for number, tensor in parameters.numbers.alive():
-            parameters.sights[number].trainable = tensor.requires_grad
+            if number in parameters.sights:
+                parameters.sights[number].trainable = tensor.requires_grad
         if len(parameters.sights) == self._seen and not again and self._recorder.steps not in _SCANNED:
             return
         self._seen = len(parameters.sights)
@@ -90,7 +91,9 @@ class Names:
         parameters = self._recorder.parameters
         held = {id(one) for one in self._held(live_modules())}
         for number, tensor in parameters.numbers.alive():
-            sight = parameters.sights[number]
+            sight = parameters.sights.get(number)
+            if sight is None:  # another thread is about to meet it
+                continue
             sight.registered = id(tensor) in held
             sight.trainable = tensor.requires_grad
             sight.shape, sight.nbytes = extent(tensor)

@@ -93,6 +93,29 @@ class Probe:
 
 
 @torch.no_grad()
+def first_nan(found: Walk) -> tuple[Site, str] | None:
+    """Return the first operation of the forward pass that gave NaN, as far as the graph has kept what it was given.
+
+    A number that did not come through the graph has no operation there: then it is the line that used it.
+    """
+    for node in sorted(found.order, key=lambda one: one._sequence_nr()):
+        for place, (child, _) in enumerate(node.next_functions):
+            if place < 2 and _is_nan(node, ("_saved_self", "_saved_other")[place]):
+                return line_of(child if child is not None and line_of(child) else node), node.name()
+        if _is_nan(node, "_saved_result"):
+            return line_of(node), node.name()
+    return None
+
+
+def _is_nan(node: Any, name: str) -> bool:
+    try:
+        saved = getattr(node, name, None)
+        return isinstance(saved, Tensor) and saved.is_floating_point() and bool(saved.isnan().any())
+    except RuntimeError:  # freed, or changed in place since
+        return False
+
+
+@torch.no_grad()
 def _size(gradient: Any) -> float | None:
     """Return the largest absolute value: 0 where all of it is zero, inf or nan where not all is finite."""
     if (

@@ -52,6 +52,8 @@ class Numbers(Generic[T]):
             thing = ref()
             if thing is not None:
                 yield number, thing
+            else:
+                del self._objects[number]  # what is gone is not looked for again
 
 
 @dataclass

@@ -253,6 +253,8 @@ class Loaders:
         if recorder.active:
             with recorder.working():
                 number = recorder.loaders.number(loader)
+                if len(self._owners) > 1024:  # iterators that were never exhausted
+                    self._owners.clear()
                 self._owners[id(iterator)] = number
                 try:
                     length = len(loader)

@@ -63,6 +63,7 @@ class Watcher:
         )
         self._optimizers.after_step += [self._after_step]
         self._backwards.give_up = self._optimizers.give_up
+        self._backwards.synchronises = self._ranks.synchronises
         self._backwards.without_steps = self._suspects.who_moves
         self._started: float | None = None
         self._seconds: float | None = None

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 class Trainer:
     def __init__(self, model, optimizer, temperature=0.1):
-        self.model = copy.deepcopy(model)  # expect: ineffective-step
+        self.model = copy.deepcopy(model)  # expect: stale-optimizer-params
         self.optimizer = optimizer
         self.temperature = temperature
         self.history = []

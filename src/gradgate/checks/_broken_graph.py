@@ -1,0 +1,177 @@
+"""A part of the loss is cut from what it was computed from.
+
+## What it does
+Looks for trainable parameters whose module ran without a graph or whose output was taken out of it (``detach``,
+``.data``, ``.item()``, numpy, ``argmax``, a re-wrapped leaf), and for summands of a loss through which no gradient
+flows although they were computed from such parameters; a gradient penalty without ``create_graph=True`` is one.
+
+## Why is this bad?
+The number that is printed holds the term, the gradient does not: it is minimised by chance only.
+
+## Example
+    loss = recon + beta * kl.item()                      # a constant
+    slope = torch.autograd.grad(score.sum(), x)[0]       # no graph of its own
+    loss = loss + 10 * (slope.norm(2, 1) - 1).square().mean()
+
+## Use instead
+    loss = recon + beta * kl
+    slope = torch.autograd.grad(score.sum(), x, create_graph=True)[0]
+
+## Known limits
+A cut that leaves another path to the same parameters is found only where it makes a whole summand constant. Targets,
+baselines and weights of a loss may be detached: nothing is said of factors.
+
+## Sources
+docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from gradgate.checks._fates import temporary, unowned, unreached
+from gradgate.checks._finding import Finding
+from gradgate.checks._live import Reader
+from gradgate.checks._rule import Rule
+from gradgate.checks._run import Run
+from gradgate.checks._slices import Slice, called, files_of, no_grad_around
+from gradgate.checks._source import path_to, text_of
+from gradgate.events import Backward, Cut, Differentiated, Event, Frame, Ids, NoGradEntered, Ran
+
+_WHY = "What is cut off is shown in the loss and is not trained by it."
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    for frame, (ids, how) in cut_off(run, unreached(run)).items():
+        yield RULE.finding(
+            frame,
+            f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
+            f"{'it' if len(ids) == 1 else 'them'} in {run.log.steps} steps.",
+            why=_WHY,
+            fix="Take the value with its graph: without detach, item, numpy, data, no_grad or a new tensor around it.",
+            count=run.log.steps,
+            evidence={"parameters": len(ids), "steps": run.log.steps},
+        )
+    yield from _constants(run)
+
+
+def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
+    """Return lines that cut whole parameters off, with these and what the line does."""
+    if not missing:
+        return {}
+    wrapped = _rewrapped(run)
+    if wrapped is not None:
+        return {wrapped: (missing, "A new leaf")}
+    found: dict[Frame, tuple[Ids, str]] = {}
+    for event in run.of(Ran):
+        ids = event.parameters & missing
+        line = next(filter(None, map(no_grad_around, event.site)), None) if not event.recording else None
+        if ids and line is not None:
+            found[line] = (found.get(line, (frozenset(), ""))[0] | ids, "Running without gradients")
+    slices = {site: Slice(site, _files(run)) for site in {event.site for event in run.of(Backward)}}
+    for event in run.of(Cut):
+        ids = event.parameters & missing
+        frame = event.site[0]
+        if ids and frame not in found and any(one.holds(frame, event.op) for one in slices.values()):
+            found[frame] = (ids, f".{event.op}()" if event.op not in ("data", "Parameter") else event.op)
+    # What is cut twice is cut by the first.
+    told: set[int] = set()
+    first = {}
+    for frame, (ids, how) in found.items():
+        if ids - told:
+            told |= ids
+            first[frame] = (ids, how)
+    return first
+
+
+def _rewrapped(run: Run) -> Frame | None:
+    """Return the line that makes a new leaf in each forward pass, in which the gradient ends."""
+    fresh = [run.parameters[number] for number in unowned(run)]
+    wrapped = temporary(run, fresh)
+    if wrapped:
+        return run.parameters[min(wrapped)].made[0]
+    lost = [event for event in run.of(Backward) if event.others and not event.reached & run.owned]
+    for site in {event.site for event in lost}:
+        if len([event for event in run.of(Backward) if event.site == site and event.reached & run.owned]):
+            continue
+        leaves = [
+            (file, node)
+            for file, node in Slice(site, _files(run)).nodes
+            if isinstance(node, ast.Call) and _makes_leaf(node)
+        ]
+        if leaves:
+            file, node = leaves[0]
+            return Frame(file, node.lineno, "")  # type: ignore[attr-defined]
+    return None
+
+
+def _makes_leaf(call: ast.Call) -> bool:
+    wanted = any(
+        keyword.arg == "requires_grad" and getattr(keyword.value, "value", None) is True
+        for keyword in call.keywords
+    )
+    return wanted or called(call) in ("requires_grad_", "Parameter")
+
+
+def _constants(run: Run) -> Iterator[Finding]:
+    """Yield a finding for each summand that was cut from what it was computed from."""
+    sites = [
+        term.site
+        for event in run.of(Backward)
+        if event.reached & run.owned
+        for term in event.terms
+        if term.kind == "constant" and term.site
+    ]
+    said: set[Frame] = set()
+    for site in dict.fromkeys(sites):
+        for part, value in Reader(_files(run)).dead_parts(site):
+            frame = next((cut for cut in value.cuts if _confirmed(run, cut)), None)
+            if frame is None or frame in said:
+                continue
+            said.add(frame)
+            yield RULE.finding(
+                frame,
+                f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: its graph is cut here.",
+                why=_WHY,
+                fix="Pass create_graph=True, so that the gradient has a graph of its own."
+                if any(isinstance(event, Differentiated) for event in _events_at(run, frame))
+                else "Add the value itself, not a copy without its graph.",
+                count=sites.count(site),
+                evidence={"added_at": site[0].line, "times": sites.count(site)},
+            )
+
+
+def _confirmed(run: Run, frame: Frame) -> bool:
+    """Say whether it was seen that gradients ended at a line which some optimizer's parameters would have got."""
+    for event in _events_at(run, frame):
+        if isinstance(event, Cut) and event.parameters & run.owned:
+            return True
+        if isinstance(event, Differentiated) and not event.create and event.reached & run.owned:
+            return True
+        if isinstance(event, NoGradEntered):
+            return True
+    return False
+
+
+def _events_at(run: Run, frame: Frame) -> Iterator[Event]:
+    for event in run.of(Cut, Differentiated, NoGradEntered):
+        inner = event.site[0] if event.site else Frame("", 0, "")
+        # A decorator's block is entered at the line that calls the function.
+        calls = isinstance(event, NoGradEntered) and f"{frame.function}(" in text_of(inner)
+        if inner.file == frame.file and (calls or _within(inner, frame)):
+            yield event
+
+
+def _within(inner: Frame, frame: Frame) -> bool:
+    """Say whether a line is part of the innermost statement at another; a decorator's is the whole function."""
+    node = path_to(frame.file, frame.line)[-1:]
+    last = getattr(node[0], "end_lineno", frame.line) if node else frame.line
+    return frame.line <= inner.line <= last or inner.line == frame.line
+
+
+def _files(run: Run) -> tuple[str, ...]:
+    return files_of({event.site for event in run.of(Backward, Cut, Ran, Differentiated)})
+
+
+RULE = Rule("GG402", "broken-graph", "error", __doc__ or "", _judge)

@@ -1,0 +1,173 @@
+"""Gradients are clipped where it does not help: after the step, before the backward, on nothing, or at each micro-batch.
+
+## What it does
+Follows which gradients each call of ``clip_grad_norm_`` and ``clip_grad_value_`` finds, and whether a step uses them
+afterwards. Reports calls of which none does while steps go on with gradients that nobody clipped: after the step,
+before the backward, on another network's parameters, or on an iterator that is used up. Reports as well a call that
+comes at each micro-batch, between two that add to the same gradient.
+
+## Why is this bad?
+The step is given gradients of any size, and the limit that stands in the code is not there. Clipping a running sum at
+each micro-batch shrinks the early ones again and again, so that they count less than the late ones.
+
+## Example
+    params = model.parameters()                              # an iterator
+    optimizer = torch.optim.SGD(params, lr=0.1)              # goes through it, once
+    for x, y in loader:
+        loss_fn(model(x), y).backward()
+        torch.nn.utils.clip_grad_norm_(params, 1.0)          # finds nothing
+        optimizer.step()
+        optimizer.zero_grad()
+
+## Use instead
+    params = list(model.parameters())
+    ...
+        loss_fn(model(x), y).backward()                      # all micro-batches of the window first
+        torch.nn.utils.clip_grad_norm_(params, 1.0)
+        optimizer.step()
+
+## Known limits
+Clipping that is written by hand is not seen. A call that merely measures (a limit of infinity) is not judged, and
+neither is one whose gradients are used by hand, without an optimizer.
+
+## Sources
+``torch.nn.utils.clip_grad_norm_`` in the documentation; "Working with Scaled Gradients" in pytorch.org's AMP examples
+for where it stands in a loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gradgate.checks._finding import Finding
+from gradgate.checks._rule import Rule
+from gradgate.checks._run import Contribution, Run, Window, innermost
+from gradgate.events import Clipped, Frame
+
+_WHY = "The steps are given gradients of any size: the limit that stands here does not hold for them."
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    places: dict[Frame, list[int]] = defaultdict(list)
+    for number, event in run.numbered(Clipped):
+        if event.site and math.isfinite(_clipped(run, number).limit or 0.0):
+            places[innermost(event.site)].append(number)
+    touched: dict[int, list[Contribution]] = defaultdict(list)
+    for contribution in run.contributions:
+        for number in contribution.clips:
+            touched[number].append(contribution)
+    for where, calls in places.items():
+        yield from _useless(run, where, calls, touched)
+        yield from _each_micro(run, where, set(calls))
+
+
+def _clipped(run: Run, number: int) -> Clipped:
+    event = run.events[number]
+    assert isinstance(event, Clipped)  # noqa: S101
+    return event
+
+
+# Clipping that no step has anything of
+
+
+def _useless(
+    run: Run, where: Frame, calls: list[int], touched: dict[int, list[Contribution]]
+) -> Iterator[Finding]:
+    useless = [
+        number
+        for number in calls
+        if not any(max(one.consumed, default=-1) > number for one in touched[number])
+    ]
+    empty = [number for number in useless if not _clipped(run, number).given]
+    if len(useless) < len(calls) and 2 * len(empty) <= len(calls):
+        return
+    victims = {
+        window.step: window for number in useless for window in _unclipped(run, number, touched[number])
+    }
+    if not victims or 2 * len(victims) < len(useless) - 1:
+        return
+    last = useless[-1]
+    limit = _clipped(run, last).limit
+    names = run.optimizer(next(iter(victims.values())).optimizer)
+    steps = f"{len(victims)} steps of {names} use gradients that are not clipped"
+    if empty:
+        said = f"Clipping is given no parameters in {len(empty)} of {len(calls)} calls; {steps}."
+        fix = "Pass model.parameters() anew, or make a list of it: an iterator can be gone through once."
+    elif any(step < last for one in touched[last] for step in one.consumed):
+        said = f"Gradients are clipped after the step that used them; {steps}."
+        fix = "Clip between backward() and optimizer.step()."
+    elif not any(_clipped(run, last).parameters & run.stepped(step).used for step in victims):
+        said = f"Clipping is given {run.names(_clipped(run, last).parameters)}, of which no step uses a gradient; {steps}."
+        fix = "Clip the parameters that the optimizer steps."
+    else:
+        said = f"Gradients are clipped before there are any; {steps}."
+        fix = "Clip between backward() and optimizer.step()."
+    yield RULE.finding(
+        where,
+        said,
+        why=_WHY,
+        fix=fix,
+        count=len(useless),
+        evidence={"calls": len(calls), "useless": len(useless), "steps": len(victims), "limit": limit},
+    )
+
+
+def _unclipped(run: Run, number: int, touched: list[Contribution]) -> Iterator[Window]:
+    """Yield the windows that a call was meant for: those whose gradients it came too late for, or else the next."""
+    late = {step for one in touched for step in one.consumed if step < number}
+    for window in run.windows:
+        if window.step < number and window.step not in late:
+            continue
+        clipped = any(clip < window.step for one in window.fresh for clip in one.clips)
+        if window.fresh and not clipped:
+            yield window
+        if window.step > number:
+            return
+
+
+# Clipping within a window
+
+
+def _each_micro(run: Run, where: Frame, calls: set[int]) -> Iterator[Finding]:
+    windows: list[tuple[Window, int]] = []
+    for window in run.windows:
+        within = _within(run, window, calls)
+        if within and not run.stepped(window.step).closure:
+            windows.append((window, len(within)))
+    if (
+        not windows
+        or len(windows) * 2 < len({window.step for window in run.windows if len(window.micro) > 1}) - 1
+    ):
+        return
+    window, often = windows[0]
+    norms = [_clipped(run, number) for number in calls]
+    reached = [one.norm / one.limit for one in norms if one.norm is not None and one.limit]
+    idle = bool(reached) and max(reached) <= 1 and len(reached) == len(norms)
+    yield RULE.finding(
+        where,
+        f"Gradients are clipped {often} times before the last of a window's {len(window.micro)} micro-batches is added"
+        + (", though none of them was large enough so far." if idle else "."),
+        why="The sum so far is shrunk again and again: early micro-batches count less than late ones.",
+        fix="Clip once, after the last micro-batch: in the branch of optimizer.step(), just before it.",
+        severity="info" if idle else None,
+        count=len(windows),
+        evidence={"windows": len(windows), "micro_batches": len(window.micro), "clips_within": often},
+    )
+
+
+def _within(run: Run, window: Window, calls: set[int]) -> set[int]:
+    """Return the calls that lie between two backward calls of one line that both add to a gradient of this window."""
+    groups: dict[tuple[frozenset[int], Frame], list[Contribution]] = defaultdict(list)
+    for one in window.fresh:
+        if one.backward >= 0:
+            groups[one.atom, innermost(run.events[one.backward].site)].append(one)
+    found: set[int] = set()
+    for several in groups.values():
+        last = max(one.backward for one in several)
+        found |= {clip for one in several for clip in one.clips if clip in calls and clip < last}
+    return found
+
+
+RULE = Rule("GG302", "clip-misplaced", "error", __doc__ or "", _judge)

@@ -1,0 +1,269 @@
+"""A learning-rate schedule is advanced too often, too rarely, too early, or never.
+
+## What it does
+Compares how often a scheduler is advanced with its optimizer's steps, with the passes over the data, and with the
+schedule's own length (``T_max``, ``total_steps``, the last milestone, the numbers that a ``LambdaLR``'s function was
+given). Reports a scheduler that is never advanced, one that is advanced before the first step, one that is built anew
+again and again, one that runs through its length several times too fast (a length in epochs advanced at each batch,
+a length in updates advanced at each micro-batch) and one that is too slow (a length in batches advanced once an epoch).
+
+## Why is this bad?
+The learning rate is not what the schedule says: it stays at its warm-up value, or is gone after a fraction of the
+run. The loss still falls, only worse.
+
+## Example
+    scheduler = CosineAnnealingLR(optimizer, T_max=epochs)
+    for epoch in range(epochs):
+        for x, y in loader:
+            loss_fn(model(x), y).backward()
+            optimizer.step()
+            scheduler.step()             # T_max counts epochs, this counts batches
+
+## Use instead
+    for epoch in range(epochs):
+        for x, y in loader:
+            ...
+            optimizer.step()
+        scheduler.step()                 # or T_max=epochs * len(loader), and advance after each step
+
+## Known limits
+A run that is stopped early is not blamed for what it did not come to. Without a length, and where no DataLoader shows
+the epochs, only a rate that is all but zero for a large part of the run is reported. Schedules that are written by
+hand, without ``torch.optim.lr_scheduler``, are not followed.
+
+## Sources
+https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate: "Learning rate scheduling should be
+applied after optimizer's update".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradgate.checks._finding import Finding
+from gradgate.checks._pace import Pace, divides, paces, stepped_in_text, unit_of
+from gradgate.checks._rule import Rule
+from gradgate.checks._run import Run, innermost
+from gradgate.checks._source import loops_around
+from gradgate.events import Site
+
+_WHY = "The rate is not what the schedule says: it is at the wrong place of its course for most of the run."
+_DECAYS = ("StepLR", "MultiStepLR", "ExponentialLR", "MultiplicativeLR")
+_LONG = ("CosineAnnealingLR", "OneCycleLR", "PolynomialLR", "LambdaLR", "SequentialLR")
+_GONE = 1e-3  # of the highest rate
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    for optimizer, several in paces(run).items():
+        if len(several[0].steps) < 2:
+            continue
+        advanced = [pace for pace in several if pace.calls]
+        if not advanced:
+            if not any(pace.inner for pace in several):
+                yield from _never(run, optimizer, several[-1])
+            continue
+        again = _made_again(run, several)
+        if again is not None:
+            yield again
+            continue
+        for pace in advanced:
+            finding = _early(run, pace) or _fast(run, pace) or _slow(run, pace)
+            if finding is not None:
+                yield finding
+
+
+def _never(run: Run, optimizer: int, pace: Pace) -> Iterator[Finding]:
+    if run.ended != "finished" or stepped_in_text(run, pace.made):
+        return
+    rate = max(pace.made.lr, default=0.0)
+    yield RULE.finding(
+        pace.made.site,
+        f"{pace.made.kind} is never advanced: {run.optimizer(optimizer)} makes {len(pace.steps)} steps, all at its "
+        f"first rate, {rate:g}.",
+        why=_WHY,
+        fix="Call scheduler.step() after optimizer.step(): once an epoch, or once a step, as its length counts.",
+        evidence={"steps": len(pace.steps), "advanced": 0},
+    )
+
+
+def _made_again(run: Run, several: list[Pace]) -> Finding | None:
+    """Report schedulers that one line builds again and again, each before the last has got anywhere."""
+    by_site: dict[Site, list[Pace]] = {}
+    for pace in several:
+        by_site.setdefault(pace.made.site, []).append(pace)
+    for site, same in by_site.items():
+        if len(same) < 3 or any(len(pace.calls) > 1 or pace.inner for pace in same):
+            continue
+        made = [number for number, event in enumerate(run.events) if any(event is pace.made for pace in same)]
+        steps = same[0].steps
+        if all(any(a < step < b for step in steps) for a, b in zip(made, made[1:], strict=False)):
+            return RULE.finding(
+                site,
+                f"{same[0].made.kind} is built {len(same)} times, and each is advanced once at most: the schedule "
+                "begins anew every time.",
+                why=_WHY,
+                fix="Build the scheduler once, before the loop.",
+                count=len(same),
+                evidence={"built": len(same)},
+            )
+    return None
+
+
+def _early(run: Run, pace: Pace) -> Finding | None:
+    """Report a scheduler that is advanced before its optimizer's first step, in the loop that makes the steps."""
+    first = pace.calls[0]
+    site = run.events[first].site
+    if (
+        first > pace.steps[0]
+        or pace.share_of_steps_between() < 0.99
+        or not _one_loop(site, run.events[pace.steps[0]].site)
+    ):
+        return None
+    before, after = max(pace.made.lr, default=0.0), max(run.events[first].lr, default=0.0)  # type: ignore[attr-defined]
+    if before == 0 or abs(after - before) < 0.01 * before:
+        return None
+    return RULE.finding(
+        site,
+        f"The schedule is advanced before the first step: its first rate, {before:g}, is never used, and training "
+        f"begins at {after:g}.",
+        why="Each step has the rate that was meant for the one after it.",
+        fix="Move scheduler.step() behind the steps that it belongs to: after optimizer.step(), or to the end of the epoch.",
+        count=len(pace.calls),
+        evidence={"first": before, "used": after},
+    )
+
+
+def _one_loop(one: Site, other: Site) -> bool:
+    """Say whether two lines are reached from within one loop."""
+    loops = {id(loop) for frame in one for loop in loops_around(frame)}
+    return any(id(loop) in loops for frame in other for loop in loops_around(frame))
+
+
+def _fast(run: Run, pace: Pace) -> Finding | None:
+    made, calls, steps = pace.made, len(pace.calls), len(pace.steps)
+    length = made.horizon
+    if made.periodic or calls < 2:
+        return None
+    site = run.events[pace.calls[-1]].site
+    each = f"{calls} times for {steps} steps"
+    facts = {"advanced": calls, "steps": steps, "epochs": pace.epochs, "length": length}
+    over = length is not None and calls >= 1.5 * length
+    if made.kind == "ReduceLROnPlateau":
+        if (
+            pace.per_epoch < 2
+            or pace.epochs < 2
+            or calls < 0.9 * steps
+            or length is None
+            or length >= pace.per_epoch
+        ):
+            return None
+        said = (
+            f"Its patience of {length:g} is spent in batches: it is advanced {each} in {pace.epochs} epochs."
+        )
+        return _finding(site, said, "after each epoch, with the validation loss", calls, facts)
+    if (
+        calls >= 1.5 * steps
+        and (over or _gone(run, pace))
+        and pace.share_of_steps_between() < 0.8
+        and (length is None or 2 * length < calls or (made.kind in _LONG and _near(length, steps)))
+        and (made.kind in (*_LONG, "MultiStepLR") or _gone(run, pace))
+    ):
+        known = f", and has run its course of {length:g} after {length / calls:.0%} of them" if over else ""
+        said = f"{made.kind} is advanced {each}, at each micro-batch{known}."
+        return _finding(site, said, "only where optimizer.step() is", calls, facts)
+    finished = run.ended == "finished"
+    unit = unit_of(made)
+    by_epochs = (
+        finished
+        and over
+        and pace.epochs > 0
+        and (
+            (made.kind in _LONG and length == pace.epochs)
+            or (
+                made.kind == "MultiStepLR"
+                and length is not None
+                and length <= pace.epochs
+                and calls >= 3 * pace.epochs
+            )
+        )
+    )
+    by_words = over and unit == "epochs" and made.kind in (*_LONG, "MultiStepLR") and calls >= 0.9 * steps
+    if by_epochs or by_words:
+        said = f"{made.kind} is {length:g} epochs long and is advanced at each batch, {each}."
+        return _finding(site, said, f"once an epoch, or make it {calls} long", calls, facts)
+    soon = made.kind == "MultiStepLR" and length is not None and length <= calls / 5 and finished
+    if (
+        calls >= 0.9 * steps
+        and steps >= 12
+        and soon
+        and _rates(run, pace)[-1] <= 0.1 * max(made.lr, default=0.0)
+    ):
+        said = f"The last milestone of {length:g} is reached after {length / calls:.0%} of the run: the schedule is advanced {each}."
+        return _finding(site, said, "once an epoch, or give the milestones in steps", calls, facts)
+    if calls >= 0.9 * steps and steps >= 8 and _gone(run, pace):
+        low = _low(run, pace)
+        said = (
+            f"{made.kind} is advanced {each}, and has brought the rate below a thousandth of its highest for "
+            f"{low:.0%} of them."
+        )
+        return _finding(site, said, "once an epoch, or stretch the schedule over all steps", calls, facts)
+    return None
+
+
+def _gone(run: Run, pace: Pace) -> bool:
+    """Say whether the rate is all but zero for a large part of the steps, or for good in a schedule that only decays."""
+    rates = _rates(run, pace)
+    if not rates or max(rates) == 0:
+        return False
+    if _low(run, pace) >= 0.4:
+        return True
+    decays = pace.made.kind in _DECAYS and pace.per_epoch >= 2 and len(pace.calls) >= 2 * pace.epochs >= 4
+    return decays and rates[-1] < _GONE * max(rates)
+
+
+def _rates(run: Run, pace: Pace) -> list[float]:
+    return [
+        max(lr, default=0.0)
+        for lr in (getattr(run.events[step], "lr", None) for step in pace.steps)
+        if lr is not None
+    ]
+
+
+def _low(run: Run, pace: Pace) -> float:
+    rates = _rates(run, pace)
+    peak = rates.index(max(rates))
+    return sum(rate < _GONE * rates[peak] for rate in rates[peak:]) / len(rates)
+
+
+def _slow(run: Run, pace: Pace) -> Finding | None:
+    made, calls, steps = pace.made, len(pace.calls), len(pace.steps)
+    length = made.horizon
+    if made.kind not in _LONG or length is None or steps < 2 * calls or calls > length / 2:
+        return None
+    if unit_of(made) != "batches":
+        return None
+    if run.ended == "finished":
+        fits = _near(length, steps) or _near(length, len(pace.backwards))
+    else:
+        fits = pace.epochs > 0 and not divides(made)
+    if not fits:
+        return None
+    site = run.events[pace.calls[-1]].site
+    if innermost(site) == innermost(run.events[pace.steps[-1]].site):
+        site = made.site  # both are done by a library
+    facts = {"advanced": calls, "steps": steps, "epochs": pace.epochs, "length": length}
+    said = f"{made.kind} is {length:g} steps long and is advanced {calls} times for {steps} steps."
+    return _finding(site, said, "after each optimizer.step(), in the inner loop", calls, facts)
+
+
+def _near(one: float, other: float) -> bool:
+    return other > 0 and 0.8 <= one / other <= 1.25
+
+
+def _finding(site: Site, said: str, where: str, count: int, facts: dict[str, float | None]) -> Finding:
+    return RULE.finding(
+        site, said, why=_WHY, fix=f"Call scheduler.step() {where}.", count=count, evidence=facts
+    )
+
+
+RULE = Rule("GG301", "scheduler-cadence", "warning", __doc__ or "", _judge)

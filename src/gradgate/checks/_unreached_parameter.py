@@ -1,0 +1,109 @@
+"""A parameter that the optimizer is to train has no part in any loss.
+
+## What it does
+Looks for trainable parameters in an optimizer that steps, which no backward call ever reaches: a layer that is never
+called, or one that runs and whose output ends in no loss. Nothing is said of layers that only some branch of the
+code uses, and which did not run.
+
+## Why is this bad?
+The parameter stays at its random start, and the model is another than the one that was written down.
+
+## Example
+    x = x + self.attn(self.norm1(x))
+    x = x + self.mlp(self.norm1(x))     # norm2 is never used
+
+## Use instead
+    x = x + self.mlp(self.norm2(x))
+
+or leave the layer out of the model. ``loss_of_task.backward()`` has to be part of what is back-propagated for each
+head that is to be trained.
+
+## Known limits
+A layer of a library's own model that has no part in the loss (a pooler) is a note only, as are experts and heads of
+a list that did not run.
+
+## Sources
+docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html, ``find_unused_parameters``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gradgate.checks._broken_graph import cut_off
+from gradgate.checks._fates import replaced, unreached
+from gradgate.checks._finding import Finding, Severity
+from gradgate.checks._rule import Rule
+from gradgate.checks._run import Run
+from gradgate.checks._slices import files_of
+from gradgate.checks._unused import attribute_of, line_of_loss, line_without, read_indirectly, reads
+from gradgate.events import Backward, Frame, Ids, OptimizerMade, Ran, Stepped
+
+_RUNS = 2
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    missing = unreached(run)
+    if not missing:
+        return
+    for ids, _ in cut_off(run, missing).values():
+        missing -= ids
+    for one in replaced(run):
+        missing -= one.old
+    files = files_of({event.site for event in run.of(Backward, Stepped, OptimizerMade, Ran)})
+    for (attribute, whole), ids in _by_attribute(run, missing, files).items():
+        found = _of_layer(run, attribute, whole, frozenset(ids), files)
+        if found is not None:
+            yield found
+
+
+def _by_attribute(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, bool], set[int]]:
+    """Group parameters by the attribute of the user's class that holds them. False: it holds others that are reached."""
+    groups: dict[tuple[str, bool], set[int]] = defaultdict(set)
+    for number in missing:
+        split = attribute_of(run.name(number), files)
+        if split is None:
+            continue
+        path, _ = split
+        inside = [
+            one.id for one in run.parameters.values() if one.name == path or one.name.startswith(path + ".")
+        ]
+        whole = all(one in missing for one in inside)
+        groups[path.rpartition(".")[2], whole].add(number)
+    return groups
+
+
+def _of_layer(run: Run, attribute: str, whole: bool, ids: Ids, files: tuple[str, ...]) -> Finding | None:
+    ran = [event for event in run.of(Ran) if event.parameters & ids and event.recording]
+    frame: Frame | None = None
+    severity: Severity = "warning"
+    if whole and not reads(attribute, files) and not read_indirectly(attribute, files):
+        found, how = line_without(attribute, files), "is never used"
+        frame, sure = found or (None, False)
+        severity = "warning" if sure else "info"
+    elif len(ran) >= _RUNS:
+        backwards = {event.site for event in run.of(Backward)}
+        frame, how = (
+            line_of_loss(run, ids, ran[0].site, backwards, files),
+            "runs, but its output is in no loss",
+        )
+        severity = (
+            "warning" if frame is not None else "info"
+        )  # a module of a library may be asked for another output
+        frame = frame or ran[0].site[0]
+    if frame is None:
+        return None
+    layers = {run.name(number).rpartition(".")[0] for number in ids if "." in run.name(number)}
+    return RULE.finding(
+        frame,
+        f"`{attribute}` {how}: no gradient reached {run.names(ids)} in {run.log.steps} steps.",
+        why="It stays at its random start, and the model lacks what it was meant to do.",
+        fix=f"Use `{attribute}` in the forward pass and in the loss, or take it out of the model.",
+        severity=severity,
+        count=max(1, len(layers)),
+        evidence={"parameters": len(ids), "steps": run.log.steps},
+    )
+
+
+RULE = Rule("GG401", "unreached-parameter", "warning", __doc__ or "", _judge)

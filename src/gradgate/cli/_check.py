@@ -1,0 +1,134 @@
+"""``gradgate check``: run a program under watch, judge it, report."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import gradgate
+from gradgate.cli._config import configured
+from gradgate.cli._progress import Progress
+from gradgate.errors import OptionError
+from gradgate.events import Log
+from gradgate.reports import (
+    Report,
+    Selection,
+    counted,
+    report_on,
+    selection,
+    show,
+    to_json,
+    to_sarif,
+    to_text,
+)
+from gradgate.running import How, Program, WatchedRun
+
+_FOUND, _FAILED, _INTERRUPTED = 1, 2, 130
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says; None where it says nothing, and the configuration or the default counts."""
+
+    select: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] | None = None
+    format: str | None = None
+    max_steps: int | None = None
+    output: Path | None = None
+    progress: bool = True
+
+
+def check_program(module: str | None, arguments: list[str], options: Options) -> int:
+    """Run a script or module under watch, write the report, and return the exit code."""
+    program = _program(module, arguments)
+    settings = configured(Path.cwd() if module else Path(program.target).resolve().parent)
+    # What the command line says replaces what the configuration says.
+    chosen = selection(
+        select=settings.get("select", ()) if options.select is None else options.select,
+        ignore=settings.get("ignore", ()) if options.ignore is None else options.ignore,
+        where="gradgate check",
+    )
+    form = options.format or settings.get("format", "text")
+    if options.output is not None and not options.output.resolve().parent.is_dir():
+        raise OptionError(f"gradgate check: --output {options.output} lies in no folder. Make it first.")
+    output = None if options.output is None else options.output.resolve()  # the script may change the folder
+    progress = Progress(enabled=options.progress)
+    watched = WatchedRun(
+        program,
+        max_steps=options.max_steps or settings.get("max_steps"),
+        on_end=partial(_report, program, chosen, form, output, progress),
+    )
+    if watched.reports:
+        progress.start(lambda: watched.progress)
+    return watched.run()
+
+
+def _program(module: str | None, arguments: list[str]) -> Program:
+    if module:
+        return Program(module, tuple(arguments), is_module=True)
+    if not arguments:
+        raise OptionError("gradgate check: no script is named. Write: gradgate check train.py, or -m module.")
+    script = Path(arguments[0])
+    if not script.exists():
+        raise OptionError(
+            f"gradgate check: there is no script {arguments[0]!r}. Options come before the script."
+        )
+    if script.is_dir() and not (script / "__main__.py").is_file():
+        raise OptionError(
+            f"gradgate check: the folder {arguments[0]!r} has no __main__.py. Name a script in it."
+        )
+    return Program(arguments[0], tuple(arguments[1:]))
+
+
+def _report(
+    program: Program,
+    chosen: Selection,
+    form: str,
+    output: Path | None,
+    progress: Progress,
+    how: How,
+    logs: list[Log],
+) -> int:
+    progress.stop()
+    report = report_on(logs, script=program.target, outcome=how, selection=chosen)
+    try:
+        _write(report, form, output)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read the report has enough, and python would complain of it
+    except OSError as error:
+        sys.stderr.write(f"gradgate: the report cannot be written: {error}\n")
+        return _FAILED
+    if how == "failed":
+        return _FAILED
+    if how == "interrupted":
+        return _INTERRUPTED
+    return _FOUND if report.faults else 0
+
+
+def _write(report: Report, form: str, output: Path | None) -> None:
+    if form == "text" and output is None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        show(report, sys.stdout)
+        sys.stdout.flush()
+        return
+    if form == "sarif":
+        text = to_sarif(report, version=gradgate.__version__)
+    else:
+        text = to_json(report) if form == "json" else to_text(report)
+    if output is None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    else:
+        output.write_text(text + "\n", encoding="utf-8")
+    sys.stderr.write(_in_a_word(report, output))
+
+
+def _in_a_word(report: Report, output: Path | None) -> str:
+    found = counted(len(report.findings), "finding")
+    steps = counted(report.summary.steps, "step")
+    how = {"failed": ", where the script failed", "interrupted": ", where it was interrupted"}
+    where = f"; the report is in {output}" if output else ""
+    return f"gradgate: {found} after {steps}{how.get(report.summary.outcome, '')}{where}\n"

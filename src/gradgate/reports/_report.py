@@ -1,0 +1,52 @@
+"""A report: the findings of a run, and what was watched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradgate.checks import Finding, check
+from gradgate.events import Log
+from gradgate.reports._merge import merged
+from gradgate.reports._select import Selection, silenced
+from gradgate.reports._summary import Summary, summarized
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is wrong with a run, by file and line, and how much of it was watched.
+
+    Attributes:
+        script: what was run, as it was named; "" for a loop in one's own process.
+        findings: sorted by file and line.
+        summary: what was watched.
+    """
+
+    script: str
+    findings: tuple[Finding, ...]
+    summary: Summary
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """The findings that are more than a note: warnings and errors."""
+        return tuple(finding for finding in self.findings if finding.severity != "info")
+
+    def __str__(self) -> str:
+        from gradgate.reports._text import to_text
+
+        return to_text(self)
+
+
+def report_on(
+    logs: Sequence[Log], *, script: str = "", outcome: str = "finished", selection: Selection | None = None
+) -> Report:
+    """Judge the logs of a run's processes, and put what they show into one report."""
+    selection = selection or Selection()
+    findings = merged([(log, check(log)) for log in logs])
+    chosen = [finding for finding in findings if selection.takes(finding)]
+    heard = [finding for finding in chosen if not silenced(finding)]
+    return Report(
+        script=script,
+        findings=tuple(heard),
+        summary=summarized(logs, outcome=outcome, silenced=len(chosen) - len(heard)),
+    )

@@ -1,0 +1,79 @@
+"""Which findings are wanted: chosen by code or category, silenced by a comment in the source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from gradgate.checks import Finding, rules
+from gradgate.errors import OptionError
+from gradgate.reports._source import source_line
+
+_COMMENT = re.compile(r"#\s*gradgate:\s*ignore(?:\[(?P<names>[^\]]*)\])?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What to report: a finding that ``select`` names (all, where it is empty) and ``ignore`` does not.
+
+    A name is a code ("GG103"), the beginning of one ("GG1"), or a category ("accumulation-window").
+    """
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+    def takes(self, finding: Finding) -> bool:
+        """Say whether a finding is wanted."""
+        wanted = not self.select or _named(finding, self.select)
+        return wanted and not _named(finding, self.ignore)
+
+
+def selection(
+    *, select: str | Iterable[str] = (), ignore: str | Iterable[str] = (), where: str = "watch"
+) -> Selection:
+    """Return a checked selection; names may stand in one text, with commas between.
+
+    Raises:
+        OptionError: no rule has such a code or category.
+    """
+    return Selection(_checked(select, f"{where}: select"), _checked(ignore, f"{where}: ignore"))
+
+
+def silenced(finding: Finding) -> bool:
+    """Say whether the finding's line carries ``# gradgate: ignore`` or ``# gradgate: ignore[GG103]``."""
+    comment = _COMMENT.search(source_line(finding.file, finding.line))
+    if comment is None:
+        return False
+    names = comment["names"]
+    return names is None or _named(finding, _split(names))
+
+
+def _named(finding: Finding, names: Iterable[str]) -> bool:
+    return any(
+        name == finding.category or (name.startswith("GG") and finding.code.startswith(name))
+        for name in names
+    )
+
+
+def _split(names: str | Iterable[str]) -> tuple[str, ...]:
+    parts = [part for text in ([names] if isinstance(names, str) else names) for part in text.split(",")]
+    return tuple(
+        name.upper() if name[:2].upper() == "GG" else name for part in parts if (name := part.strip())
+    )
+
+
+def _checked(names: str | Iterable[str], where: str) -> tuple[str, ...]:
+    names = _split(names)
+    known = [rule.code for rule in rules()] + sorted({rule.name for rule in rules()})
+    for name in names:
+        if name in known or (name.startswith("GG") and any(code.startswith(name) for code in known)):
+            continue
+        close = get_close_matches(name, known, n=1)
+        raise OptionError(
+            f"{where} names {name!r}, and no rule has that code or category. "
+            + (f"Did you mean {close[0]!r}? " if close else "")
+            + "`gradgate rules` lists them all."
+        )
+    return names

@@ -1,0 +1,93 @@
+"""What was watched: the numbers below the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from gradgate.events import Ids, Log, OptimizerMade, Stepped
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an optimizer holds."""
+
+    name: str  # the user's variable: "optimizer", "self.opt_d"
+    kind: str  # "AdamW"; "" where it was made before the watching began
+    parameters: int  # tensors
+    elements: int  # numbers in them
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How much of a run was watched. Of several processes, the one that went furthest."""
+
+    steps: int
+    backwards: int
+    seconds: float
+    watching_seconds: float  # of those, spent by the watcher itself
+    optimizers: tuple[Held, ...] = ()
+    unowned: Held | None = None  # parameters that require a gradient and are in no optimizer
+    processes: int = 1
+    equal: bool = True  # all processes made the same number of steps
+    silenced: int = 0  # findings left out by a comment in the source
+    outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
+
+    @property
+    def began(self) -> bool:
+        """Say whether training had begun."""
+        return bool(self.steps or self.backwards)
+
+
+def summarized(logs: Sequence[Log], *, outcome: str, silenced: int = 0) -> Summary:
+    """Sum up the logs of a run's processes."""
+    trained = [log for log in logs if log.steps or log.backwards]
+    if not trained:
+        seconds = max((log.seconds for log in logs), default=0.0)
+        return Summary(0, 0, seconds, 0.0, outcome=outcome, silenced=silenced)
+    furthest = max(trained, key=lambda log: (log.steps, log.backwards))
+    return replace(
+        _of_one(furthest),
+        processes=len(trained),
+        equal=len({log.steps for log in trained}) == 1,
+        silenced=silenced,
+        outcome=outcome,
+    )
+
+
+def _of_one(log: Log) -> Summary:
+    kinds: dict[int, str] = {}
+    holds: dict[int, Ids] = {number: frozenset() for number in log.optimizers}
+    for event in log.events:
+        if isinstance(event, OptimizerMade):
+            kinds[event.optimizer] = event.kind
+            held = frozenset[int]().union(*(group.parameters for group in event.groups))
+        elif isinstance(event, Stepped):
+            held = event.used
+        else:
+            continue
+        holds[event.optimizer] = holds.get(event.optimizer, frozenset()) | held
+    everywhere = frozenset[int]().union(*holds.values())
+    left = frozenset(
+        number
+        for number, parameter in log.parameters.items()
+        if number not in everywhere and parameter.trainable and parameter.registered
+    )
+    return Summary(
+        steps=log.steps,
+        backwards=log.backwards,
+        seconds=log.seconds,
+        watching_seconds=log.watching_seconds,
+        optimizers=tuple(
+            _held(log, log.optimizers.get(number, ""), kinds.get(number, ""), ids)
+            for number, ids in holds.items()
+            if ids
+        ),
+        unowned=_held(log, "", "", left) if left else None,
+    )
+
+
+def _held(log: Log, name: str, kind: str, ids: Ids) -> Held:
+    elements = sum(prod(log.parameters[number].shape) for number in ids if number in log.parameters)
+    return Held(name, kind, len(ids), elements)

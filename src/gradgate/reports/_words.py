@@ -1,0 +1,33 @@
+"""Numbers, times and paths as people read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 step" or "2,000 steps"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(parts: list[str]) -> str:
+    """Return "a, b and c"."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def lasting(seconds: float) -> str:
+    """Return "0.4 s", "3 min 20 s" or "2 h 5 min"."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def near(path: str) -> str:
+    """Return a path as it is seen from the working directory, where it lies below that."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return path

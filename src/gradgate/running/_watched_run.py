@@ -1,0 +1,106 @@
+"""Watch a program from its first line to its last, in all its processes."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from gradgate.events import Log
+from gradgate.running import _process
+from gradgate.running._children import Children
+from gradgate.running._ranks import Ranks
+from gradgate.running._script import How, Program, run
+
+
+class WatchedRun:
+    """The run of a program under watch.
+
+    Args:
+        program: what to run.
+        max_steps: optimizer steps after which each of its processes is stopped.
+        on_end: called once, with how the program ended and the logs of its processes; also where the program
+            swallows what is to stop it, in which case the process ends with what ``on_end`` returns.
+    """
+
+    def __init__(
+        self, program: Program, *, max_steps: int | None, on_end: Callable[[How, list[Log]], int]
+    ) -> None:
+        self._program = program
+        self._on_end = on_end
+        self._max_steps = max_steps
+        self._children: Children | None = None
+        self._path, self._folder = list(sys.path), Path.cwd()
+        self._ranks = Ranks()
+
+    def run(self) -> int:
+        """Run the program to the end of all that it started, and return what ``on_end`` makes of it.
+
+        In a child that it forked off, and that comes out here too, the return value is the child's exit code.
+        """
+        self._children = Children(self._max_steps)
+        _process.watch_this_process(self._children.settings, self._swallowed)
+        how = run(self._program)
+        how = _end_as_python_does() or how
+        if _process.is_child():
+            _process.leave_log(_plain(how))
+            return 1 if how == "failed" else 0
+        return self._end(how)
+
+    @property
+    def reports(self) -> bool:
+        """Say whether this process reports: of several ranks on a machine one does so for all."""
+        return self._ranks.reports
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Optimizer steps and backward calls so far, in this process."""
+        watcher = _process.current()
+        return (watcher.steps, watcher.backwards) if watcher is not None else (0, 0)
+
+    def _end(self, how: How) -> int:
+        watcher = _process.current()
+        _process.let_go()
+        logs = []
+        if watcher is not None:
+            if how == "finished" and self._max_steps is not None and watcher.steps >= self._max_steps:
+                how = "stopped"  # the script caught what stopped it, and ended in peace
+            watcher.stop(_plain(how))
+            logs = [watcher.log()]
+        if self._children is not None:
+            logs += self._children.logs()
+        # What is imported from here on is ours, whatever lies in the script's folder; and names of files are
+        # told as they are seen from where the user is.
+        sys.path[:] = self._path
+        with suppress(OSError):
+            os.chdir(self._folder)
+        if not self.reports:
+            self._ranks.hand_over(logs)
+            return 2 if how == "failed" else 0  # whether something was found, the rank that reports says
+        return self._on_end(how, logs + self._ranks.gather(how))
+
+    def _swallowed(self) -> None:
+        _process.end_at_once(self._end("stopped"))
+
+
+def _plain(how: How) -> Literal["finished", "stopped", "failed"]:
+    return "stopped" if how == "interrupted" else how
+
+
+def _end_as_python_does() -> How | None:
+    """Wait for threads and run what was registered for the exit: then the program has said its last word.
+
+    Both come before the report so that nothing is printed after it, and so that children which nobody waited for
+    have left their logs. At the real end of the interpreter there is nothing left to do.
+    """
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+    except KeyboardInterrupt:
+        return "interrupted"
+    return None

@@ -1,0 +1,328 @@
+"""The command: what it finds, what it refuses, its exit codes. How it runs a script: tests/running."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gradgate.checks import rules
+from gradgate.cli import main
+from gradgate.cli._config import configured
+from gradgate.errors import OptionError
+
+WRONG = """\
+import sys
+import torch
+from torch import nn
+
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(12):
+    loss = nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(2, (8,))) / 4
+    loss.backward()
+    if i % 4 == 0:{comment}
+        optimizer.step()
+        optimizer.zero_grad()
+print("trained")
+{end}
+"""
+LINE = 10
+
+
+def gradgate(
+    folder: Path, *arguments: str, comment: str = "", end: str = "", script: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    text = WRONG.format(comment=comment, end=end) if script is None else script
+    (folder / "train.py").write_text(text, "utf-8")
+    command = [sys.executable, "-m", "gradgate", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_line_is_found_and_shown_below_what_the_script_prints(tmp_path: Path) -> None:
+    done = gradgate(tmp_path, "check", "train.py", "--epochs", "1")
+    assert done.returncode == 1
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == "trained"
+    assert lines[3] == f"train.py:{LINE}  error  GG101 accumulation-window, 2 times"
+    assert f"  ❱   {LINE} │ if i % 4 == 0:" in lines
+    end = re.sub(r"\d+\.\d s, \d+%", "0.0 s, 0%", "\n".join(lines[-4:]))
+    assert end == (
+        "Found 1 error.\n"
+        "watched  3 steps, 12 backward calls (4 for each step)\n"
+        "         optimizer (SGD): 2 parameters with 10 numbers\n"
+        "took     0.0 s, 0% of it spent on watching"
+    )
+
+
+def test_a_script_that_fails_keeps_its_findings(tmp_path: Path) -> None:
+    options = ("--format", "json", "--output", "report.json")
+    done = gradgate(tmp_path, "check", *options, "train.py", end="1 / 0")
+    assert done.returncode == 2
+    assert done.stdout == "trained\n"
+    assert done.stderr.startswith("Traceback (most recent call last):\n")
+    assert done.stderr.count("  File ") == 1
+    assert re.search(
+        r"\ngradgate: 1 finding after 3 steps, where the script failed; the report is in .*report.json\n$",
+        done.stderr,
+    )
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert [(each["code"], each["line"]) for each in report["findings"]] == [("GG101", LINE)]
+    assert (report["summary"]["outcome"], report["summary"]["began"]) == ("failed", True)
+
+
+def test_a_script_may_change_the_folder_and_hide_our_modules(tmp_path: Path) -> None:
+    (tmp_path / "rich.py").write_text("raise RuntimeError('not this one')", "utf-8")
+    (tmp_path / "elsewhere").mkdir()
+    done = gradgate(
+        tmp_path, "check", "--output=report.txt", "train.py", end="import os\nos.chdir('elsewhere')"
+    )
+    assert done.returncode == 1, done.stderr
+    assert f"\ntrain.py:{LINE}  error" in (tmp_path / "report.txt").read_text("utf-8")
+
+
+def test_a_comment_silences_its_line_and_sarif_is_written_to_standard_output(tmp_path: Path) -> None:
+    done = gradgate(tmp_path, "check", "--format=sarif", "-m", "train", comment="  # gradgate: ignore[GG101]")
+    assert done.returncode == 0
+    assert done.stdout.startswith("trained\n")
+    sarif = json.loads(done.stdout.removeprefix("trained\n"))
+    assert sarif["runs"][0]["results"] == []
+    assert done.stderr == "gradgate: 0 findings after 3 steps\n"
+
+
+ENDLESS = """\
+import torch
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+kept = open("kept.txt", "w")
+while True:
+    try:
+        optimizer.zero_grad()
+        weight.square().sum().backward()
+        optimizer.step()
+        kept.write("step\\n")
+        print("step", flush=True)
+    except {caught}:
+        pass
+"""
+
+
+def test_an_endless_loop_is_stopped_even_where_it_swallows_everything(tmp_path: Path) -> None:
+    script = ENDLESS.format(caught="BaseException")
+    done = gradgate(tmp_path, "check", "--max-steps", "3", "train.py", script=script)
+    assert done.returncode == 0
+    assert done.stdout.startswith(
+        "step\nstep\nNo mistakes found.\nwatched  3 steps, 3 backward calls; ended by --max-steps\n"
+    )
+    assert (tmp_path / "kept.txt").read_text("utf-8") == "step\nstep\n"
+
+
+def test_an_interrupt_ends_the_run_with_a_report(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ENDLESS.format(caught="ZeroDivisionError"), "utf-8")
+    command = [sys.executable, "-m", "gradgate", "check", "train.py"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert err == ""
+    verdict = r"^train.py was interrupted after \d+ steps?\. Until then no mistake was seen\.$"
+    assert re.search(verdict, out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["check", "nowhere.py"],
+            "gradgate check: there is no script 'nowhere.py'. Options come before the script.\n",
+        ),
+        (
+            ["check"],
+            "gradgate check: no script is named. Write: gradgate check train.py, or -m module.\n",
+        ),
+        (
+            ["check", "--output", "no/folder.json", __file__],
+            "gradgate check: --output no/folder.json lies in no folder. Make it first.\n",
+        ),
+        (
+            ["check", "--select", "GG9", __file__],
+            "gradgate check: select names 'GG9', and no rule has that code or category. "
+            "`gradgate rules` lists them all.\n",
+        ),
+        (
+            ["explain", "GG999"],
+            "gradgate explain: no rule has the code or category 'GG999'. `gradgate rules` lists them all.\n",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_code_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert capsys.readouterr().err == message
+
+
+def test_a_mistake_of_gradgate_itself_is_no_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr("gradgate.cli._explain.list_rules")
+    with pytest.raises(SystemExit) as end:
+        main(["rules"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith(
+        "gradgate: a mistake of gradgate itself, not of the script:\nTrace"
+    )
+
+
+def test_an_option_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["check", "--maxsteps", "3", "train.py"])
+    assert end.value.code == 2
+    assert "No such option: --maxsteps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[tool.gradgate]\nselct = []", "[tool.gradgate] has no option 'selct'. Did you mean 'select'?"),
+        (
+            "[tool.gradgate]\nlevel = 1",
+            "[tool.gradgate] has no option 'level'. It knows select, ignore, format, max-steps.",
+        ),
+        (
+            "[tool.gradgate]\nignore = 'GG1'",
+            "[tool.gradgate]: ignore is 'GG1'. Write a list of texts: ignore = [\"GG103\"].",
+        ),
+        (
+            "[tool.gradgate]\nmax-steps = true",
+            "[tool.gradgate]: max-steps is True. Write a whole number of 1 or more.",
+        ),
+        (
+            "[tool.gradgate]\nformat = 'html'",
+            "[tool.gradgate]: format is 'html'. Write one of text, json, sarif.",
+        ),
+        ("[tool]\ngradgate = 1", "tool.gradgate is no table. Write [tool.gradgate], with options below it."),
+    ],
+)
+def test_a_configuration_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(OptionError) as caught:
+        configured(tmp_path)
+    assert str(caught.value) == f"gradgate: {path}: {message}"
+
+
+def test_the_nearest_pyproject_counts(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.gradgate]\nignore = ["GG1"]\nmax-steps = 3', "utf-8")
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert configured(tmp_path / "a" / "b") == {"ignore": ["GG1"], "max_steps": 3}
+    (tmp_path / "a" / "pyproject.toml").write_text("[project]\nname = 'a'", "utf-8")
+    assert configured(tmp_path / "a" / "b") == {}
+
+
+def test_the_configuration_counts_where_the_command_line_says_nothing(tmp_path: Path) -> None:
+    settings = '[tool.gradgate]\nignore = ["accumulation-window"]\nformat = "json"'
+    (tmp_path / "pyproject.toml").write_text(settings, "utf-8")
+    done = gradgate(tmp_path, "check", "--ignore", "GG2,GG103", "train.py")
+    report = json.loads(done.stdout.removeprefix("trained\n"))
+    assert [each["code"] for each in report["findings"]] == ["GG101"]
+
+
+def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["rules"])
+    assert end.value.code == 0
+    listed = capsys.readouterr().out
+    assert re.findall(r"^GG\d+", listed, re.MULTILINE) == [rule.code for rule in rules()]
+    with pytest.raises(SystemExit):
+        main(["rules", "--format", "json"])
+    assert json.loads(capsys.readouterr().out)[0] == {
+        "code": rules()[0].code,
+        "category": rules()[0].name,
+        "severity": rules()[0].severity,
+        "summary": rules()[0].summary,
+    }
+
+
+@pytest.mark.parametrize("name", ["GG101", "gg101", "accumulation-window"])
+def test_a_rule_is_explained_by_code_or_category(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["explain", name])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    for part in ("GG101: accumulation-window", "Why is this bad?", "Use instead", "Known limits", "Sources"):
+        assert part in text
+
+
+def test_pages_are_written(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["rules", "--write", str(tmp_path / "rules")])
+    assert end.value.code == 0
+    names = sorted(path.name for path in (tmp_path / "rules").iterdir())
+    assert names == sorted([*(f"{rule.code}.md" for rule in rules()), "index.md"])
+
+
+def test_the_command_says_what_to_install() -> None:
+    program = "import sys; sys.modules['rich'] = None; from gradgate.cli import main; main(['rules'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "gradgate: the command needs rich, which `pip install gradgate` alone does not bring. Install it with\n\n"
+        "    pip install 'gradgate[cli]'\n\n"
+        "In Python, `with gradgate.watch() as report:` works without it.\n"
+    )
+
+
+def test_the_command_line_imports_neither_torch_nor_what_draws() -> None:
+    program = (
+        "import sys; from gradgate.cli._app import read; read(['check', 'train.py']); import gradgate.cli._check\n"
+        "print(sorted({'torch', 'numpy', 'pygments', 'tomllib', 'rich.markdown'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_terminal_shows_progress_in_a_row_of_its_own(tmp_path: Path) -> None:
+    script = "import sys, time\nfor i in range(4):\n    print('line', i, flush=True)\n    time.sleep(0.5)\n"
+    (tmp_path / "train.py").write_text(script, "utf-8")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.environ.update(TERM="xterm", NO_COLOR="1")
+        os.execv(sys.executable, [sys.executable, "-m", "gradgate", "check", "train.py"])
+    shown = _everything(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert "\x1b[2mgradgate  no backward call yet, 1.0 s\x1b[22m" in shown
+    assert shown.index("\x1b[1;23r") < shown.index("gradgate  no") < shown.rindex("\x1b7\x1b[r")  # given back
+    # What is between saving and putting back the cursor is ours; without it the script's own lines are left.
+    rest = re.sub(r"\x1b7.*?\x1b8|\x1bD\x1b\[1A", "", shown, flags=re.DOTALL)
+    assert rest.splitlines()[:4] == ["line 0", "line 1", "line 2", "line 3"]
+    assert rest.splitlines()[4].startswith("Nothing to judge:")
+
+
+def _everything(terminal: int) -> str:
+    parts = []
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(terminal)
+    return b"".join(parts).decode()

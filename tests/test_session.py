@@ -1,0 +1,163 @@
+"""Watching a loop in one's own process."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import gradgate as gg
+from gradgate.errors import FindingError, OptionError, UpdateError
+
+
+def wrong_loop(steps: int = 3) -> int:
+    """Step after the first of each four micro-batches, and return the line that is wrong."""
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i in range(4 * steps):
+        loss = nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(2, (8,))) / 4
+        loss.backward()
+        if i % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    return wrong_loop.__code__.co_firstlineno + 7
+
+
+def right_loop() -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(2, (8,))).backward()
+        optimizer.step()
+
+
+def test_a_block_reports_what_is_wrong_in_it() -> None:
+    with gg.watch() as report:
+        line = wrong_loop()
+    assert [(finding.code, finding.file, finding.line) for finding in report.findings] == [
+        ("GG101", __file__, line)
+    ]
+    assert (report.summary.steps, report.summary.backwards, report.summary.outcome) == (3, 12, "finished")
+    assert str(report) == str(report.report)
+    assert "if i % 4 == 0:" in str(report)
+
+
+def test_a_right_loop_shows_nothing() -> None:
+    with gg.watch(raise_on="warning") as report:
+        right_loop()
+    assert report.findings == ()
+    assert str(report).startswith("No mistakes found.\nwatched  3 steps, 3 backward calls\n")
+
+
+def test_findings_may_be_chosen() -> None:
+    with gg.watch(ignore=["accumulation-window"], raise_on="warning") as report:
+        wrong_loop()
+    assert report.findings == ()
+
+
+def test_findings_may_raise_with_the_whole_report() -> None:
+    with pytest.raises(FindingError) as caught, gg.watch(raise_on="error") as report:
+        wrong_loop()
+    assert str(caught.value) == f"watch: the loop shows mistakes.\n\n{report}"
+
+
+def test_an_error_of_the_loop_goes_on_and_is_no_finding() -> None:
+    watching = gg.watch(raise_on="warning")
+
+    def failing_loop() -> None:
+        with watching:
+            wrong_loop()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing_loop()
+    assert watching.summary.outcome == "failed"
+    assert len(watching.findings) == 1
+
+
+def test_it_can_be_asked_while_it_runs_and_be_started_by_hand() -> None:
+    watching = gg.watch().start()
+    right_loop()
+    assert watching.summary.steps == 3
+    right_loop()
+    report = watching.stop()
+    assert report is watching.stop() is watching.report
+    assert watching.summary.steps == 6
+    right_loop()
+    assert watching.summary.steps == 6
+
+
+def test_what_is_used_wrongly_is_refused() -> None:
+    with pytest.raises(OptionError, match="watch: raise_on is 'info'; it is 'warning', 'error' or None"):
+        gg.watch(raise_on="info")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="watch: select names 'GGX', and no rule has that code"):
+        gg.watch(select="GGX")
+    with gg.watch() as watching, pytest.raises(UpdateError, match="started already"):
+        watching.start()
+
+
+def test_gradgate_itself_waits_for_torch_until_a_name_is_asked_for() -> None:
+    program = "import gradgate, sys; print('torch' in sys.modules, 'Accumulator' in dir(gradgate)); "
+    program += "gradgate.Accumulator; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False True\nTrue\n"
+
+
+TESTS = """\
+import sys
+import pytest
+from tests.test_session import right_loop, wrong_loop
+
+def test_right(watch_gradients):
+    right_loop()
+    assert watch_gradients.summary.steps == 3
+
+def test_wrong(watch_gradients):
+    wrong_loop()
+
+@pytest.mark.watch_gradients(ignore="GG101")
+def test_ignored(watch_gradients):
+    wrong_loop()
+
+@pytest.mark.watch_gradients(raise_on=None)
+def test_seen(watch_gradients):
+    wrong_loop()
+    assert len(watch_gradients.findings) == 1
+
+def test_fails_by_itself(watch_gradients):
+    wrong_loop()
+    assert False, "of its own"
+"""
+
+
+def test_the_fixture_fails_a_test_whose_loop_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS, "utf-8")
+    done = pytest_in(tmp_path)
+    assert "FAILED test_it.py::test_wrong - Failed: watch: the loop shows mistakes." in done
+    assert "FAILED test_it.py::test_fails_by_itself - AssertionError: of its own" in done
+    assert "GG101 accumulation-window" in done
+    assert "2 failed, 3 passed" in done
+
+
+def test_the_plugin_imports_nothing_where_it_is_not_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import sys\ndef test_it():\n    assert not {'torch', 'gradgate.session'} & set(sys.modules)\n",
+        "utf-8",
+    )
+    assert "1 passed" in pytest_in(tmp_path)
+
+
+def pytest_in(folder: Path) -> str:
+    options = [
+        "-q",
+        "--strict-markers",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        f"pythonpath={Path(__file__).parents[1]}",
+    ]
+    command = [sys.executable, "-m", "pytest", *options, "test_it.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
