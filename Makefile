@@ -21,9 +21,17 @@ help:  ## say what there is
 	@echo
 	@echo "  PYTHON=python3.12 picks the interpreter; ARGS='...' goes to the program that a target runs."
 
-demo: $(READY)  ## train in micro-batches beside the whole batch, on real data
+demo: $(READY)  ## train in micro-batches beside the whole batch, and check scripts with a mistake in them
 	@echo "==> demo: examples/demo.py"
 	@$(BIN)/python examples/demo.py $(ARGS)
+	@for name in digits padding rings; do \
+	    for script in $$name $${name}_mended; do \
+	        echo; echo "==> demo: gradgate check examples/checked/$$script.py"; \
+	        $(BIN)/gradgate check examples/checked/$$script.py; found=$$?; \
+	        case $$script in *_mended) right=0;; *) right=1;; esac; \
+	        test $$found -eq $$right || exit 1; \
+	    done; \
+	done
 
 test: format-check lint types suite  ## all that must pass: format, lint, types, tests, examples in the docs
 	@echo "==> all passed"

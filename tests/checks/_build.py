@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from gradgate.checks import Finding, _source, check
+from gradgate.checks import Finding, _pace, _slices, _source, check
 from gradgate.events import (
     Backward,
     Cleared,
@@ -64,19 +64,34 @@ class Story:
         lines = source.splitlines(keepends=True)
         linecache.cache[FILE] = (len(source), None, lines, FILE)
         _source.tree_of.cache_clear()
-        _source.path_to.cache_clear()
+        for read in (
+            _source.path_to,
+            _pace._parts,
+            _slices.functions_of,
+            _slices.scopes_of,
+            _slices.imported,
+        ):
+            read.cache_clear()
 
     def ids(self, names: str | Iterable[str] | None) -> Ids:
         if names is None:
             return frozenset(range(len(self.names)))
-        return frozenset(self.names.index(name) for name in (names.split() if isinstance(names, str) else names))
+        return frozenset(
+            self.names.index(name) for name in (names.split() if isinstance(names, str) else names)
+        )
 
     def add(self, *events: Event) -> Story:
         self.events += events
         return self
 
     def optimizer(
-        self, name: str = "optimizer", of: str | None = None, *, line: int = 1, kind: str = "SGD", **group: Any
+        self,
+        name: str = "optimizer",
+        of: str | None = None,
+        *,
+        line: int = 1,
+        kind: str = "SGD",
+        **group: Any,
     ) -> Story:
         number = len(self.optimizers)
         self.optimizers[number] = name
@@ -91,14 +106,20 @@ class Story:
         own = [replace(term, key=next(KEYS)) if term.key == -1 else term for term in terms]
         return self.add(Backward(site(line), self.ids(to), terms=tuple(own), **facts))
 
-    def step(self, line: int, optimizer: str = "optimizer", *, used: str | None = None, **facts: Any) -> Story:
+    def step(
+        self, line: int, optimizer: str = "optimizer", *, used: str | None = None, **facts: Any
+    ) -> Story:
         number = self._number(optimizer)
-        made = [event for event in self.events if isinstance(event, OptimizerMade) and event.optimizer == number]
+        made = [
+            event for event in self.events if isinstance(event, OptimizerMade) and event.optimizer == number
+        ]
         held = frozenset().union(*(group.parameters for event in made for group in event.groups))
         ids = held if used is None else self.ids(used)
         return self.add(Stepped(site(line), number, ids, moved=ids, lr=(0.1,), **facts))
 
-    def clear(self, line: int, of: str | None = None, *, full: str | None = None, to_none: bool = True) -> Story:
+    def clear(
+        self, line: int, of: str | None = None, *, full: str | None = None, to_none: bool = True
+    ) -> Story:
         ids = self.ids(of)
         return self.add(Cleared(site(line), ids, ids if full is None else self.ids(full), to_none))
 
@@ -113,7 +134,14 @@ class Story:
     def log(self, how: Any = "finished", **facts: Any) -> Log:
         parameters = {
             number: Parameter(
-                **{"id": number, "name": name, "root": name.split(".")[0], "shape": (2,), "nbytes": 8, **self.facts[name]}
+                **{
+                    "id": number,
+                    "name": name,
+                    "root": name.split(".")[0],
+                    "shape": (2,),
+                    "nbytes": 8,
+                    **self.facts[name],
+                }
             )
             for number, name in enumerate(self.names)
         }

@@ -123,15 +123,17 @@ def of_items(*counts: int, divide: bool = True) -> Story:
     story = Story("w", source=LOOP).optimizer()
     for _ in range(3):
         for count in counts:
-            story.backward(4, mean(count, ("div", 4), line=3) if divide else mean(count, ("mul", count / sum(counts))))
+            story.backward(
+                4, mean(count, ("div", 4), line=3) if divide else mean(count, ("mul", count / sum(counts)))
+            )
         story.step(6).clear(7)
     return story
 
 
 def test_unequal_micro_batches_of_equal_weight() -> None:
     assert said(of_items(512, 512, 512, 37).judged()) == [
-        "train.py:3: GG103 error: 4 micro-batches of 512, 512, 512, 37 items count the same: an item of the smallest "
-        "weighs 13.8 times as much as one of the largest."
+        "train.py:3: GG103 error: 4 micro-batches of 512, 512, 512, 37 items count the same: an item of the "
+        "smallest weighs 13.8 times as much as one of the largest."
     ]
 
 
@@ -151,6 +153,6 @@ def test_sums_divided_by_their_own_masks_count_the_same_whatever_they_hold() -> 
 
 def test_a_short_last_window_with_the_full_divisor() -> None:
     assert said(windows(4, 4, 2, 4, 4, 2).judged()) == [
-        "train.py:3: GG103 error: A last window of 2 micro-batches is divided by 4 all the same: its gradient is 0.5 "
-        "of what it should be."
+        "train.py:3: GG103 error: A last window of 2 micro-batches is divided by 4 all the same: its gradient is "
+        "0.5 of what it should be."
     ]

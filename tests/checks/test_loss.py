@@ -28,8 +28,8 @@ def test_a_plain_mean_of_the_means_of_unequal_parts() -> None:
     parts = [mean(n, ("div", 3), line=1, key=n, sizes=(n, 5)) for n in (11, 11, 2)]
     (found,) = run(*parts).judged()
     assert found.message == (
-        "The mean of 3 means over 11, 11, 2 items: an item of the smallest weighs 5.5 times as much as one of the "
-        "largest."
+        "The mean of 3 means over 11, 11, 2 items: an item of the smallest weighs 5.5 times as much as one of "
+        "the largest."
     )
     equal = [mean(8, ("div", 3), line=1, key=n, sizes=(8, 5)) for n in range(3)]
     assert run(*equal).judged() == []
@@ -45,7 +45,8 @@ def test_a_mean_over_padding() -> None:
     for share in (0.5, 0.8, 0.6):
         story.clear(5).backward(6, mean(40, line=1, masked=share)).step(7)
     assert said(story.judged()) == [
-        "train.py:1: GG104 error: A mean is taken over all 40 positions although a mask leaves 50 to 80 % of them."
+        "train.py:1: GG104 error: A mean is taken over all 40 positions although a mask leaves 50 to 80 % of "
+        "them."
     ]
 
 
@@ -72,16 +73,16 @@ def test_a_loss_that_is_back_propagated_alone_and_within_the_total() -> None:
 def test_two_losses_back_propagated_one_after_the_other_are_right() -> None:
     story = Story("w").optimizer()
     for n in range(4):
-        story.clear(1).backward(2, mean(8, key=2 * n), retain=True).backward(3, mean(8, key=2 * n + 1)).step(4)
+        story.clear(1).backward(2, mean(8, key=2 * n), retain=True).backward(3, mean(8, key=2 * n + 1)).step(
+            4
+        )
     assert story.judged("GG105") == []
 
 
 def test_a_penalty_beside_weight_decay() -> None:
     penalty = total(8, ("mul", 0.01), line=3, squares=frozenset({0}))
     assert said(run(mean(8), penalty, weight_decay=0.01).judged()) == [
-        "train.py:1: GG105 warning: 1 parameters have an L2 penalty in the loss (line 3) and a weight decay of 0.01 "
-        "in optimizer as well."
+        "train.py:1: GG105 warning: 1 parameters have an L2 penalty in the loss (line 3) and a weight decay of "
+        "0.01 in optimizer as well."
     ]
     assert run(mean(8), penalty).judged() == []
-
-

@@ -1,0 +1,48 @@
+"""The scripts with a planted mistake, and their mended twins."""
+
+import contextlib
+import io
+import runpy
+from pathlib import Path
+
+import pytest
+
+from gradgate.checks import Finding, check
+from gradgate.watcher import Watcher
+
+ROOT = Path(__file__).parents[2]
+CHECKED = ROOT / "examples" / "checked"
+
+
+def findings(name: str) -> list[Finding]:
+    script = CHECKED / f"{name}.py"
+    watcher = Watcher(str(script), strict=True)
+    watcher.start()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            runpy.run_path(str(script), run_name="__main__")
+    finally:
+        watcher.stop()
+    return check(watcher.log())
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "line"),
+    [
+        ("digits", "GG101", "if i % ACCUMULATE == 0:"),
+        ("padding", "GG103", "(loss / ACCUMULATE).backward()"),
+        ("rings", "GG203", "opt_d.zero_grad()"),
+    ],
+)
+def test_the_planted_mistake_is_found_and_its_mended_twin_is_right(name: str, code: str, line: str) -> None:
+    (found,) = findings(name)
+    assert found.code == code
+    assert (CHECKED / f"{name}.py").read_text("utf-8").splitlines()[found.line - 1].strip() == line
+    assert findings(f"{name}_mended") == []
+
+
+def test_the_readme_shows_what_is_really_said() -> None:
+    (found,) = findings("digits")
+    shown = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    for said in (found.message, found.why, found.fix):
+        assert said in shown
