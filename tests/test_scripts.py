@@ -77,7 +77,7 @@ def run(script: Path, *, watch: bool) -> Outcome:
     digest = hashlib.sha256(state.numpy().tobytes())
     for tensor in tensors(variables):
         digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    found = check(watcher.log()) if watch else []
+    found = check(watcher.log(), strict=True) if watch else []
     return Outcome(printed.getvalue(), digest.hexdigest(), exit_code, found)
 
 

@@ -484,7 +484,7 @@ def from_json(saved: Mapping[str, Any]) -> Log:
         return kind(**{name: read(item, hints[name]) for name, item in value.items() if name != "event"})
 
     parameters = [record(Parameter, item) for item in saved["parameters"]]
-    rest = {
+    rest: dict[str, Any] = {
         f.name: tuple(saved[f.name]) if isinstance(saved[f.name], list) else saved[f.name]
         for f in dataclasses.fields(Log)
         if f.name not in ("events", "parameters", "optimizers")

@@ -23,7 +23,7 @@ def findings(name: str) -> list[Finding]:
             runpy.run_path(str(script), run_name="__main__")
     finally:
         watcher.stop()
-    return check(watcher.log())
+    return check(watcher.log(), strict=True)
 
 
 @pytest.mark.parametrize(

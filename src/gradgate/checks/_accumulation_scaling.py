@@ -20,8 +20,8 @@ too short), clipping cuts off almost all of it, and weight decay has another wei
 or ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, which divides once, by what the window holds.
 
 ## Known limits
-A factor that is no fraction of whole numbers is taken for the weight of the loss. Sums are taken to be meant, as are
-means of different tasks that are added without a division.
+A factor that is no fraction of whole numbers is taken for the weight of the loss. Sums are taken to be meant, as
+are means of different tasks that are added without a division.
 
 ## Sources
 docs/exactness.md
@@ -38,7 +38,7 @@ from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run, Window, innermost
 from gradgate.checks._shares import Share, by_place, of_window
 from gradgate.checks._source import condition_around, loops_around, text_of
-from gradgate.events import Differentiated, Site, Written
+from gradgate.events import Differentiated, Reduced, Site, Written
 
 _WHY = (
     "Gradients add up: the update is that of the whole batch only if the micro-batches' weights add up to 1."
@@ -47,6 +47,8 @@ _ACCUMULATING = re.compile(r"accum|micro|chunk|split|grad_steps|piece|sub_?batch
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    if any(event.parameters for event in run.of(Reduced)):
+        return  # sums over ranks by hand: the number of ranks belongs into the divisor
     meta = bool(run.of(Differentiated))
     for _, site, windows in run.accumulating():
         divided = _divided_again(run, site, windows)

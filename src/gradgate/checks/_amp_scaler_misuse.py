@@ -1,10 +1,10 @@
 """A gradient scaler is used in the wrong order, for a part of the loss only, or is passed by.
 
 ## What it does
-Follows which gradients carry a ``GradScaler``'s scale and when it is divided out. Reports clipping while the scale is
-still in, a step that goes around the scaler, a loss (or one of several, or a summand) that is not scaled though its
-gradient is unscaled, a scaled loss after ``unscale_``, a scaler that is updated between a backward and its step, and
-one that is built anew for each step.
+Follows which gradients carry a ``GradScaler``'s scale and when it is divided out. Reports clipping while the scale
+is still in, a step that goes around the scaler, a loss (or one of several, or a summand) that is not scaled though
+its gradient is unscaled, a scaled loss after ``unscale_``, a scaler that is updated between a backward and its
+step, and one that is built anew for each step.
 
 ## Why is this bad?
 The scale is a factor of 65536 at first. Clipping gradients that carry it leaves next to nothing once it is divided
@@ -63,17 +63,18 @@ class _Mistake:
 
 
 _CLIPPED = _Mistake(
-    "Gradients are clipped while they still carry the gradient scaler's scale, which is divided out afterwards, in {steps} steps.",
-    "The limit holds for gradients that are tens of thousands of times too large: what is left of them is as much too small.",
+    "Gradients are clipped while they carry the gradient scaler's scale, which is divided out later, "
+    "in {steps} steps.",
+    "The limit holds for gradients that are 65536 times too large at first: what is left is as much too small.",
     "Call scaler.unscale_(optimizer) after backward() and before clipping.",
 )
 _AROUND = _Mistake(
     "{name} is stepped around the gradient scaler: its gradients still carry the scale, in {steps} steps.",
-    "The gradients are as many times too large as the scale says, 65536 at first, and inf and nan are not held back.",
+    "They are as many times too large as the scale says, 65536 at first, and inf and nan are not held back.",
     "Write scaler.step({name}), then scaler.update().",
 )
 _AGAIN = _Mistake(
-    "{name} is stepped once by the gradient scaler and once more by itself, with the same gradients, {steps} times.",
+    "{name} is stepped by the gradient scaler and once more by itself, with the same gradients, {steps} times.",
     "Each gradient is used twice, also where the scaler found inf or nan in it and skipped the step.",
     "Leave the second step out: scaler.step({name}) steps it.",
 )
@@ -83,7 +84,7 @@ _BARE = _Mistake(
     "Write scaler.scale(loss).backward() here.",
 )
 _PART = _Mistake(
-    "Only a part of the loss is scaled, and the gradient scaler divides all of it by the scale, before {steps} steps.",
+    "Only a part of the loss is scaled, and the gradient scaler divides all of it by the scale, in {steps} steps.",
     "The part that is not scaled counts 1/65536 of what it should.",
     "Add the parts up first, then scale the sum: scaler.scale(total).backward().",
 )
@@ -186,9 +187,12 @@ def _between(run: Run, one: Contribution, end: int) -> Iterator[tuple[Site, _Mis
         event = run.events[number]
         if isinstance(event, ScalerUpdated) and event.scaler == scaler:
             yield event.site, _UPDATED
-        elif isinstance(event, Written) and event.op.startswith("clamp") and event.target == "gradient":
-            if not one.atom.isdisjoint(event.parameters):
-                yield event.site, _CLIPPED
+        elif isinstance(event, Written) and _clamps(event) and event.parameters & one.atom:
+            yield event.site, _CLIPPED
+
+
+def _clamps(event: Written) -> bool:
+    return event.target == "gradient" and event.op.startswith("clamp")
 
 
 def _built_anew(run: Run) -> Iterator[Finding]:

@@ -18,8 +18,8 @@ The number that is printed holds the term, the gradient does not: it is minimise
     slope = torch.autograd.grad(score.sum(), x, create_graph=True)[0]
 
 ## Known limits
-A cut that leaves another path to the same parameters is found only where it makes a whole summand constant. Targets,
-baselines and weights of a loss may be detached: nothing is said of factors.
+A cut that leaves another path to the same parameters is found only where it makes a whole summand constant.
+Targets, baselines and weights of a loss may be detached: nothing is said of factors.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
@@ -30,26 +30,37 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from gradgate.checks._fates import temporary, unowned, unreached
+from gradgate.checks._fates import replaced, temporary, unowned, unreached
 from gradgate.checks._finding import Finding
 from gradgate.checks._live import Reader
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
-from gradgate.checks._slices import Slice, called, files_of, no_grad_around
+from gradgate.checks._slices import (
+    Slice,
+    called,
+    files_of,
+    no_grad_around,
+    own_nodes,
+    scope_at,
+    statements_at,
+)
 from gradgate.checks._source import path_to, text_of
-from gradgate.events import Backward, Cut, Differentiated, Event, Frame, Ids, NoGradEntered, Ran
+from gradgate.events import Backward, Cut, Differentiated, Event, Frame, Ids, NoGradEntered, Ran, Site
 
 _WHY = "What is cut off is shown in the loss and is not trained by it."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    for frame, (ids, how) in cut_off(run, unreached(run)).items():
+    missing = unreached(run)
+    for one in replaced(run):
+        missing -= one.old
+    for frame, (ids, how) in cut_off(run, missing).items():
         yield RULE.finding(
             frame,
             f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
             f"{'it' if len(ids) == 1 else 'them'} in {run.log.steps} steps.",
             why=_WHY,
-            fix="Take the value with its graph: without detach, item, numpy, data, no_grad or a new tensor around it.",
+            fix="Take the value with its graph: without detach, item, numpy, no_grad or a new tensor around it.",
             count=run.log.steps,
             evidence={"parameters": len(ids), "steps": run.log.steps},
         )
@@ -75,6 +86,11 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
         frame = event.site[0]
         if ids and frame not in found and any(one.holds(frame, event.op) for one in slices.values()):
             found[frame] = (ids, f".{event.op}()" if event.op not in ("data", "Parameter") else event.op)
+    for event in run.of(Ran):
+        ids = event.parameters & missing
+        frame = _compared(event.site) if event.recording and ids else None
+        if frame is not None and any(one.holds(frame) for one in slices.values()):
+            found.setdefault(frame, (found.get(frame, (frozenset(), ""))[0] | ids, "A comparison"))
     # What is cut twice is cut by the first.
     told: set[int] = set()
     first = {}
@@ -83,6 +99,24 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
             told |= ids
             first[frame] = (ids, how)
     return first
+
+
+def _compared(site: Site) -> Frame | None:
+    """Return the line that only compares what a module gave: a hard threshold."""
+    for frame in site:
+        scope = scope_at(frame)
+        names = {
+            target.id
+            for statement in statements_at(frame)
+            for target in getattr(statement, "targets", ())
+            if isinstance(target, ast.Name)
+        }
+        for node in own_nodes(scope.node) if scope is not None and names else ():
+            if isinstance(node, ast.Compare) and any(
+                isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(node)
+            ):
+                return Frame(frame.file, node.lineno, frame.function)
+    return None
 
 
 def _rewrapped(run: Run) -> Frame | None:
@@ -102,7 +136,7 @@ def _rewrapped(run: Run) -> Frame | None:
         ]
         if leaves:
             file, node = leaves[0]
-            return Frame(file, node.lineno, "")  # type: ignore[attr-defined]
+            return Frame(file, node.lineno, "")
     return None
 
 
@@ -125,14 +159,15 @@ def _constants(run: Run) -> Iterator[Finding]:
     ]
     said: set[Frame] = set()
     for site in dict.fromkeys(sites):
-        for part, value in Reader(_files(run)).dead_parts(site):
+        for part, value in Reader(_files(run), _names(run)).dead_parts(site):
             frame = next((cut for cut in value.cuts if _confirmed(run, cut)), None)
             if frame is None or frame in said:
                 continue
             said.add(frame)
             yield RULE.finding(
                 frame,
-                f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: its graph is cut here.",
+                f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: "
+                "its graph is cut here.",
                 why=_WHY,
                 fix="Pass create_graph=True, so that the gradient has a graph of its own."
                 if any(isinstance(event, Differentiated) for event in _events_at(run, frame))
@@ -142,8 +177,15 @@ def _constants(run: Run) -> Iterator[Finding]:
             )
 
 
+def _names(run: Run) -> set[str]:
+    """Return all parts of the names of what is trained: the names that its modules go by."""
+    return {part for number in run.owned for part in run.name(number).split(".")[:-1] if not part.isdigit()}
+
+
 def _confirmed(run: Run, frame: Frame) -> bool:
     """Say whether it was seen that gradients ended at a line which some optimizer's parameters would have got."""
+    if any(isinstance(node, ast.Compare) for one in statements_at(frame) for node in ast.walk(one)):
+        return True  # nothing tells of a comparison; that the summand is a constant is sure
     for event in _events_at(run, frame):
         if isinstance(event, Cut) and event.parameters & run.owned:
             return True

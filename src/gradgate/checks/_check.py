@@ -23,8 +23,32 @@ def rules() -> tuple[Rule, ...]:
     return tuple(sorted(found, key=lambda rule: rule.code))
 
 
-def check(log: Log) -> list[Finding]:
-    """Judge a run: what every rule has to say, one finding for one cause, by file and line."""
+def check(log: Log, *, strict: bool = False) -> list[Finding]:
+    """Judge a run: what every rule has to say, one finding for one cause, by file and line.
+
+    A rule that fails is a fault of ours, which must not cost the others' findings: it becomes a note. With
+    ``strict`` the failure is let through, for tests.
+    """
     run = Run(log)
-    found = [finding for rule in rules() for finding in rule.judge(run)]
+    found: list[Finding] = []
+    for rule in rules():
+        try:
+            found += rule.judge(run)
+        except Exception as failure:
+            if strict:
+                raise
+            found.append(_failed(rule, log, failure))
     return sorted(fold(found), key=lambda one: (one.file, one.line, one.code))
+
+
+def _failed(rule: Rule, log: Log, failure: Exception) -> Finding:
+    return Finding(
+        "GG000",
+        "internal-error",
+        "info",
+        log.script,
+        1,
+        f"Rule {rule.code} ({rule.name}) failed on this run: {type(failure).__name__}: {failure}",
+        "Nothing can be said of this kind of mistake here; the other rules are not touched.",
+        "This is a fault of gradgate. A report with the script, or its event log, helps to mend it.",
+    )

@@ -1,14 +1,15 @@
-"""Gradients are clipped where it does not help: after the step, before the backward, on nothing, or at each micro-batch.
+"""Gradients are clipped where it does not help: after the step, before the backward, on nothing, or at each
+micro-batch.
 
 ## What it does
-Follows which gradients each call of ``clip_grad_norm_`` and ``clip_grad_value_`` finds, and whether a step uses them
-afterwards. Reports calls of which none does while steps go on with gradients that nobody clipped: after the step,
-before the backward, on another network's parameters, or on an iterator that is used up. Reports as well a call that
-comes at each micro-batch, between two that add to the same gradient.
+Follows which gradients each call of ``clip_grad_norm_`` and ``clip_grad_value_`` finds, and whether a step uses
+them afterwards. Reports calls of which none does while steps go on with gradients that nobody clipped: after the
+step, before the backward, on another network's parameters, or on an iterator that is used up. Reports as well a
+call that comes at each micro-batch, between two that add to the same gradient.
 
 ## Why is this bad?
-The step is given gradients of any size, and the limit that stands in the code is not there. Clipping a running sum at
-each micro-batch shrinks the early ones again and again, so that they count less than the late ones.
+The step is given gradients of any size, and the limit that stands in the code is not there. Clipping a running sum
+at each micro-batch shrinks the early ones again and again, so that they count less than the late ones.
 
 ## Example
     params = model.parameters()                              # an iterator
@@ -31,8 +32,8 @@ Clipping that is written by hand is not seen. A call that merely measures (a lim
 neither is one whose gradients are used by hand, without an optimizer.
 
 ## Sources
-``torch.nn.utils.clip_grad_norm_`` in the documentation; "Working with Scaled Gradients" in pytorch.org's AMP examples
-for where it stands in a loop.
+``torch.nn.utils.clip_grad_norm_`` in the documentation; "Working with Scaled Gradients" in pytorch.org's AMP
+examples for where it stands in a loop.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from collections.abc import Iterator
 from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Contribution, Run, Window, innermost
-from gradgate.events import Clipped, Frame
+from gradgate.events import Backward, Clipped, Frame
 
 _WHY = "The steps are given gradients of any size: the limit that stands here does not hold for them."
 
@@ -83,23 +84,23 @@ def _useless(
     empty = [number for number in useless if not _clipped(run, number).given]
     if len(useless) < len(calls) and 2 * len(empty) <= len(calls):
         return
-    victims = {
-        window.step: window for number in useless for window in _unclipped(run, number, touched[number])
-    }
-    if not victims or 2 * len(victims) < len(useless) - 1:
-        return
     last = useless[-1]
+    late = {number: _too_late(run, number, touched[number]) for number in useless}
+    victims = {window.step: window for number in useless for window in _unclipped(run, number, late[number])}
+    if not victims or 2 * len(victims) < len(useless) - 1 or _measures(run, calls):
+        return
     limit = _clipped(run, last).limit
     names = run.optimizer(next(iter(victims.values())).optimizer)
     steps = f"{len(victims)} steps of {names} use gradients that are not clipped"
     if empty:
         said = f"Clipping is given no parameters in {len(empty)} of {len(calls)} calls; {steps}."
         fix = "Pass model.parameters() anew, or make a list of it: an iterator can be gone through once."
-    elif any(step < last for one in touched[last] for step in one.consumed):
+    elif late[last]:
         said = f"Gradients are clipped after the step that used them; {steps}."
         fix = "Clip between backward() and optimizer.step()."
     elif not any(_clipped(run, last).parameters & run.stepped(step).used for step in victims):
-        said = f"Clipping is given {run.names(_clipped(run, last).parameters)}, of which no step uses a gradient; {steps}."
+        given = run.names(_clipped(run, last).parameters)
+        said = f"Clipping is given {given}, of which no step uses a gradient; {steps}."
         fix = "Clip the parameters that the optimizer steps."
     else:
         said = f"Gradients are clipped before there are any; {steps}."
@@ -114,9 +115,23 @@ def _useless(
     )
 
 
-def _unclipped(run: Run, number: int, touched: list[Contribution]) -> Iterator[Window]:
-    """Yield the windows that a call was meant for: those whose gradients it came too late for, or else the next."""
-    late = {step for one in touched for step in one.consumed if step < number}
+def _measures(run: Run, calls: list[int]) -> bool:
+    """Say whether a limit is so far off that the call is there to return the norm."""
+    events = [_clipped(run, number) for number in calls]
+    shares = [event.norm / event.limit for event in events if event.norm and event.limit]
+    return bool(shares) and max(shares) < 0.01
+
+
+def _too_late(run: Run, number: int, touched: list[Contribution]) -> set[int]:
+    """Return the steps that used, before a call, what the last backward had added to the gradients it finds."""
+    ids = _clipped(run, number).parameters
+    before = [n for n, event in run.numbered(Backward) if n < number and event.reached & ids]  # type: ignore[attr-defined]
+    newest = [one for one in touched if before and one.backward == before[-1]]
+    return {step for one in newest for step in one.consumed if step < number}
+
+
+def _unclipped(run: Run, number: int, late: set[int]) -> Iterator[Window]:
+    """Yield the windows that a call was meant for: those it came too late for, and the next."""
     for window in run.windows:
         if window.step < number and window.step not in late:
             continue
@@ -147,18 +162,18 @@ def _each_micro(run: Run, where: Frame, calls: set[int]) -> Iterator[Finding]:
     idle = bool(reached) and max(reached) <= 1 and len(reached) == len(norms)
     yield RULE.finding(
         where,
-        f"Gradients are clipped {often} times before the last of a window's {len(window.micro)} micro-batches is added"
+        f"Gradients are clipped {often} times before the last of {len(window.micro)} micro-batches is added"
         + (", though none of them was large enough so far." if idle else "."),
         why="The sum so far is shrunk again and again: early micro-batches count less than late ones.",
         fix="Clip once, after the last micro-batch: in the branch of optimizer.step(), just before it.",
         severity="info" if idle else None,
         count=len(windows),
-        evidence={"windows": len(windows), "micro_batches": len(window.micro), "clips_within": often},
+        evidence={"windows": len(windows), "micro_batches": len(window.micro), "clipped_within": often},
     )
 
 
 def _within(run: Run, window: Window, calls: set[int]) -> set[int]:
-    """Return the calls that lie between two backward calls of one line that both add to a gradient of this window."""
+    """Return the calls between two backward calls of one line that both add to a gradient of this window."""
     groups: dict[tuple[frozenset[int], Frame], list[Contribution]] = defaultdict(list)
     for one in window.fresh:
         if one.backward >= 0:

@@ -62,7 +62,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             _line(run, optimizer, ids, source, found[-1][1]),
             f"{len(steps)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} also use the gradient "
-            f"that the loss of line {innermost(source).line} left in {run.names(ids)}, beside that of line {own.line}.",
+            f"that the loss of line {innermost(source).line} left in {run.names(ids)}, beside that of line "
+            f"{own.line}.",
             why=_WHY,
             fix=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach what the "
             "other loss is computed from.",
@@ -109,8 +110,8 @@ def _used_by_others(run: Run, one: Contribution, optimizer: int) -> Iterator[int
 def _line(run: Run, optimizer: int, ids: Ids, source: Site, one: Contribution) -> Frame | Site:
     """Return the line to change.
 
-    Where the step's own parameters lie behind the other loss's (a generator before its discriminator), its input has
-    to be detached; where they lie before it, they can only be cleared later.
+    Where the step's own parameters lie behind the other loss's (a generator before its discriminator), its input
+    has to be detached; where they lie before it, they can only be cleared later.
     """
     uses = next((event.uses for event in _backwards(run, source) if event.uses), ())
     order = [number for number, _ in uses]

@@ -1,15 +1,15 @@
 """Gradients of several ranks are not exchanged, exchanged too often, or divided by the number of ranks twice.
 
 ## What it does
-In each process of a run with several ranks, follows which backward calls ``DistributedDataParallel`` synchronises and
-which gradients are reduced by hand. Reports steps of which none used synchronised gradients, running sums that are
-summed over the ranks at each micro-batch, and losses that are divided by the number of ranks although the gradients are
-averaged. Says as a note where DDP synchronises each micro-batch of a window.
+In each process of a run with several ranks, follows which backward calls ``DistributedDataParallel`` synchronises
+and which gradients are reduced by hand. Reports steps of which none used synchronised gradients, running sums that
+are summed over the ranks at each micro-batch, and losses that are divided by the number of ranks although the
+gradients are averaged. Says as a note where DDP synchronises each micro-batch of a window.
 
 ## Why is this bad?
-Without an exchange each rank trains a model of its own on its part of the data, and the one that is saved has seen a
-fraction. A sum that is summed again counts the early micro-batches many times. Two divisions make the step too small by
-the number of ranks.
+Without an exchange each rank trains a model of its own on its part of the data, and the one that is saved has seen
+a fraction. A sum that is summed again counts the early micro-batches many times. Two divisions make the step too
+small by the number of ranks.
 
 ## Example
     (loss / world_size).backward()               # DDP's mean over the ranks divides once more
@@ -19,8 +19,8 @@ the number of ranks.
     loss.backward()                              # DDP averages over the ranks
     optimizer.step()
 
-and, where windows have several micro-batches, ``with model.no_sync():`` around the forward and backward of all but the
-last.
+and, where windows have several micro-batches, ``with model.no_sync():`` around the forward and backward of all but
+the last.
 
 ## Known limits
 FSDP, pipeline and tensor parallelism, and compiled modules are not judged. Ranks that exchange something large in
@@ -32,9 +32,11 @@ another way (parameters, flat buffers) are taken to know what they do.
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
 from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
@@ -43,6 +45,7 @@ from gradgate.checks._source import text_of
 from gradgate.events import Backward, Reduced, Sharded, Site, Written
 
 _LEAST = 3  # steps
+_SHARES = re.compile(r"\[[^\]]*rank\b[^\]]*\]|\bshard\(|num_replicas")  # x[rank::world_size], chunks[rank]
 _RANKS = re.compile(r"world|rank|replica|gpu|proc|device|worker", re.IGNORECASE)
 
 
@@ -79,7 +82,7 @@ def _never(run: Run) -> Finding | None:
     how = "past DistributedDataParallel, or under no_sync," if with_ddp else "by itself"
     return RULE.finding(
         past or last.site,
-        f"Each of {run.log.world} ranks makes its {len(windows)} steps {how} with gradients of its own data only: none "
+        f"Each of {run.log.world} ranks makes its {len(windows)} steps {how} with gradients of its own data: none "
         "are exchanged.",
         why="Every rank trains a model of its own on its part of the data; the models drift apart.",
         fix="Call the wrapper itself, ddp(x), with the last micro-batch outside of no_sync()."
@@ -92,7 +95,10 @@ def _never(run: Run) -> Finding | None:
 
 def _meant_to_share(run: Run) -> bool:
     """Say whether ranks work on one model: data is divided, weights are sent around, or numbers are averaged."""
-    return any(isinstance(event, (Sharded, Reduced)) for event in run.events)
+    if any(isinstance(event, (Sharded, Reduced)) for event in run.events):
+        return True
+    files = {frame.file for event in run.of(Backward) for frame in event.site}
+    return any(_SHARES.search(line) for file in files for line in linecache.getlines(file))
 
 
 def _exchanges(run: Run) -> bool:
@@ -124,7 +130,7 @@ def _each_micro_by_hand(run: Run) -> Iterator[Finding]:
     for window in run.windows:
         for several in _by_atom(window).values():
             numbers = sorted(one.backward for one in several)
-            for first, second in zip(numbers, numbers[1:], strict=False):
+            for first, second in pairwise(numbers):
                 site = _summed_between(run, first, second, several[0].atom)
                 if site is not None and run.events[first].site == run.events[second].site:
                     summed[site].add(window.step)
@@ -133,9 +139,9 @@ def _each_micro_by_hand(run: Run) -> Iterator[Finding]:
         frame = next((one for one in site if _beside_backward(run, one)), innermost(site))
         yield RULE.finding(
             frame,
-            f"The running sum of gradients is summed over {run.log.world} ranks at each of {micro} micro-batches, in "
-            f"{len(steps)} windows.",
-            why=f"What is in the sum already is summed again: the first micro-batch counts {run.log.world}^{micro - 1} times.",
+            f"The running sum of gradients is summed over {run.log.world} ranks at each of {micro} micro-batches, "
+            f"in {len(steps)} windows.",
+            why=f"What is in the sum is summed again: the first part counts {run.log.world}^{micro - 1} times.",
             fix="Reduce once, after the last micro-batch of the window, before the step.",
             severity="error",
             count=len(steps),
@@ -165,7 +171,9 @@ def _summed_between(run: Run, first: int, second: int, atom: frozenset[int]) -> 
 
 
 def _sums(event: Reduced) -> bool:
-    return event.op.startswith("all_reduce") and not any(name in event.op for name in ("avg", "max", "min", "product"))
+    return event.op.startswith("all_reduce") and not any(
+        name in event.op for name in ("avg", "max", "min", "product")
+    )
 
 
 def _beside_backward(run: Run, frame: object) -> bool:
@@ -180,7 +188,7 @@ def _each_micro_by_ddp(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 site,
                 f"DDP synchronises each of {len(several[0])} micro-batches of a window, in {len(several)} windows.",
-                why="The gradients are right, but they are sent around once for each micro-batch and not once a window.",
+                why="The gradients are right, but they are sent around for each micro-batch, not once a window.",
                 fix="Put the forward and backward of all but the last micro-batch under model.no_sync().",
                 severity="info",
                 count=len(several),
@@ -192,7 +200,7 @@ def _each_micro_by_ddp(run: Run) -> Iterator[Finding]:
 
 
 def _twice(run: Run) -> Iterator[Finding]:
-    """Report losses that are divided by the number of ranks and whose gradients are averaged over the ranks, too."""
+    """Report losses divided by the number of ranks whose gradients are averaged over the ranks, too."""
     found: dict[Site, set[int]] = defaultdict(set)
     for window in run.windows:
         if not _averaged(run, window):
@@ -208,8 +216,8 @@ def _twice(run: Run) -> Iterator[Finding]:
             continue
         yield RULE.finding(
             site,
-            f"The loss is divided by {run.log.world} ranks, and its gradients are averaged over the ranks as well, in "
-            f"{len(steps)} steps.",
+            f"The loss is divided by {run.log.world} ranks, and its gradients are averaged over the ranks as well, "
+            f"in {len(steps)} steps.",
             why=f"The gradient is {run.log.world} times too small.",
             fix="Leave the division of the loss out: the mean over the ranks is taken once already.",
             severity="error",

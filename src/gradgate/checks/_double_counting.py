@@ -76,15 +76,15 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
         for pair in found:
             hits[pair] += 1
     best: dict[Site, tuple[int, Site]] = {}
-    for (first, second), count in hits.items():
-        best[first] = max(best.get(first, (0, second)), (count, second), key=lambda pair: pair[0])
-    for first, (count, second) in best.items():
+    for (alone, within), count in hits.items():
+        best[alone] = max(best.get(alone, (0, within)), (count, within), key=lambda pair: pair[0])
+    for alone, (count, within) in best.items():
         if count < 2:
             continue
-        again = innermost(second).line
-        same = again == innermost(first).line
+        again = innermost(within).line
+        same = again == innermost(alone).line
         yield RULE.finding(
-            first,
+            alone,
             "A loss that is back-propagated here is "
             + ("back-propagated here again" if same else f"also a part of the one of line {again}")
             + ", before the same step.",

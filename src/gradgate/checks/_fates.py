@@ -24,7 +24,7 @@ def unreached(run: Run) -> Ids:
 
 
 def unowned(run: Run) -> Ids:
-    """Return what losses reach and no optimizer ever holds, where nobody moves it or asks for its gradient by hand."""
+    """Return what losses reach and no optimizer ever holds, where nobody asks for its gradient by hand."""
     asked: set[int] = set()
     for event in run.of(Differentiated):
         asked |= event.asked
@@ -71,7 +71,7 @@ def _by(event: object, optimizer: int) -> bool:
 
 
 def _pairs(idle: list[Parameter], new: list[Parameter]) -> tuple[list[Parameter], list[Parameter]]:
-    """Match what an optimizer holds in vain with what was made later: by name, by shape, or as its module is gone."""
+    """Match what an optimizer holds in vain with what was made later: by shape, or as its module is gone."""
     old = [
         one
         for one in idle
@@ -123,11 +123,17 @@ def made_line(one: Parameter, like: Iterable[Parameter]) -> Frame:
     return next((frame for frame in one.made if frame not in others), one.made[0])
 
 
-def calling_line(sites: Iterable[Site]) -> Frame | None:
-    """Return the line through which several parameters were used: the innermost that all share, outside modules."""
+def calling_line(sites: Iterable[Site], backward: Site) -> Frame | None:
+    """Return the line through which parameters were used: the innermost that all share, outside modules.
+
+    Where they were used by several lines, it is that of the first.
+    """
     several = [site for site in sites if site]
     if not several:
         return None
-    shared = [frame for frame in several[0] if all(frame in site for site in several)]
-    outside = [frame for frame in shared if frame.function not in ("forward", "__call__")]
-    return (outside or shared or list(several[0]))[0]
+    shared = [
+        frame for frame in several[0] if all(frame in site for site in several) and frame not in backward
+    ]
+    lines = shared or [frame for frame in several[0] if frame not in backward] or list(several[0])
+    outside = [frame for frame in lines if frame.function not in ("forward", "__call__")]
+    return (outside or lines)[0]

@@ -2,8 +2,8 @@
 
 ## What it does
 Looks for frozen parameters (``requires_grad`` is off, or their gradients are set to zero by hand) that an optimizer
-goes on moving, by a gradient that was left over, by its momentum or by weight decay; and for batch norms all of whose
-parameters are frozen for the whole run, while their running statistics follow the new data.
+goes on moving, by a gradient that was left over, by its momentum or by weight decay; and for batch norms all of
+whose parameters are frozen for the whole run, while their running statistics follow the new data.
 
 ## Why is this bad?
 What was kept is changed all the same, a little in each step. The statistics of a batch norm are used in evaluation:
@@ -67,10 +67,15 @@ def _stepped(run: Run) -> Iterator[Finding]:
         if steps < _STEPS:
             continue
         name, made = run.optimizer(optimizer), run.made[optimizer][0].site
-        how = "by momentum or weight decay, as their gradients are zero and not None" if zero else "along a gradient from before"
+        how = (
+            "by momentum or weight decay, as their gradients are zero and not None"
+            if zero
+            else "along a gradient from before"
+        )
         yield RULE.finding(
             _freezing_line(run, frozenset(ids)) or made,
-            f"{len(ids)} frozen parameter{'s' if len(ids) > 1 else ''} ({run.names(ids)}) moved in {steps} steps of {name}, {how}.",
+            f"{len(ids)} frozen parameter{'s' if len(ids) > 1 else ''} ({run.names(ids)}) moved in {steps} "
+            f"steps of {name}, {how}.",
             why=_WHY,
             fix=f"Set their gradients to None when they are frozen, or leave them out of {name}.",
             count=steps,
@@ -116,8 +121,8 @@ def _rows(run: Run) -> Iterator[Finding]:
             ids: Ids = frozenset().union(*(event.skipped_rows for event in events))
             yield RULE.finding(
                 run.made[optimizer][0].site,
-                f"A hook sets the gradient of some rows of {run.names(ids)} to zero, and {run.optimizer(optimizer)} "
-                f"moved these rows in {len(events)} steps, by momentum or weight decay.",
+                f"A hook sets the gradient of some rows of {run.names(ids)} to zero, and "
+                f"{run.optimizer(optimizer)} moved these rows in {len(events)} steps, by momentum or weight decay.",
                 why=_WHY,
                 fix="Put the parameter in a group without weight decay and momentum, or hold the rows in a buffer.",
                 count=len(events),
@@ -147,7 +152,8 @@ def _statistics(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 frame,
                 f"{len(layers)} frozen batch norm{'s are' if len(layers) > 1 else ' is'} in training mode: "
-                f"{'their' if len(layers) > 1 else 'its'} running statistics moved in {times} steps, the parameters never.",
+                f"{'their' if len(layers) > 1 else 'its'} running statistics moved in {times} steps, the "
+                "parameters never.",
                 why="Evaluation uses these statistics: the frozen features are no longer those that were trained.",
                 fix="Put the frozen part into evaluation mode again after each train(): backbone.eval().",
                 count=len(events),

@@ -1,9 +1,9 @@
 """Graphs are kept alive from step to step.
 
 ## What it does
-Counts the graphs of back-propagated losses that still live after later steps, and names what holds them and the line
-that puts them there. Reports graphs that reach farther back with each call, through a value that is carried on with
-its history. Says as a note where ``retain_graph=True`` keeps a graph that nothing uses again.
+Counts the graphs of back-propagated losses that still live after later steps, and names what holds them and the
+line that puts them there. Reports graphs that reach farther back with each call, through a value that is carried
+on with its history. Says as a note where ``retain_graph=True`` keeps a graph that nothing uses again.
 
 ## Why is this bad?
 Memory grows with each step until it runs out, and where a graph reaches back, each backward goes through all the
@@ -35,6 +35,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
 from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
@@ -85,14 +86,15 @@ def _line_that_keeps(event: GraphsKept) -> Frame | None:
 def _puts(tree: ast.Module | None, name: str) -> Iterator[tuple[bool, int]]:
     """Yield lines that put something into what is called ``name``, and whether they take it out of its graph."""
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _PUTS:
-            if name in _names(node.func.value) and node.args:
-                yield _is_safe(node), node.lineno
-        elif isinstance(node, ast.AugAssign) and name in _names(node.target):
-            yield _is_safe(node.value), node.lineno
-        elif isinstance(node, ast.Assign) and any(name in _names(target) for target in node.targets):
-            if name in _names(node.value):
-                yield _is_safe(node.value), node.lineno
+        into: list[ast.AST] = []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            into = [node.func.value] if node.func.attr in _PUTS else []
+        elif isinstance(node, ast.AugAssign):
+            into = [node.target]
+        elif isinstance(node, ast.Assign):
+            into = [node.targets[0], node.value]
+        if into and all(name in _names(one) for one in into):
+            yield _is_safe(node), getattr(node, "lineno", 0)
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -117,7 +119,7 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
             lines[event.site].append(event)
     for site, events in lines.items():
         longest = row = 0
-        for before, after in zip(events, events[1:], strict=False):
+        for before, after in pairwise(events):
             row = row + 1 if after.old_nodes > before.old_nodes and after.nodes > before.nodes else 0
             longest = max(longest, row)
         if longest < _GROWS:
@@ -147,7 +149,7 @@ def _retained(run: Run) -> Iterator[Finding]:
         if open_site is not None:
             if stepped and isinstance(event, Backward) and event.seen and not event.old_nodes:
                 needless[open_site] += 1
-            elif not stepped or event.old_nodes if isinstance(event, Backward) else True:
+            elif not stepped or not isinstance(event, Backward) or event.old_nodes:
                 needed.add(open_site)
         retains = isinstance(event, Backward) and event.retain and not event.create
         open_site, stepped = (event.site if retains else None), False

@@ -1,9 +1,9 @@
 """Steps are made and no parameter moves.
 
 ## What it does
-Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, one that always
-steps before there is a gradient, one whose ``step`` is never called, and updates written by hand that bind a name anew
-or drop their result.
+Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, one that
+always steps before there is a gradient, one whose ``step`` is never called, and updates written by hand that bind
+a name anew or drop their result.
 
 ## Why is this bad?
 Nothing is trained. The loss goes up and down with the batches, which looks like slow learning.
@@ -19,8 +19,8 @@ Nothing is trained. The loss goes up and down with the batches, which looks like
                 p -= lr * p.grad         # in place
 
 ## Known limits
-A rate of zero at the start of a warm-up is right, and so is an optimizer that rests while others step; the latter is
-said as a note. A run that is stopped early is not blamed for a rate that may still rise.
+A rate of zero at the start of a warm-up is right, and so is an optimizer that rests while others step; the latter
+is said as a note. A run that is stopped early is not blamed for a rate that may still rise.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -29,6 +29,7 @@ https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from gradgate.checks._finding import Finding
@@ -39,7 +40,6 @@ from gradgate.events import (
     Backward,
     Frame,
     Ids,
-    OptimizerMade,
     Scheduled,
     SchedulerMade,
     Site,
@@ -53,12 +53,13 @@ _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    for optimizer in run.made:
+    by_hand = list(_by_hand(run))
+    yield from by_hand
+    for optimizer in run.made if not by_hand else ():
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)
         if finding is not None:
             yield finding
-    yield from _by_hand(run)
 
 
 def _held(run: Run, optimizer: int) -> Ids:
@@ -110,7 +111,7 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
         return None
     return RULE.finding(
         steps[0].site,
-        f"{run.optimizer(optimizer)} steps before backward(): there is no gradient in any of its {len(steps)} steps.",
+        f"{run.optimizer(optimizer)} steps before backward(): none of its {len(steps)} steps has a gradient.",
         why=_WHY,
         fix="Clear, call backward(), then step.",
         count=len(steps),
@@ -129,7 +130,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     name = run.optimizer(optimizer)
     files = {frame.file for event in (*reaching, *run.made[optimizer]) for frame in event.site}
     named = [Frame(file, line, "") for file in files for line in _named_only(tree_of(file))]
-    if not named and (run.ended != "finished" or any(_calls_step(tree_of(file)) for file in files)):
+    if not named and (run.ended != "finished" or any(_calls_step(tree_of(file), name) for file in files)):
         return None
     if not named and not all(run.parameters[one].still for one in held if one in run.parameters):
         return None
@@ -149,9 +150,13 @@ def _named_only(tree: ast.Module | None) -> Iterator[int]:
             yield node.lineno
 
 
-def _calls_step(tree: ast.Module | None) -> bool:
+def _calls_step(tree: ast.Module | None, name: str) -> bool:
+    """Say whether something that may be the optimizer, or steps it, is stepped in the text."""
     nodes = ast.walk(tree) if tree is not None else ()
-    return any(isinstance(node, ast.Attribute) and node.attr in ("step", "fit", "train") for node in nodes)
+    steps = [
+        ast.unparse(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "step"
+    ]
+    return any(name in of or re.search(r"opt|scaler|accelerator|engine", of, re.IGNORECASE) for of in steps)
 
 
 # Updates by hand
@@ -161,13 +166,14 @@ def _by_hand(run: Run) -> Iterator[Finding]:
     if any(event.moved for event in run.of(Stepped)):
         return
     counts: dict[int, int] = {}
+    stepped = {number for number, owners in run.owners.items() if any(run.stepping[one] for one in owners)}
     for event in run.of(Backward):
-        for number in event.reached - run.owned:
+        for number in event.reached - stepped:
             counts[number] = counts.get(number, 0) + 1
     ids = frozenset(number for number, count in counts.items() if count >= _LEAST)
     if not ids or not all(run.parameters[number].still for number in ids):
         return
-    if any(isinstance(event, (Written, OptimizerMade)) for event in run.events):
+    if any(isinstance(event, Written) for event in run.events):
         return
     calls = [event for event in run.of(Backward) if event.reached & ids]
     for file in {frame.file for event in calls for frame in event.site}:
@@ -184,29 +190,34 @@ def _by_hand(run: Run) -> Iterator[Finding]:
 
 
 def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
-    """Yield lines that compute an update from a gradient, and bind it to a loop's or an argument's name, or to none."""
+    """Yield lines that make an update from a gradient, and bind it to a loop's or argument's name, or to none."""
     for scope in ast.walk(tree) if tree is not None else ():
-        names: set[str] = set()
         if isinstance(scope, ast.FunctionDef):
             names = {one.arg for one in scope.args.args}
         elif isinstance(scope, ast.For):
             names = {one.id for one in ast.walk(scope.target) if isinstance(one, ast.Name)}
-        for node in ast.walk(scope) if isinstance(scope, (ast.FunctionDef, ast.For)) else ():
+        else:
+            continue
+        for node in ast.walk(scope):
             if (
-                isinstance(node, ast.Assign)
-                and isinstance(node.value, ast.BinOp)
+                isinstance(node, (ast.Assign, ast.Expr))
                 and _of_gradient(node.value)
+                and _is_lost(node, names)
             ):
-                target = node.targets[0]
-                own = isinstance(target, ast.Name) and target.id in names
-                if own and target.id in {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}:
-                    yield node.lineno
-                if isinstance(target, ast.Subscript) and ast.unparse(target.value).endswith(".state_dict()"):
-                    yield node.lineno
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _of_gradient(node.value):
-                function = node.value.func
-                if isinstance(function, ast.Attribute) and function.attr in _RESULTS:
-                    yield node.lineno
+                yield node.lineno
+
+
+def _is_lost(node: ast.Assign | ast.Expr, names: set[str]) -> bool:
+    if isinstance(node, ast.Expr):  # p.sub(lr * p.grad), without the underscore
+        function = node.value.func if isinstance(node.value, ast.Call) else None
+        return isinstance(function, ast.Attribute) and function.attr in _RESULTS
+    target = node.targets[0]
+    if isinstance(target, ast.Subscript):  # a state_dict is made anew at each call
+        return ast.unparse(target.value).endswith(".state_dict()")
+    if not isinstance(target, ast.Name) or not isinstance(node.value, ast.BinOp):
+        return False
+    used = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
+    return target.id in names and target.id in used
 
 
 def _of_gradient(node: ast.AST) -> bool:

@@ -1,14 +1,14 @@
 """Values of trained parameters are written by hand where it spoils what the optimizer does.
 
 ## What it does
-Follows writes to parameters' values that are not an optimizer's own. Reports those between a forward and its backward,
-a descent step by hand beside the optimizer's with the same gradient, rounding that takes the steps back, a pull to a
-point that never moves (a soft update the wrong way round), what an evaluation writes and does not put back (averaged
-weights, a perturbation), and an initialisation that is repeated in the training loop.
+Follows writes to parameters' values that are not an optimizer's own. Reports those between a forward and its
+backward, a descent step by hand beside the optimizer's with the same gradient, rounding that takes the steps back,
+a pull to a point that never moves (a soft update the wrong way round), what an evaluation writes and does not put
+back (averaged weights, a perturbation), and an initialisation that is repeated in the training loop.
 
 ## Why is this bad?
-Gradients of one set of weights are applied to another, or what was learned is overwritten. No error is raised: writes
-through ``.data`` or under ``no_grad`` go past autograd's checks.
+Gradients of one set of weights are applied to another, or what was learned is overwritten. No error is raised:
+writes through ``.data`` or under ``no_grad`` go past autograd's checks.
 
 ## Example
     def validate():
@@ -28,8 +28,8 @@ through ``.data`` or under ``no_grad`` go past autograd's checks.
 or evaluate the averages in a model of their own.
 
 ## Known limits
-Clamping, masks, projections, noise, averages of other models and restored checkpoints are left alone. Writes before the
-first step, and those in the later part of a long run, are not seen.
+Clamping, masks, projections, noise, averages of other models and restored checkpoints are left alone. Writes
+before the first step, and those in the later part of a long run, are not seen.
 
 ## Sources
 ``torch.Tensor.data`` and "In-place correctness checks" in https://docs.pytorch.org/docs/stable/notes/autograd.html
@@ -39,14 +39,15 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
+from gradgate.checks._evaluations import evaluates
 from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run, innermost
-from gradgate.checks._source import function_at, loops_around, same_statement
+from gradgate.checks._source import loops_around, same_statement
 from gradgate.events import (
     Backward,
     EpochStarted,
@@ -61,7 +62,6 @@ from gradgate.events import (
 )
 
 _INITS = ("normal_", "uniform_")
-_NO_GRAD = ("no_grad", "inference_mode")
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -183,7 +183,7 @@ def _rounded(run: Run, where: Frame, numbers: list[int]) -> Finding | None:
     ids = frozenset().union(*(_written(run, number).parameters for number in undoing))
     return RULE.finding(
         where,
-        f"{run.names(ids)} are rounded in place, which takes back most of what the step before has done, {hit} times.",
+        f"{run.names(ids)} are rounded in place, which takes back most of what the last step did, {hit} times.",
         why="Steps that are smaller than the grid are lost: the weights stay where they are.",
         fix="Keep the weights in full precision and round a copy in the forward: w + (quantize(w) - w).detach().",
         count=hit,
@@ -220,13 +220,13 @@ def _left_by_evaluation(run: Run, where: Frame, numbers: list[int]) -> Finding |
         return None
     rare = hit <= max(1, 2 * steps / 3)
     before_eval = rare and all(_evaluated_next(run, number) for number in left)
-    if not before_eval and not any(_evaluates(run, frame) for frame in _written(run, left[0]).site):
+    if not before_eval and not any(evaluates(run, frame) for frame in _written(run, left[0]).site):
         return None
     ids = frozenset().union(*(_written(run, number).parameters for number in left))
     return RULE.finding(
         where,
-        f"{run.names(ids)} are overwritten for an evaluation and not put back: training goes on from there, {hit} times.",
-        why="The optimizer's state and its next steps belong to other weights than those that are in the model now.",
+        f"{run.names(ids)} are overwritten for an evaluation and not put back, {hit} times: training goes on so.",
+        why="What the optimizer has learned is replaced, and its state belongs to other weights.",
         fix="Copy the weights before, and copy them back after the evaluation, or evaluate a copy of the model.",
         count=hit,
         evidence={"writes": hit, "steps": steps},
@@ -261,48 +261,6 @@ def _evaluated_next(run: Run, number: int) -> bool:
     return False
 
 
-def _evaluates(run: Run, frame: Frame) -> bool:
-    """Say whether a line stands in a function without gradients that runs the model, and that never trains."""
-    function = function_at(frame)
-    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return False
-    training = {(one.file, one.function) for event in run.of(Backward, Stepped) for one in event.site}
-    if (frame.file, frame.function) in training or not _without_gradients(function):
-        return False
-    models = {
-        ast.unparse(call.func.value)
-        for call in _calls(function)
-        if isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("parameters", "named_parameters", "state_dict")
-    }
-    here = [
-        call for call in _calls(function) if call.lineno <= frame.line <= (call.end_lineno or call.lineno)
-    ]
-    models |= {ast.unparse(argument) for call in here for argument in call.args}
-    others = [call for call in _calls(function) if call not in here]
-    return any(_runs(call, models) for call in others)
-
-
-def _calls(function: ast.AST) -> list[ast.Call]:
-    return [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-
-
-def _without_gradients(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    contexts = [
-        item.context_expr for node in ast.walk(function) if isinstance(node, ast.With) for item in node.items
-    ]
-    return any(name in ast.unparse(one) for one in (*function.decorator_list, *contexts) for name in _NO_GRAD)
-
-
-def _runs(call: ast.Call, models: set[str]) -> bool:
-    """Say whether a call runs one of the models, or is a loss function that is given one."""
-    name = ast.unparse(call.func)
-    if name in models:
-        return True
-    given = any(ast.unparse(argument) in models for argument in call.args)
-    return given and bool(re.search(r"loss|eval|accura|score|error|predict|forward", name, re.IGNORECASE))
-
-
 # An initialisation
 
 
@@ -311,25 +269,26 @@ def _initialised(run: Run, numbers: list[int]) -> Finding | None:
     fresh = [number for number in numbers if _written(run, number).op in _INITS and _stands(run, number)]
     ids = frozenset().union(*(_written(run, number).parameters for number in fresh))
     hit, _ = _share_of_steps(run, fresh) if fresh else (0, 0)
-    if hit < 2:
+    if not hit or not _each_epoch(run, _written(run, fresh[0]).site, fresh):
         return None
-    write, step = (
-        _written(run, fresh[0]).site,
-        next(event for event in run.of(Stepped) if event.used & ids).site,
-    )
+    write = _written(run, fresh[0]).site
+    step = next(event for event in run.of(Stepped) if event.used & ids).site
+    # What initialises is right in itself: the line to change is the one that calls it beside the steps.
     inside = {(frame.file, frame.function) for frame in step}
     shared = next((frame for frame in write if (frame.file, frame.function) in inside), innermost(write))
-    if not _each_epoch(run, write, fresh):
-        return None
     return RULE.finding(
         shared,
-        f"{run.names(ids)} are initialised again {hit} times between steps: what was learned is overwritten.",
+        f"{run.names(ids)} are initialised again {_times(hit)} between steps: what was learned is overwritten.",
         why="Each epoch begins from scratch, with the optimizer's state of the one before.",
         fix="Initialise once, before the training loop.",
         severity="error",
         count=hit,
         evidence={"initialised": hit},
     )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _each_epoch(run: Run, site: Site, numbers: list[int]) -> bool:
@@ -339,7 +298,7 @@ def _each_epoch(run: Run, site: Site, numbers: list[int]) -> bool:
     if any("epoch" in word.lower() for word in words):
         return True
     epochs = [number for number, _ in run.numbered(EpochStarted)]
-    spans = list(zip(numbers, numbers[1:], strict=False))
+    spans = list(pairwise(numbers))
     return any(sum(first < epoch < last for epoch in epochs) == 1 for first, last in spans)
 
 

@@ -1,16 +1,17 @@
 """Which part of a sum carries no gradient, and the line that took it away: values read forwards from the source.
 
-An expression is *live* where a gradient may flow through it. What is not live may have been cut: its ``cuts`` are the
-lines where that happened. What cannot be told counts as live, so that nothing is said about it.
+An expression is *live* where a gradient may flow through it. What is not live may have been cut: its ``cuts`` are
+the lines where that happened. What cannot be told counts as live, so that nothing is said about it.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradgate.checks._slices import (
+    BUILTIN,
     Definition,
     Function,
     Scope,
@@ -27,68 +28,23 @@ from gradgate.checks._slices import (
     root_of,
     scope_at,
     scopes_of,
+    statements_at,
     without_gradients,
 )
 from gradgate.checks._source import path_to, tree_of
 from gradgate.events import Frame, Site
 
-_CUTTING = {
-    "item",
-    "detach",
-    "detach_",
-    "numpy",
-    "tolist",
-    "argmax",
-    "argmin",
-    "float",
-    "int",
-    "tensor",
-    "long",
-}
-_FIXED = {"shape", "dtype", "device", "ndim", "is_cuda", "requires_grad"}
-_SIZES = {
-    "len",
-    "size",
-    "dim",
-    "numel",
-    "range",
-    "isinstance",
-    "type",
-    "ones_like",
-    "zeros_like",
-    "rand_like",
-}
-_METHODS = {
-    "sum",
-    "mean",
-    "to",
-    "view",
-    "reshape",
-    "unsqueeze",
-    "squeeze",
-    "clamp",
-    "abs",
-    "get",
-    "bool",
-    "type_as",
-    "parse_args",
-}
-_BUILTIN = {
-    "sum",
-    "max",
-    "min",
-    "zip",
-    "enumerate",
-    "list",
-    "tuple",
-    "dict",
-    "abs",
-    "next",
-    "iter",
-    "map",
-    "sorted",
-}
-_JOINING = {"sum", "stack", "cat", "mean"}
+_CUTTING = frozenset(
+    ("item", "detach", "detach_", "numpy", "tolist", "argmax", "argmin", "float", "int", "tensor", "long")
+)
+_FIXED = frozenset(("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad"))
+_SIZES = frozenset(("len", "size", "dim", "numel", "range", "isinstance", "type")) | frozenset(
+    ("ones_like", "zeros_like", "rand_like", "randn_like")
+)
+_METHODS = frozenset(("sum", "mean", "to", "view", "reshape", "unsqueeze", "squeeze", "clamp")) | frozenset(
+    ("abs", "get", "bool", "type_as", "parse_args", "values", "items", "cpu")
+)
+_JOINING = ("sum", "stack", "cat", "mean")
 _CALLED = ("forward", "__call__")  # by a call of the object
 _DEPTH = 12
 _MOST = 20_000  # expressions that are evaluated
@@ -117,13 +73,15 @@ class Place:
     given: Mapping[str, Value]
     callers: Site = ()
     depth: int = 0
+    off: bool = False  # without gradients: only the modules of the run itself count as live
 
 
 class Reader:
-    """Evaluates expressions of the files of a run."""
+    """Evaluates expressions of the files of a run, in which modules of some names are trained."""
 
-    def __init__(self, files: Iterable[str]) -> None:
+    def __init__(self, files: Iterable[str], trained: Iterable[str] = ()) -> None:
         self._files = tuple(files)
+        self._trained = frozenset(trained)
         self._open: set[tuple[int, str]] = set()
         self._running: list[Function] = []
         self._left = _MOST
@@ -131,36 +89,48 @@ class Reader:
     def dead_parts(self, site: Site) -> Iterator[tuple[ast.expr, Value]]:
         """Yield the summands at a line through which no gradient flows because it was cut before."""
         scope = scope_at(site[0]) if site else None
-        path = path_to(site[0].file, site[0].line) if site else ()
-        if scope is None or len(path) < 2:
+        if scope is None:
             return
         place = Place(scope, {}, site[1:])
-        parts = [one for part in _sums(path[-1]) for one in self._listed(part, place)]
+        sums = [part for statement in statements_at(site[0]) for part in _sums(statement)]
+        parts = [one for part in sums for one in self._listed(part, place)]
         for where, part in parts:
             value = self.value(part, where)
             if not value.live and value.cuts and not _straight_through(part, [one for _, one in parts]):
                 yield part, value
 
     def _listed(self, part: ast.expr, place: Place) -> list[tuple[Place, ast.expr]]:
-        """Return a summand; of a list or dict that is summed, all that was put into it."""
-        key = key_of(part) if isinstance(part, ast.Name) else ""
+        """Return a summand; of a list or dict that is summed, all that was put into it, also by a function."""
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "values":
-            key = key_of(part.func.value)
-        found = [one for one in definitions(place.scope).get(key, ()) if key]
-        inside: list[ast.expr] = []
-        for one in found:
+            part = part.func.value
+        inside: list[tuple[Place, ast.expr]] = []
+        for one in definitions(place.scope).get(key_of(part), ()) if isinstance(part, ast.Name) else ():
             if not one.whole and isinstance(one.statement, (ast.Expr, ast.Assign)):
-                inside.append(one.value)
+                inside.append((place, one.value))
             elif isinstance(one.value, (ast.List, ast.Tuple)):
-                inside += one.value.elts
+                inside += [(place, item) for item in one.value.elts]
             elif isinstance(one.value, ast.Dict):
-                inside += one.value.values
-        return [(place, one) for one in inside] or [(place, part)]
+                inside += [(place, item) for item in one.value.values]
+            elif isinstance(one.value, ast.Call) and place.depth < 2:
+                for scope in functions(called(one.value), self._files):
+                    inner = Place(scope, self._given(one.value, scope.node, place), (), place.depth + 1)
+                    inside += [pair for value in returned(scope) for pair in self._listed(value, inner)]
+        return inside or [(place, part)]
+
+    def _given(self, call: ast.Call, function: ast.AST, place: Place) -> dict[str, Value]:
+        """Return what a call gives each of a function's arguments."""
+        names = (
+            parameters_of(function) if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) else []
+        )
+        return {name: self.value(argument(call, number, name), place) for number, name in enumerate(names)}
 
     def value(self, node: ast.AST | None, place: Place) -> Value:
         """Say whether an expression is live."""
-        if node is None or isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr)):
+        if node is None or isinstance(node, (ast.Constant, ast.JoinedStr)):
             return _PLAIN
+        if isinstance(node, ast.Compare):
+            value = self.value(node.left, place) | self.value(node.comparators[0], place)
+            return Value(False, (*value.cuts, _frame(node, place))) if value.live else value
         self._left -= 1
         if place.depth > _DEPTH or self._left < 0:
             return _LIVE
@@ -224,9 +194,12 @@ class Reader:
     def _defined(self, found: Iterable[Definition], place: Place) -> Value:
         value = _PLAIN
         for one in found:
-            inner = self._unpacked(one, place)
-            off = _switched_off(one.statement, place.scope)
-            value |= Value(False, (*inner.cuts, off)) if off is not None and inner.live else inner
+            line = _switched_off(one.statement, place.scope)
+            if line is None:
+                value |= self._unpacked(one, place)
+                continue
+            inner = self._unpacked(one, replace(place, off=True))
+            value |= Value(False, (*inner.cuts, line)) if inner.live else inner
         return value
 
     def _unpacked(self, one: Definition, place: Place) -> Value:
@@ -274,8 +247,8 @@ class Reader:
         )
 
     def _called(self, call: ast.Call, place: Place, item: int | None = None) -> Value:
-        name, root = called(call), root_of(call.func)
-        library = root in imported(place.scope.file) or root in _BUILTIN
+        name, root = called(call), _plain_root(call.func)
+        library = root in imported(place.scope.file) or root in BUILTIN
         scopes = functions(name, self._files)
         if name in _SIZES:
             return _PLAIN
@@ -296,7 +269,9 @@ class Reader:
         if receiver.live or receiver.cuts or name in _METHODS or self._is_loss(call, place):
             return both
         forwards = self._forwards(call)
-        return self._through(call, forwards, place, item) if forwards else _LIVE
+        if forwards:
+            return self._through(call, forwards, place, item)
+        return _LIVE if not place.off or both.live or key_of(call.func).lstrip(".") in self._trained else both
 
     def _receiver(self, call: ast.Call, place: Place) -> Value:
         """Evaluate what a method is called on; a module that is called is none."""
@@ -311,7 +286,7 @@ class Reader:
         return Value(False, (_frame(call, place),)) if arguments.live else _PLAIN
 
     def _is_loss(self, call: ast.Call, place: Place) -> bool:
-        """Say whether what is called is one of torch's losses, which has no parameters: ``self.mse = nn.MSELoss()``."""
+        """Say whether what is called is one of torch's losses, which have no parameters: ``mse = nn.MSELoss()``."""
         key = key_of(call.func)
         scopes = [place.scope, *(scope for file in self._files for scope in scopes_of(file))]
         return any(
@@ -337,28 +312,23 @@ class Reader:
             function = scope.node
             if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or function in self._running:
                 return _LIVE
-            given = {
-                name: self.value(argument(call, number, name), place)
-                for number, name in enumerate(parameters_of(function))
-            }
+            line = without_gradients(function)
+            off = place.off or line is not None
+            given = self._given(call, function, place)
             self._running.append(function)
-            found |= self._result(scope, function, given, item, place.depth + 1)
+            value = self._result(Place(scope, given, (), place.depth + 1, off), item)
             self._running.pop()
+            if line is not None:
+                live = value.live or any(one.live for one in given.values())
+                value = Value(False, (Frame(scope.file, line, function.name),) if live else ())
+            found |= value
         return found
 
-    def _result(
-        self, scope: Scope, function: Function, given: dict[str, Value], item: int | None, depth: int
-    ) -> Value:
-        inner = Place(scope, given, (), depth)
+    def _result(self, inner: Place, item: int | None) -> Value:
         value = _PLAIN
-        for one in returned(scope):
-            several = isinstance(one, ast.Tuple) and item is not None and item < len(one.elts)
-            value |= self.value(one.elts[item] if several else one, inner)  # type: ignore[attr-defined, index]
-        line = without_gradients(function)
-        if line is None:
-            return value
-        live = value.live or any(one.live for one in given.values())
-        return Value(False, (Frame(scope.file, line, function.name),) if live else ())
+        for one in returned(inner.scope):
+            value |= self.value(one if item is None else part_of(one, item)[0], inner)
+        return value
 
 
 def _sums(statement: ast.AST) -> Iterator[ast.expr]:
@@ -405,3 +375,10 @@ def _spreads(call: ast.Call) -> bool:
     return any(isinstance(one, ast.Starred) for one in call.args) or any(
         one.arg is None for one in call.keywords
     )
+
+
+def _plain_root(node: ast.AST) -> str:
+    """Return the name that a dotted name begins with; of ``np.abs(x).mean`` none, as it is asked of a value."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""

@@ -5,7 +5,7 @@ Follows every gradient contribution, parameter by parameter. Reports steps that 
 old ones that the same optimizer has stepped with before: nothing is cleared, something else is, or only a part.
 
 ## Why is this bad?
-Each step repeats all earlier ones. The gradient grows with the number of steps; the loss may still fall for a while.
+Each step repeats all earlier ones. The gradient grows with the number of steps; the loss may fall for a while.
 
 ## Example
     for x, y in loader:

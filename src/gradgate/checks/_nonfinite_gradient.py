@@ -2,12 +2,13 @@
 
 ## What it does
 Follows gradients back through the graph and tells the first operation that was given a finite gradient and returned
-another: the root of 0, the logarithm of 0, a division by 0. Where the loss itself is NaN, it tells the first operation
-that made it so. Only what an optimizer's step used is reported; a gradient scaler that skips the step is right.
+another: the root of 0, the logarithm of 0, a division by 0. Where the loss itself is NaN, it tells the first
+operation that made it so. Only what an optimizer's step used is reported; a gradient scaler that skips the step is
+right.
 
 ## Why is this bad?
-One NaN in a gradient makes the parameter NaN, and with it everything from the next step on. ``torch.where`` does not
-help: the gradient of the side that is not taken is 0 times infinity, which is NaN.
+One NaN in a gradient makes the parameter NaN, and with it everything from the next step on. ``torch.where`` does
+not help: the gradient of the side that is not taken is 0 times infinity, which is NaN.
 
 ## Example
     plogp = torch.where(p > 0, p * p.log(), 0.0)      # NaN on the way back where p is 0
@@ -40,7 +41,11 @@ _GROWN = 1e6
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    used = [(number, event) for number, event in run.numbered(Stepped) if isinstance(event, Stepped) and event.nonfinite]
+    used = [
+        (number, event)
+        for number, event in run.numbered(Stepped)
+        if isinstance(event, Stepped) and event.nonfinite
+    ]
     if not used:
         return
     step, stepped = used[0]
@@ -52,7 +57,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     if not made or _diverged(run, step):
         return
     first = next((event for event in made if event.loss), made[0])
-    frame = _origin(first) if first.loss else first.site[0]
+    frame = _origin(first)
     name = first.node.rstrip("0123456789").removesuffix("Backward")
     yield RULE.finding(
         frame,
@@ -83,7 +88,11 @@ def _origin(event: NonfiniteMade) -> Frame:
     statement, scope = statement_at(frame), scope_at(frame)
     if statement is None or scope is None or _is_risky(statement):
         return frame
-    names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    names = {
+        node.id
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
     lines = [
         one.value.lineno
         for name in names

@@ -21,8 +21,8 @@ allows, whatever the gradient; SGD loses its momentum.
 and ``group["lr"] = lr`` or a scheduler where only the rate is to change.
 
 ## Known limits
-A new optimizer for each of a list of stages, tasks or folds is taken to be meant, as is one after which the parameters
-were set back.
+A new optimizer for each of a list of stages, tasks or folds is taken to be meant, as is one after which the
+parameters were set back.
 
 ## Sources
 Kingma and Ba, "Adam: a method for stochastic optimization", section 3.
@@ -31,6 +31,7 @@ Kingma and Ba, "Adam: a method for stochastic optimization", section 3.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -58,18 +59,16 @@ def _judge(run: Run) -> Iterator[Finding]:
             made[event.site, event.kind, held].append(number)
     for (site, kind, ids), several in made.items():
         resets = [
-            after
-            for before, after in zip(several, several[1:], strict=False)
-            if _carries_on(run, before, after, ids)
+            after for before, after in itertools.pairwise(several) if _carries_on(run, before, after, ids)
         ]
         steps = [run.stepping[_made(run, number).optimizer] for number in several]
         if resets and len(resets) * 2 >= len(several) - 1 and not _in_stages(site):
             yield RULE.finding(
                 site,
-                f"{kind} was made {len(several)} times for the same {len(ids)} parameters, and each time starts "
-                f"without what the one before had gathered in {max(steps)} step{'s' if max(steps) > 1 else ''}.",
+                f"{kind} was made {len(several)} times for the same {len(ids)} parameter(s), and each time starts "
+                f"without what the one before had gathered in up to {max(steps)} step(s).",
                 why=_WHY,
-                fix="Make it once, before the loop, and pass it in; change group['lr'] where only the rate changes.",
+                fix="Make it once, before the loop, and pass it in; set group['lr'] where only the rate changes.",
                 count=len(resets),
                 evidence={"made": len(several), "steps": steps[:32]},
             )
@@ -114,7 +113,7 @@ def _of(event: object, optimizer: int) -> bool:
 
 
 def _in_stages(site: Site) -> bool:
-    """Say whether the loop around a line goes through stages, tasks, folds: each of them is a training of its own."""
+    """Say whether the loop around a line goes through stages, tasks or folds: each is a training of its own."""
     for frame in site:
         for loop in loops_around(frame):
             return (
@@ -142,9 +141,10 @@ def _loaded(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             frame,
             f"Loading this state leaves {run.optimizer(events[0].optimizer)} with state for {events[0].after} of "
-            f"{events[0].before} parameters, {len(events)} time{'s' if len(events) > 1 else ''}, while the model goes on.",
+            f"{events[0].before} parameters, {len(events)} time{'s' if len(events) > 1 else ''}, while the model "
+            "goes on.",
             why=_WHY,
-            fix="Change group['lr'] for another rate; load a state only together with the model of the same moment.",
+            fix="Set group['lr'] for another rate; load a state only with the model of the same moment.",
             count=len(events),
             evidence={"before": events[0].before, "after": events[0].after},
         )

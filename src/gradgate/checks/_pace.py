@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from gradgate.checks._run import Run, innermost
 from gradgate.checks._source import function_at, statement_at, tree_of
@@ -30,7 +31,7 @@ _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
 class Pace:
     """One scheduler's calls beside what its optimizer did. Numbers are those of events."""
 
-    scheduler: int
+    number: int  # where the scheduler was made
     made: SchedulerMade
     calls: list[int] = field(default_factory=list)  # not those by other schedulers
     inner: int = 0  # calls by other schedulers
@@ -39,9 +40,9 @@ class Pace:
     epochs: int = 0  # passes over a DataLoader with steps in them
 
     @property
-    def per_call(self) -> float:
-        """Steps from one call to the next."""
-        return len(self.steps) / max(1, len(self.calls))
+    def each(self) -> str:
+        """How often it is advanced, in words."""
+        return f"{len(self.calls)} times for {len(self.steps)} steps"
 
     @property
     def per_epoch(self) -> float:
@@ -50,7 +51,7 @@ class Pace:
 
     def share_of_steps_between(self) -> float:
         """Return the share of the calls, the first left out, that have a step between them and the one before."""
-        pairs = list(zip(self.calls, self.calls[1:], strict=False))
+        pairs = list(pairwise(self.calls))
         filled = sum(any(first < step < second for step in self.steps) for first, second in pairs)
         return filled / len(pairs) if pairs else 1.0
 
@@ -61,7 +62,7 @@ def paces(run: Run) -> dict[int, list[Pace]]:
     steps: dict[int, list[int]] = defaultdict(list)
     for number, event in enumerate(run.events):
         if isinstance(event, SchedulerMade):
-            found.setdefault(event.scheduler, Pace(event.scheduler, event))
+            found.setdefault(event.scheduler, Pace(number, event))
         elif isinstance(event, Scheduled) and event.scheduler in found:
             if event.inner:
                 found[event.scheduler].inner += 1
@@ -189,7 +190,7 @@ def _definitions(frame: Frame, name: str) -> Iterator[ast.AST]:
     for scope in (function_at(frame), tree_of(frame.file)):
         if scope is None:
             continue
-        before = None
+        before: ast.AST | None = None
         for node in ast.walk(scope):
             if isinstance(node, ast.FunctionDef) and node.name == name:
                 before = node

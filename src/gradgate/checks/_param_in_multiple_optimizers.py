@@ -46,7 +46,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 list_line(event.site) or event.site,
                 f"{run.names(event.twice)} stand{'s' if len(event.twice) == 1 else ''} twice in the list of "
-                f"{run.optimizer(event.optimizer)}, and {'is' if len(event.twice) == 1 else 'are'} stepped twice each time.",
+                f"{run.optimizer(event.optimizer)}, and {'is' if len(event.twice) == 1 else 'are'} stepped twice "
+                "each time.",
                 why="It moves by twice its rate, and its averages are updated twice.",
                 fix="List each parameter once: dict.fromkeys(parameters) drops what is named twice.",
                 count=run.stepping[event.optimizer],

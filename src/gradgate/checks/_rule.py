@@ -23,8 +23,8 @@ class Rule:
 
     @property
     def summary(self) -> str:
-        """The first line of the docstring."""
-        return self.doc.strip().splitlines()[0]
+        """The first sentence of the docstring."""
+        return " ".join(self.doc.strip().partition("\n\n")[0].split())
 
     def finding(
         self,

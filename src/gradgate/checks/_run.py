@@ -181,8 +181,8 @@ class Run:
             grouped[key].append(number)
         atoms = {signature: frozenset(numbers) for signature, numbers in grouped.items()}
         inside: dict[int, list[Ids]] = defaultdict(list)
-        for signature, atom in atoms.items():
-            for place in signature[: signature.index(-1)]:
+        for key, atom in atoms.items():
+            for place in key[: key.index(-1)]:
                 inside[place].append(atom)
         self._atoms = {ids: tuple(inside[place]) for place, ids in enumerate(sets)}
 

@@ -2,10 +2,11 @@
 
 ## What it does
 Compares how often a scheduler is advanced with its optimizer's steps, with the passes over the data, and with the
-schedule's own length (``T_max``, ``total_steps``, the last milestone, the numbers that a ``LambdaLR``'s function was
-given). Reports a scheduler that is never advanced, one that is advanced before the first step, one that is built anew
-again and again, one that runs through its length several times too fast (a length in epochs advanced at each batch,
-a length in updates advanced at each micro-batch) and one that is too slow (a length in batches advanced once an epoch).
+schedule's own length (``T_max``, ``total_steps``, the last milestone, the numbers that a ``LambdaLR``'s function
+was given). Reports a scheduler that is never advanced, one that is advanced before the first step, one that is
+built anew again and again, one that runs through its length several times too fast (a length in epochs advanced at
+each batch, a length in updates advanced at each micro-batch) and one that is too slow (a length in batches
+advanced once an epoch).
 
 ## Why is this bad?
 The learning rate is not what the schedule says: it stays at its warm-up value, or is gone after a fraction of the
@@ -27,9 +28,9 @@ run. The loss still falls, only worse.
         scheduler.step()                 # or T_max=epochs * len(loader), and advance after each step
 
 ## Known limits
-A run that is stopped early is not blamed for what it did not come to. Without a length, and where no DataLoader shows
-the epochs, only a rate that is all but zero for a large part of the run is reported. Schedules that are written by
-hand, without ``torch.optim.lr_scheduler``, are not followed.
+A run that is stopped early is not blamed for what it did not come to. Without a length, and where no DataLoader
+shows the epochs, only a rate that is all but zero for a large part of the run is reported. Schedules that are
+written by hand, without ``torch.optim.lr_scheduler``, are not followed.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate: "Learning rate scheduling should be
@@ -39,13 +40,14 @@ applied after optimizer's update".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from gradgate.checks._finding import Finding
 from gradgate.checks._pace import Pace, divides, paces, stepped_in_text, unit_of
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run, innermost
 from gradgate.checks._source import loops_around
-from gradgate.events import Site
+from gradgate.events import Scheduled, Site, Stepped
 
 _WHY = "The rate is not what the schedule says: it is at the wrong place of its course for most of the run."
 _DECAYS = ("StepLR", "MultiStepLR", "ExponentialLR", "MultiplicativeLR")
@@ -94,9 +96,8 @@ def _made_again(run: Run, several: list[Pace]) -> Finding | None:
     for site, same in by_site.items():
         if len(same) < 3 or any(len(pace.calls) > 1 or pace.inner for pace in same):
             continue
-        made = [number for number, event in enumerate(run.events) if any(event is pace.made for pace in same)]
         steps = same[0].steps
-        if all(any(a < step < b for step in steps) for a, b in zip(made, made[1:], strict=False)):
+        if all(any(a.number < step < b.number for step in steps) for a, b in pairwise(same)):
             return RULE.finding(
                 site,
                 f"{same[0].made.kind} is built {len(same)} times, and each is advanced once at most: the schedule "
@@ -111,23 +112,20 @@ def _made_again(run: Run, several: list[Pace]) -> Finding | None:
 
 def _early(run: Run, pace: Pace) -> Finding | None:
     """Report a scheduler that is advanced before its optimizer's first step, in the loop that makes the steps."""
-    first = pace.calls[0]
-    site = run.events[first].site
-    if (
-        first > pace.steps[0]
-        or pace.share_of_steps_between() < 0.99
-        or not _one_loop(site, run.events[pace.steps[0]].site)
-    ):
+    first = run.events[pace.calls[0]]
+    if pace.calls[0] > pace.steps[0] or pace.share_of_steps_between() < 0.99:
         return None
-    before, after = max(pace.made.lr, default=0.0), max(run.events[first].lr, default=0.0)  # type: ignore[attr-defined]
+    if not _one_loop(first.site, run.events[pace.steps[0]].site) or not isinstance(first, Scheduled):
+        return None
+    before, after = max(pace.made.lr, default=0.0), max(first.lr, default=0.0)
     if before == 0 or abs(after - before) < 0.01 * before:
         return None
     return RULE.finding(
-        site,
+        first.site,
         f"The schedule is advanced before the first step: its first rate, {before:g}, is never used, and training "
         f"begins at {after:g}.",
         why="Each step has the rate that was meant for the one after it.",
-        fix="Move scheduler.step() behind the steps that it belongs to: after optimizer.step(), or to the end of the epoch.",
+        fix="Move scheduler.step() behind the steps it belongs to: after optimizer.step(), or to the epoch's end.",
         count=len(pace.calls),
         evidence={"first": before, "used": after},
     )
@@ -140,78 +138,82 @@ def _one_loop(one: Site, other: Site) -> bool:
 
 
 def _fast(run: Run, pace: Pace) -> Finding | None:
-    made, calls, steps = pace.made, len(pace.calls), len(pace.steps)
-    length = made.horizon
-    if made.periodic or calls < 2:
+    if pace.made.periodic or len(pace.calls) < 2:
         return None
-    site = run.events[pace.calls[-1]].site
-    each = f"{calls} times for {steps} steps"
-    facts = {"advanced": calls, "steps": steps, "epochs": pace.epochs, "length": length}
+    if pace.made.kind == "ReduceLROnPlateau":
+        return _impatient(run, pace)
+    return _at_micro_batches(run, pace) or _at_batches(run, pace) or _soon_over(run, pace)
+
+
+def _impatient(run: Run, pace: Pace) -> Finding | None:
+    """Report a plateau's patience, meant in epochs, that is spent in batches."""
+    patience = pace.made.horizon
+    if (
+        patience is None
+        or patience >= pace.per_epoch
+        or pace.epochs < 2
+        or len(pace.calls) < 0.9 * len(pace.steps)
+    ):
+        return None
+    said = f"Its patience of {patience:g} is spent in batches: it is advanced {pace.each} in {pace.epochs} epochs."
+    return _finding(run, pace, said, "after each epoch, with the validation loss")
+
+
+def _at_micro_batches(run: Run, pace: Pace) -> Finding | None:
+    """Report a schedule that goes on at micro-batches without a step, and is over far too soon."""
+    kind, length, calls = pace.made.kind, pace.made.horizon, len(pace.calls)
+    if calls < 1.5 * len(pace.steps) or pace.share_of_steps_between() >= 0.8:
+        return None
     over = length is not None and calls >= 1.5 * length
-    if made.kind == "ReduceLROnPlateau":
-        if (
-            pace.per_epoch < 2
-            or pace.epochs < 2
-            or calls < 0.9 * steps
-            or length is None
-            or length >= pace.per_epoch
-        ):
-            return None
-        said = (
-            f"Its patience of {length:g} is spent in batches: it is advanced {each} in {pace.epochs} epochs."
-        )
-        return _finding(site, said, "after each epoch, with the validation loss", calls, facts)
-    if (
-        calls >= 1.5 * steps
-        and (over or _gone(run, pace))
-        and pace.share_of_steps_between() < 0.8
-        and (length is None or 2 * length < calls or (made.kind in _LONG and _near(length, steps)))
-        and (made.kind in (*_LONG, "MultiStepLR") or _gone(run, pace))
-    ):
-        known = f", and has run its course of {length:g} after {length / calls:.0%} of them" if over else ""
-        said = f"{made.kind} is advanced {each}, at each micro-batch{known}."
-        return _finding(site, said, "only where optimizer.step() is", calls, facts)
-    finished = run.ended == "finished"
-    unit = unit_of(made)
-    by_epochs = (
-        finished
-        and over
-        and pace.epochs > 0
-        and (
-            (made.kind in _LONG and length == pace.epochs)
-            or (
-                made.kind == "MultiStepLR"
-                and length is not None
-                and length <= pace.epochs
-                and calls >= 3 * pace.epochs
-            )
-        )
+    if length is not None and 2 * length >= calls and not (kind in _LONG and _near(length, len(pace.steps))):
+        return None
+    if not (over and kind in (*_LONG, "MultiStepLR")) and not _gone(run, pace):
+        return None
+    known = (
+        f", and has run its course of {length:g} after {length / calls:.0%} of them"
+        if over and length
+        else ""
     )
-    by_words = over and unit == "epochs" and made.kind in (*_LONG, "MultiStepLR") and calls >= 0.9 * steps
-    if by_epochs or by_words:
-        said = f"{made.kind} is {length:g} epochs long and is advanced at each batch, {each}."
-        return _finding(site, said, f"once an epoch, or make it {calls} long", calls, facts)
-    soon = made.kind == "MultiStepLR" and length is not None and length <= calls / 5 and finished
-    if (
-        calls >= 0.9 * steps
-        and steps >= 12
-        and soon
-        and _rates(run, pace)[-1] <= 0.1 * max(made.lr, default=0.0)
-    ):
-        said = f"The last milestone of {length:g} is reached after {length / calls:.0%} of the run: the schedule is advanced {each}."
-        return _finding(site, said, "once an epoch, or give the milestones in steps", calls, facts)
-    if calls >= 0.9 * steps and steps >= 8 and _gone(run, pace):
-        low = _low(run, pace)
+    said = f"{kind} is advanced {pace.each}, at each micro-batch{known}."
+    return _finding(run, pace, said, "only where optimizer.step() is")
+
+
+def _at_batches(run: Run, pace: Pace) -> Finding | None:
+    """Report a length in epochs that is counted in batches."""
+    kind, length, calls = pace.made.kind, pace.made.horizon, len(pace.calls)
+    if length is None or calls < 1.5 * length or kind not in (*_LONG, "MultiStepLR"):
+        return None
+    as_many = length == pace.epochs if kind in _LONG else length <= pace.epochs and calls >= 3 * pace.epochs
+    by_number = run.ended == "finished" and pace.epochs > 0 and as_many
+    by_words = unit_of(pace.made) == "epochs" and calls >= 0.9 * len(pace.steps)
+    if not by_number and not by_words:
+        return None
+    said = f"{kind} is {length:g} epochs long and is advanced at each batch, {pace.each}."
+    return _finding(run, pace, said, f"once an epoch, or make it {calls} long")
+
+
+def _soon_over(run: Run, pace: Pace) -> Finding | None:
+    """Report a rate that is all but gone for a large part of the run, where each step advances the schedule."""
+    kind, length, calls, steps = pace.made.kind, pace.made.horizon, len(pace.calls), len(pace.steps)
+    if calls < 0.9 * steps or steps < 8:
+        return None
+    rates = _rates(run, pace)
+    cut = kind == "MultiStepLR" and bool(rates) and rates[-1] <= 0.1 * max(pace.made.lr, default=0.0)
+    if cut and length is not None and length <= calls / 5 and steps >= 12 and run.ended == "finished":
         said = (
-            f"{made.kind} is advanced {each}, and has brought the rate below a thousandth of its highest for "
-            f"{low:.0%} of them."
+            f"The last milestone, {length:g}, is reached after {length / calls:.0%} of the run: the schedule is "
+            f"advanced {pace.each}."
         )
-        return _finding(site, said, "once an epoch, or stretch the schedule over all steps", calls, facts)
-    return None
+        return _finding(run, pace, said, "once an epoch, or give the milestones in steps")
+    if not _gone(run, pace):
+        return None
+    low = f"below a thousandth of its highest for {_low(run, pace):.0%} of them"
+    said = f"{kind} is advanced {pace.each}, and has brought the rate {low}."
+    return _finding(run, pace, said, "once an epoch, or stretch the schedule over all steps")
 
 
 def _gone(run: Run, pace: Pace) -> bool:
-    """Say whether the rate is all but zero for a large part of the steps, or for good in a schedule that only decays."""
+    """Say whether the rate is all but zero for a large part of the steps, or at the end of what only decays."""
     rates = _rates(run, pace)
     if not rates or max(rates) == 0:
         return False
@@ -222,11 +224,8 @@ def _gone(run: Run, pace: Pace) -> bool:
 
 
 def _rates(run: Run, pace: Pace) -> list[float]:
-    return [
-        max(lr, default=0.0)
-        for lr in (getattr(run.events[step], "lr", None) for step in pace.steps)
-        if lr is not None
-    ]
+    events = [run.events[step] for step in pace.steps]
+    return [max(event.lr, default=0.0) for event in events if isinstance(event, Stepped)]
 
 
 def _low(run: Run, pace: Pace) -> float:
@@ -236,6 +235,7 @@ def _low(run: Run, pace: Pace) -> float:
 
 
 def _slow(run: Run, pace: Pace) -> Finding | None:
+    """Report a length in batches that is counted in epochs."""
     made, calls, steps = pace.made, len(pace.calls), len(pace.steps)
     length = made.horizon
     if made.kind not in _LONG or length is None or steps < 2 * calls or calls > length / 2:
@@ -248,21 +248,26 @@ def _slow(run: Run, pace: Pace) -> Finding | None:
         fits = pace.epochs > 0 and not divides(made)
     if not fits:
         return None
-    site = run.events[pace.calls[-1]].site
-    if innermost(site) == innermost(run.events[pace.steps[-1]].site):
-        site = made.site  # both are done by a library
-    facts = {"advanced": calls, "steps": steps, "epochs": pace.epochs, "length": length}
-    said = f"{made.kind} is {length:g} steps long and is advanced {calls} times for {steps} steps."
-    return _finding(site, said, "after each optimizer.step(), in the inner loop", calls, facts)
+    said = f"{made.kind} is {length:g} steps long and is advanced {pace.each}."
+    return _finding(run, pace, said, "after each optimizer.step(), in the inner loop")
 
 
 def _near(one: float, other: float) -> bool:
     return other > 0 and 0.8 <= one / other <= 1.25
 
 
-def _finding(site: Site, said: str, where: str, count: int, facts: dict[str, float | None]) -> Finding:
+def _finding(run: Run, pace: Pace, said: str, where: str) -> Finding:
+    site = run.events[pace.calls[-1]].site
+    if innermost(site) == innermost(run.events[pace.steps[-1]].site):
+        site = pace.made.site  # a library makes the steps and advances the schedule
+    calls, steps = len(pace.calls), len(pace.steps)
     return RULE.finding(
-        site, said, why=_WHY, fix=f"Call scheduler.step() {where}.", count=count, evidence=facts
+        site,
+        said,
+        why=_WHY,
+        fix=f"Call scheduler.step() {where}.",
+        count=calls,
+        evidence={"advanced": calls, "steps": steps, "epochs": pace.epochs, "length": pace.made.horizon},
     )
 
 

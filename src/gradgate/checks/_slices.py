@@ -16,7 +16,7 @@ from gradgate.events import Frame, Site
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _MOST = 4000  # expressions that are visited
-_BUILTIN = frozenset(
+BUILTIN = frozenset(
     (
         "sum",
         "max",
@@ -241,8 +241,8 @@ def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
 
 
 def may_be_module(call: ast.Call, file: str) -> bool:
-    """Say whether what is called may be an object of the user's: no library's function, builtin or tensor's method."""
-    return root_of(call.func) not in imported(file) | _BUILTIN and called(call) not in _METHODS
+    """Say whether what is called may be an object of the user's: no library's function and no tensor's method."""
+    return root_of(call.func) not in imported(file) | BUILTIN and called(call) not in _METHODS
 
 
 def takes(function: ast.AST, call: ast.Call) -> bool:
@@ -283,6 +283,16 @@ def no_grad_around(frame: Frame) -> Frame | None:
     return None
 
 
+def statements_at(frame: Frame) -> list[ast.AST]:
+    """Return the innermost statements of a line, of which there may be several."""
+    path = path_to(frame.file, frame.line)
+    if len(path) < 2:
+        return []
+    several = [getattr(path[-2], name, ()) for name in ("body", "orelse", "finalbody")]
+    beside = [node for part in several if isinstance(part, list) for node in part]
+    return [node for node in beside if node.lineno <= frame.line <= (node.end_lineno or 0)] or [path[-1]]
+
+
 class Slice:
     """All that a statement's values may be made of. ``nodes`` are expressions with the file they stand in."""
 
@@ -292,10 +302,9 @@ class Slice:
         self._seen: set[tuple[int, int | None]] = set()
         self._todo: list[tuple[Scope, ast.AST, int | None]] = []
         for frame in site[:1]:
-            path = path_to(frame.file, frame.line)
             scope = scope_at(frame)
-            if scope is not None and len(path) > 1:
-                self._todo.append((scope, path[-1], None))
+            if scope is not None:
+                self._todo += [(scope, statement, None) for statement in statements_at(frame)]
         while self._todo and len(self.nodes) < _MOST:
             self._visit(*self._todo.pop())
 
@@ -382,7 +391,7 @@ def files_of(sites: Iterable[Site]) -> tuple[str, ...]:
 
 
 def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
-    """Return the line that puts together the list which an optimizer is given, where that has a name or a function."""
+    """Return the line that puts together what an optimizer is given, where that has a name or a function."""
     scope = scope_at(site[0]) if site else None
     path = path_to(site[0].file, site[0].line) if site else ()
     if scope is None or len(path) < 2:
@@ -411,4 +420,23 @@ def _put_together(
                 part = part if place is None else part_of(part, place)[0]
                 if isinstance(part, ast.Name) and place is not None:
                     return _put_together(inside, part, files)
+    return None
+
+
+def comprehension_line(site: Site) -> Frame | None:
+    """Return the last list of named parameters with a condition, in a function that puts groups together."""
+    path = path_to(site[0].file, site[0].line) if site else ()
+    for call in ast.walk(path[-1]) if len(path) > 1 else ():
+        if not isinstance(call, ast.Call):
+            continue
+        for scope in functions(called(call), (site[0].file,)):
+            lines = [
+                node.lineno
+                for node in own_nodes(scope.node)
+                if isinstance(node, ast.ListComp)
+                and any(one.ifs for one in node.generators)
+                and "parameters" in ast.unparse(node.generators[0].iter)
+            ]
+            if lines:
+                return Frame(scope.file, max(lines), getattr(scope.node, "name", ""))
     return None

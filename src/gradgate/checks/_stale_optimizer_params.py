@@ -2,8 +2,8 @@
 
 ## What it does
 Looks for an optimizer that goes on stepping while none of some of its parameters gets a gradient any more, and
-parameters that were made after it, and are in no optimizer, get one in their place: a head that was replaced, a model
-that was built or copied anew, a parameter that was wrapped again.
+parameters that were made after it, and are in no optimizer, get one in their place: a head that was replaced, a
+model that was built or copied anew, a parameter that was wrapped again.
 
 ## Why is this bad?
 The new parameters are never updated. Everything runs, and the loss may even fall, as the rest still learns.
@@ -49,8 +49,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"{one.steps} of its steps left the new one{'s' if len(new) > 1 else ''} as "
             f"{'they were' if len(new) > 1 else 'it was'}.",
             why="What is trained by the loss is not what the optimizer steps.",
-            fix=f"Make {optimizer} after this line, or write into the old parameters: load_state_dict(), copy_() under "
-            "torch.no_grad().",
+            fix=f"Make {optimizer} after this line, or write into the old parameters: load_state_dict(), copy_() "
+            "under torch.no_grad().",
             count=one.steps,
             evidence={"new": len(new), "old": len(old), "steps": one.steps},
         )

@@ -1,9 +1,10 @@
 """Training goes on in evaluation mode, or dropout does not know of the mode.
 
 ## What it does
-Follows ``train()`` and ``eval()`` on modules that hold dropout or batch norm. Reports an ``eval()`` for an evaluation
-after which steps are made with gradients of the same parameters, without a ``train()`` in between. Reports as well
-``F.dropout`` in a module's own method without ``training=self.training``, where the program calls ``eval()``.
+Follows ``train()`` and ``eval()`` on modules that hold dropout or batch norm. Reports an ``eval()`` for an
+evaluation after which steps are made with gradients of the same parameters, without a ``train()`` in between.
+Reports as well ``F.dropout`` in a module's own method without ``training=self.training``, where the program calls
+``eval()``.
 
 ## Why is this bad?
 From the first validation on, dropout is off and batch norm uses and keeps its running statistics: another model is
@@ -27,8 +28,8 @@ trained than before. Functional dropout, the other way round, drops units in eve
         ...
 
 ## Known limits
-A model that is put into evaluation mode on purpose, with nothing evaluated around it, is left alone, and so are single
-layers (a batch norm that is to keep its statistics).
+A model that is put into evaluation mode on purpose, with nothing evaluated around it, is left alone, and so are
+single layers (a batch norm that is to keep its statistics).
 
 ## Sources
 ``torch.nn.Module.train`` and ``eval`` in the documentation; "Locally disabling gradient computation" in
@@ -84,8 +85,8 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
             continue
         yield RULE.finding(
             site,
-            f"{len(steps)} of {len(run.windows)} steps are made in evaluation mode: eval() is called here and nothing "
-            "calls train() afterwards.",
+            f"{len(steps)} of {len(run.windows)} steps are made in evaluation mode: eval() is called here, and "
+            "nothing calls train() afterwards.",
             why="Dropout is off and batch norm uses its running statistics: another model is trained than before.",
             fix="Call model.train() at the start of each epoch, or after each evaluation.",
             count=len(steps),
@@ -112,8 +113,8 @@ def _modes(run: Run) -> dict[int, dict[Ids, int]]:
 def _evaluates(run: Run, cause: int, step: int, *, strict: bool) -> bool:
     """Say whether something is evaluated around an eval(), before training goes on.
 
-    ``strict``: there was no training before it. Then its own function must be the one that evaluates, and must not be
-    the one that trains.
+    ``strict``: there was no training before it. Then its own function must be the one that evaluates, and must
+    not be the one that trains.
     """
     last = max((n for n, event in run.numbered(Backward, Stepped) if n < cause), default=-1)
     following = next((n for n, _ in run.numbered(Backward) if n > cause), step)

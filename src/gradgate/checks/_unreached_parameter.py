@@ -1,9 +1,9 @@
 """A parameter that the optimizer is to train has no part in any loss.
 
 ## What it does
-Looks for trainable parameters in an optimizer that steps, which no backward call ever reaches: a layer that is never
-called, or one that runs and whose output ends in no loss. Nothing is said of layers that only some branch of the
-code uses, and which did not run.
+Looks for trainable parameters in an optimizer that steps, which no backward call ever reaches: a layer that is
+never called, or one that runs and whose output ends in no loss. Nothing is said of layers that only some branch of
+the code uses, and which did not run.
 
 ## Why is this bad?
 The parameter stays at its random start, and the model is another than the one that was written down.
@@ -47,8 +47,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     missing = unreached(run)
     if not missing:
         return
-    for ids, _ in cut_off(run, missing).values():
-        missing -= ids
+    for cut, _ in cut_off(run, missing).values():
+        missing -= cut
     for one in replaced(run):
         missing -= one.old
     files = files_of({event.site for event in run.of(Backward, Stepped, OptimizerMade, Ran)})
@@ -59,7 +59,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _by_attribute(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, bool], set[int]]:
-    """Group parameters by the attribute of the user's class that holds them. False: it holds others that are reached."""
+    """Group parameters by the attribute that holds them. False: it also holds others, which are reached."""
     groups: dict[tuple[str, bool], set[int]] = defaultdict(set)
     for number in missing:
         split = attribute_of(run.name(number), files)

@@ -42,7 +42,13 @@ def reads(attribute: str, files: Iterable[str]) -> list[tuple[Function, ast.Attr
                 scope.node.name
             ):
                 continue
-            found += [(scope.node, node) for node in own_nodes(scope.node) if _reads(node, attribute)]
+            found += [
+                (scope.node, node)
+                for node in own_nodes(scope.node)
+                if isinstance(node, ast.Attribute)
+                and node.attr == attribute
+                and isinstance(node.ctx, ast.Load)
+            ]
     return found
 
 
@@ -58,16 +64,12 @@ def read_indirectly(attribute: str, files: Iterable[str]) -> bool:
     return False
 
 
-def _reads(node: ast.AST, attribute: str) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load)
-
-
 def line_without(attribute: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
     """Return the line that reads another attribute in the place of one that is never read, and whether it is sure.
 
     That is the second use of a sibling (``norm1`` where ``norm2`` was meant), a constant after the use of the one
-    defined before it, or that use; else where the attribute is defined. A layer that is never used at all may be left
-    over: that is not sure, unless it is a bare parameter.
+    defined before it, or that use; else where the attribute is defined. A layer that is never used at all may be
+    left over: that is not sure, unless it is a bare parameter.
     """
     for file in files:
         for made in scopes_of(file):
@@ -110,8 +112,8 @@ def line_of_loss(
 ) -> Frame | None:
     """Return the line that leaves out what a module gave.
 
-    That is the one that overwrites it before it is read, or the sum of the loss in the function that only reports it;
-    else where the module ran.
+    That is the one that overwrites it before it is read, or the sum of the loss in the function that only reports
+    it; None where neither is found.
     """
     for frame in site:
         statement = statement_at(frame)

@@ -21,8 +21,8 @@ or layers silently count for nothing.
 
 ## Known limits
 What is left of another optimizer's loss (a GAN's generator loss in its discriminator) may be cleared, as may
-gradients that only served to get the gradient of an input, and those that are read and put together by hand. A batch
-that is skipped now and then is no mistake.
+gradients that only served to get the gradient of an input, and those that are read and put together by hand. A
+batch that is skipped now and then is no mistake.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.

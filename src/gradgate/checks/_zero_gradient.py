@@ -1,8 +1,8 @@
 """A parameter's gradient is exactly zero, always.
 
 ## What it does
-Looks for parameters of an optimizer whose gradient was looked at several times and was all zero each time, and tells
-the operation that turned it to zero on its way back: a ReLU below zero, ``round``, a clamp beyond its end, a
+Looks for parameters of an optimizer whose gradient was looked at several times and was all zero each time, and
+tells the operation that turned it to zero on its way back: a ReLU below zero, ``round``, a clamp beyond its end, a
 saturated ``tanh``, a softmax over one value, a factor of zero.
 
 ## Why is this bad?
@@ -31,17 +31,26 @@ from collections.abc import Iterator
 from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
-from gradgate.checks._slices import definitions, key_of, own_nodes, scope_at, scopes_of
+from gradgate.checks._slices import called, definitions, key_of, own_nodes, scope_at, scopes_of, statements_at
 from gradgate.checks._source import statement_at, text_of
 from gradgate.events import Frame, Parameter, Site
 
 _LOOKS = 3
+_KILLERS = frozenset(
+    ("relu", "clamp", "round", "sign", "floor", "tanh", "sigmoid", "softmax", "hardtanh", "clip")
+)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     groups: dict[Frame, list[Parameter]] = defaultdict(list)
     for one in run.parameters.values():
-        if one.id in run.owned and one.looks >= _LOOKS and one.looks == one.zeros and one.zeroed and not _sibling(run, one):
+        if (
+            one.id in run.owned
+            and one.looks >= _LOOKS
+            and one.looks == one.zeros
+            and one.zeroed
+            and not _sibling(run, one)
+        ):
             groups[one.zeroed[0]].append(one)
     for frame, several in groups.items():
         site = several[0].zeroed
@@ -52,8 +61,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"The gradient of {run.names(ids)} was all zero in each of {min(one.looks for one in several)} steps: "
             f"line {frame.line} multiplies it by zero.",
             why="It is in the graph and in the optimizer, and never learns.",
-            fix="Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to the loss, or "
-            "start one of two factors away from zero.",
+            fix="Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to the "
+            "loss, or start one of two factors away from zero.",
             severity="info" if meant or run.ended == "stopped" else None,
             count=max(one.looks for one in several),
             evidence={"parameters": len(several), "steps": min(one.looks for one in several)},
@@ -66,7 +75,10 @@ def _sibling(run: Run, one: Parameter) -> bool:
     if kind == one.name:
         return False
     return any(
-        other.id != one.id and other.zeros < other.looks and other.shape == one.shape and _numberless(other.name) == kind
+        other.id != one.id
+        and other.zeros < other.looks
+        and other.shape == one.shape
+        and _numberless(other.name) == kind
         for other in run.parameters.values()
     )
 
@@ -94,18 +106,26 @@ def _written_as_zero(node: ast.AST | None) -> bool:
 
 
 def _configured(key: str, file: str) -> bool:
-    """Say whether a name is given the number 0 anywhere in the file: by assignment, keyword, default or in a dict."""
+    """Say whether a name is given the number 0 in the file: by assignment, keyword, default or in a dict."""
     for scope in scopes_of(file):
-        if any(_written_as_zero(one.value) for name in (key, "." + key) for one in definitions(scope).get(name, ())):
+        if any(
+            _written_as_zero(one.value)
+            for name in (key, "." + key)
+            for one in definitions(scope).get(name, ())
+        ):
             return True
         for node in own_nodes(scope.node):
             if isinstance(node, ast.keyword) and node.arg == key and _written_as_zero(node.value):
                 return True
             if isinstance(node, ast.Dict):
                 pairs = zip(node.keys, node.values, strict=True)
-                if any(isinstance(k, ast.Constant) and k.value == key and _written_as_zero(v) for k, v in pairs):
+                if any(
+                    isinstance(k, ast.Constant) and k.value == key and _written_as_zero(v) for k, v in pairs
+                ):
                     return True
-            if isinstance(node, ast.Call) and any(_written_as_zero(one.value) for one in node.keywords if one.arg == "default"):
+            if isinstance(node, ast.Call) and any(
+                _written_as_zero(one.value) for one in node.keywords if one.arg == "default"
+            ):
                 names = [str(getattr(one, "value", "")).lstrip("-").replace("-", "_") for one in node.args]
                 if key in names:
                     return True
@@ -113,9 +133,24 @@ def _configured(key: str, file: str) -> bool:
 
 
 def _zero_start(several: list[Parameter], site: Site) -> Frame | None:
-    """Return where one of two factors is made of zeros, where both are, and each takes the other's gradient away."""
+    """Return where factors are made of zeros, each of which takes the other's gradient away."""
     made = [one.made[0] for one in several if one.made and _of_zeros(one.made[0])]
-    return made[0] if len(made) > 1 or (made and len(several) == 1) else None
+    if len(made) > 1 or (made and len(several) == 1):
+        return made[0]
+    if any(
+        isinstance(node, ast.Call) and called(node) in _KILLERS
+        for one in statements_at(site[0])
+        for node in ast.walk(one)
+    ):
+        return None
+    for file in {frame.file for frame in site}:
+        for scope in scopes_of(file):
+            for node in own_nodes(scope.node):
+                if isinstance(node, ast.Call) and called(node) in ("zeros_", "zero_", "constant_", "fill_"):
+                    zero = called(node).startswith("zero") or any(_written_as_zero(one) for one in node.args)
+                    if zero and "weight" in ast.unparse(node) and "grad" not in ast.unparse(node):
+                        return Frame(file, node.lineno, "")
+    return None
 
 
 def _of_zeros(frame: Frame) -> bool:

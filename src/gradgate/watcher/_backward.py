@@ -41,7 +41,9 @@ class Backwards:
         self._gradients = gradients
         self._kept = kept
         self.give_up: Callable[[], None] = lambda: None
-        self.synchronises: Callable[[Ids], bool | None] = lambda _: None  # is what is reached averaged over ranks?
+        self.synchronises: Callable[[Ids], bool | None] = lambda _: (
+            None
+        )  # is what is reached averaged over ranks?
         self.without_steps: Callable[[], None] = lambda: None  # looks, where no optimizer has stepped
         self._reach: dict[Site, Ids] = {}
         self._calls: dict[Site, int] = {}
@@ -63,7 +65,8 @@ class Backwards:
             return original(*args, **kwargs)
         recorder.stop_if_due()
         args, kwargs = _gone_through_twice(args, kwargs)
-        reached, probe = frozenset(), None
+        reached: Ids = frozenset()
+        probe: Probe | None = None
         with recorder.working():
             reached, probe = self._before(*args, **kwargs)
         recorder.lines.off()
@@ -103,8 +106,8 @@ class Backwards:
         if not recorder.looking and site in self._reach:
             reached = self._reach[site]
             synced = self.synchronises(reached)
-            facts = {"retain": bool(retain_graph), "create": create_graph, "synced": synced}
-            recorder.add(Backward(site, reached, seen=False, **facts))
+            retain, create = bool(retain_graph), create_graph
+            recorder.add(Backward(site, reached, seen=False, retain=retain, create=create, synced=synced))
             return reached, None
         roots = roots_of(tensors)
         found = walk(roots, older_than=recorder.last_key)

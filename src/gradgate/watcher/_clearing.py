@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import torch
@@ -56,14 +57,15 @@ class Clearing:
         recorder = self._recorder
         if not recorder.active or recorder.quiet or torch.compiler.is_compiling():
             return original(parameters, max_norm, *args, **kwargs)
+        tensors, handed_on = _gone_through_twice(parameters)
+        ids: Ids = frozenset()
+        full: Ids = frozenset()
         with recorder.working():
             self._gradients.compare()
-            # A generator can be gone through once: it is the original's to go through.
-            tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
             ids = recorder.ids(tensors)
             full = self._not_zero(tensors)
         with recorder.library():
-            norm = original(tensors, max_norm, *args, **kwargs)
+            norm = original(handed_on, max_norm, *args, **kwargs)
         with recorder.working():
             seen = float(norm) if recorder.looking and isinstance(norm, Tensor) else None
             recorder.add(Clipped(recorder.site(), ids, full, len(tensors), seen, float(max_norm)))
@@ -76,14 +78,15 @@ class Clearing:
         recorder = self._recorder
         if not recorder.active or recorder.quiet or torch.compiler.is_compiling():
             return original(parameters, clip_value, *args, **kwargs)
+        tensors, handed_on = _gone_through_twice(parameters)
+        ids: Ids = frozenset()
         with recorder.working():
             self._gradients.compare()
-            tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
             ids = recorder.ids(tensors)
             full = self._not_zero(tensors)
             recorder.add(Clipped(recorder.site(), ids, full, len(tensors), None, float(clip_value)))
         with recorder.library():
-            result = original(tensors, clip_value, *args, **kwargs)
+            result = original(handed_on, clip_value, *args, **kwargs)
         with recorder.working():
             self._gradients.note(ids)
         return result
@@ -94,6 +97,15 @@ class Clearing:
         if recorder.looking:
             full = [tensor for tensor in full if _any(tensor.grad)]
         return recorder.ids(full)
+
+
+def _gone_through_twice(parameters: Any) -> tuple[list[Tensor], Any]:
+    """Return tensors as a list, and again as they were given: torch warns of a generator that is exhausted."""
+    if isinstance(parameters, Tensor):
+        return [parameters], parameters
+    tensors = list(parameters)
+    again = (one for one in tensors) if isinstance(parameters, types.GeneratorType) else tensors
+    return tensors, again
 
 
 def _any(gradient: Any) -> bool:

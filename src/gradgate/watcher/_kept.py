@@ -6,7 +6,7 @@ import itertools
 import sys
 import types
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +32,7 @@ class Kept:
         self._recorder = recorder
         self._marks: list[weakref.ref[Weak]] = []
         self._sites: dict[weakref.ref[Weak], Site] = {}
-        self._alive: list[int] = []
+        self._alive: dict[Site, deque[int]] = {}  # how many lived at the last looks
         self._said: dict[Site, int] = {}
 
     def follow(self, nodes: list[Any], site: Site) -> None:
@@ -54,18 +54,19 @@ class Kept:
         """After a step: count the marked graphs that live, and look for their holder where they grow in number."""
         self._marks = still_alive(self._marks)
         self._sites = {ref: self._sites[ref] for ref in self._marks}
-        self._alive.append(len(self._marks))
-        # Two optimizers step in turn, and one of them may keep nothing: not each look has to find one more.
-        last = self._alive[-2 * _SUSPICIOUS :]
-        growing = all(before <= after for before, after in itertools.pairwise(last))
-        if not growing or last[-1] - last[0] < _SUSPICIOUS - 1:
-            return
-        site = self._sites[self._marks[0]]
-        if self._said.get(site, 0) * 2 > len(self._marks):
-            return
-        self._said[site] = len(self._marks)
-        holder, added = self._holder()
-        self._recorder.add(GraphsKept(self._recorder.site(), len(self._marks), site, holder, added))
+        counts = Counter(self._sites.values())
+        for site in {*counts, *self._alive}:
+            # Two optimizers step in turn, and one of them may keep nothing: not each look has to find one more.
+            alive = self._alive.setdefault(site, deque([0], maxlen=2 * _SUSPICIOUS))
+            alive.append(counts[site])
+            growing = all(before <= after for before, after in itertools.pairwise(alive))
+            if not growing or alive[-1] - alive[0] < _SUSPICIOUS - 1 or counts[site] < _SUSPICIOUS:
+                continue
+            if self._said.get(site, 0) * 2 > counts[site]:
+                continue
+            self._said[site] = counts[site]
+            holder, added = self._holder()
+            self._recorder.add(GraphsKept(self._recorder.site(), counts[site], site, holder, added))
 
     def _holder(self) -> tuple[str, Site]:
         """Return the name of what holds them, and its scope, where one of the running frames shows it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -116,8 +117,19 @@ class Optimizers:
 
     def give_up(self) -> None:
         """Forget steps that began and never ended, because they raised: no backward runs inside a plain step."""
-        while self._open and not self._open[-1]["closure"]:
-            self._open.pop()
+        while (record := self._last_open()) is not None and not record["closure"]:
+            self._close(record)
+
+    def _last_open(self) -> dict[str, Any] | None:
+        """Return the step that this thread is in."""
+        mine = threading.get_ident()
+        return next((record for record in reversed(self._open) if record["thread"] == mine), None)
+
+    def _close(self, record: dict[str, Any]) -> None:
+        self._open = [one for one in self._open if one is not record]
+        if record["closure"]:
+            self._recorder.closures -= 1
+        else:
             self._recorder.quiet -= 1
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -125,13 +137,14 @@ class Optimizers:
         if not recorder.active or torch.compiler.is_compiling():
             return
         recorder.stop_if_due()
+        closure = (len(args) > 1 and args[1] is not None) or (kwargs or {}).get("closure") is not None
+        record: dict[str, Any] = {"optimizer": optimizer, "closure": closure}
+        record["thread"] = threading.get_ident()
         with recorder.working():
+            record["site"] = recorder.site()
             if recorder.optimizers.known(optimizer) is None:
                 self.meet(optimizer)
             self._gradients.compare()
-            closure = (len(args) > 1 and args[1] is not None) or (kwargs or {}).get("closure") is not None
-            steps = recorder.steps
-            record = {"optimizer": optimizer, "closure": closure, "steps": steps, "site": recorder.site()}
             parameters = [
                 (recorder.parameters.number(parameter), parameter)
                 for group in optimizer.param_groups
@@ -156,7 +169,8 @@ class Optimizers:
                 }
             if not closure:
                 record.update(self._used(parameters))
-            self._open.append(record)
+            record["whole"] = True
+        self._open.append(record)
         if closure:
             recorder.closures += 1
         else:
@@ -187,18 +201,21 @@ class Optimizers:
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         recorder = self._recorder
-        if not self._open or self._open[-1]["optimizer"] is not optimizer:
+        record = self._last_open()
+        if record is None or record["optimizer"] is not optimizer:
             return
+        self._close(record)
+        outer = self._last_open()
+        if outer is not None:
+            outer["handed_on"] = True
+        if "handed_on" in record:
+            return  # an optimizer that only hands on to another has not stepped itself
         with recorder.working():
-            record = self._open.pop()
-            if record["closure"]:
-                recorder.closures -= 1
-            else:
-                recorder.quiet -= 1
-            inner = recorder.steps > record["steps"]
-            if not inner:  # an optimizer that only hands on to another has not stepped itself
+            if "whole" in record:
                 self._record(optimizer, record)
-        if not inner and not self._open:
+        if "counted" not in record:  # looking at it failed: it is a step all the same
+            recorder.stepped()
+        if outer is None:
             recorder.stop_if_due()
 
     def _record(self, optimizer: Optimizer, record: dict[str, Any]) -> None:
@@ -221,11 +238,11 @@ class Optimizers:
         rows = frozenset(
             number
             for number, parameter in parameters
-            if number in record.get("rows", {}) and _drifts(
-                record["rows"][number], parameter, self.masked[number]
-            )
+            if number in record.get("rows", {})
+            and _drifts(record["rows"][number], parameter, self.masked[number])
         )
         recorder.stepped()
+        record["counted"] = True
         recorder.add(
             Stepped(
                 record["site"],

@@ -62,6 +62,7 @@ class Ranks:
         """Say whether gradients of these are averaged over ranks in the backward to come; None without DDP."""
         if reached is not self._seen:
             self._seen = reached
+            self.place()
             tensors = self._recorder.parameters.tensors(reached)
             self._sharded = self._sharded or any(type(one).__name__ in _SHARDED for _, one in tensors)
         states = []
@@ -80,13 +81,14 @@ class Ranks:
         self._wrappers.append(_Wrapper(weakref.ref(wrapper)))
         self.place()
 
-    def _around_forward(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    def _around_forward(
+        self, original: Any, module: DistributedDataParallel, *args: Any, **kwargs: Any
+    ) -> Any:
         if torch.compiler.is_compiling() or not self._recorder.active:
             return original(module, *args, **kwargs)
-        if torch.is_grad_enabled():
-            for wrapper in self._wrappers:
-                if wrapper.ref() is module:
-                    wrapper.armed = bool(module.require_backward_grad_sync)
+        for wrapper in self._wrappers:
+            if wrapper.ref() is module and torch.is_grad_enabled():
+                wrapper.armed = bool(module.require_backward_grad_sync)
         return original(module, *args, **kwargs)
 
     def _around_sampler(self, original: Any, sampler: Any, *args: Any, **kwargs: Any) -> None:
@@ -112,7 +114,11 @@ class Ranks:
         self.place()
         tensors: list[Tensor] = []
         for value in (*args, *kwargs.values()):
-            tensors += [one for one in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(one, Tensor)]
+            tensors += [
+                one
+                for one in (value if isinstance(value, (list, tuple)) else [value])
+                if isinstance(one, Tensor)
+            ]
         numbers = {self._gradients.addresses.get(one.data_ptr()) for one in tensors} - {None}
         ids = recorder.parameters.same(number for number in numbers if number is not None)
         op = str(kwargs.get("op", args[1] if len(args) > 1 and name == "all_reduce" else "sum"))

@@ -56,6 +56,7 @@ class Recorder:
         self.looking = True
         self.active = False
         self.seconds = 0.0  # spent in here
+        self._busy = 0.0  # of those, really at work: a busy machine does not shorten the close look
         self.last_key = -1  # the newest graph node that was seen when the last step was made
         self.newest_key = -1
         self.closures = 0  # steps with a closure that are running
@@ -65,6 +66,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._next_block = _FIRST_STEPS
         self._again = 0
+        self._until = 0  # steps before this one are looked at
 
     def add(self, event: Event) -> None:
         """Record an event."""
@@ -93,7 +95,7 @@ class Recorder:
 
         A failure in here is ours and must not become the script's: it is noted, and the run goes on.
         """
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.thread_time()
         with self._lock:
             self.quiet += 1
             try:
@@ -106,6 +108,7 @@ class Recorder:
             finally:
                 self.quiet -= 1
                 self.seconds += time.perf_counter() - start
+                self._busy += time.thread_time() - busy
 
     @contextmanager
     def library(self) -> Iterator[None]:
@@ -124,14 +127,14 @@ class Recorder:
         """Count a step, decide whether to go on looking, and stop the run where it was to be stopped."""
         self.steps += 1
         self.last_key = self.newest_key
-        slow = self.seconds > _SLOW_SECONDS and self.steps >= _LEAST_STEPS
+        slow = self._busy > _SLOW_SECONDS and self.steps >= _LEAST_STEPS
         if self.steps < _FIRST_STEPS and not slow:
             looking = True
         else:
             since = self.steps - self._next_block
             if since >= _EVERY:
                 self._next_block = 2 * self.steps
-            looking = 0 <= since < _EVERY
+            looking = 0 <= since < _EVERY or self.steps < self._until
         if looking != self.looking:
             self.looking = looking
             if looking:
@@ -141,11 +144,12 @@ class Recorder:
 
     def look_again(self) -> None:
         """Look closely for a few steps from now on: a model or an optimizer was made in the middle of the run."""
-        if not self.looking and self._again < _AGAIN:
+        if self._again < _AGAIN and self._until != self.steps + _EVERY:
             self._again += 1
-            self._next_block = self.steps
-            self.looking = True
-            self.lines.on()
+            self._until = self.steps + _EVERY
+            if not self.looking:
+                self.looking = True
+                self.lines.on()
 
     def stop_if_due(self) -> None:
         """Raise StopRun where the steps that were asked for are made."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from gradgate.events import Ids, Site
 
@@ -68,7 +69,7 @@ class Sight:
     copied: bool = False
     name: str = ""
     root: str = ""
-    registered: bool = False
+    registered: bool = True  # until it is seen that no live module holds it
     trainable: bool = True
     reached: bool = False
     looks: int = 0
@@ -80,7 +81,7 @@ class Sight:
 
 def extent(tensor: Tensor) -> tuple[tuple[int, ...], int]:
     """Return a tensor's shape and its bytes; none while it is not initialised (a lazy module's)."""
-    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+    if is_lazy(tensor):
         return (), 0
     return tuple(tensor.shape), tensor.numel() * tensor.element_size()
 

@@ -22,8 +22,8 @@ _MOST_OTHERS = 512  # parameters of no optimizer whose values are compared
 class Suspects:
     """After the first steps: do the modules run whose parameters get no gradient, and how?
 
-    A hook on a module would be saved and copied with it, so it is the class's forward that is stood around. That would
-    make torch.compile compile anew: once something is compiled, nothing is done.
+    A hook on a module would be saved and copied with it, so it is the class's forward that is stood around. That
+    would make torch.compile compile anew: once something is compiled, nothing is done.
     """
 
     def __init__(self, recorder: Recorder) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from gradgate.events import Cut, Ids, Site
 from gradgate.watcher._backward import Backwards
@@ -88,9 +89,10 @@ class Values:
                 return original(tensor, *args, **kwargs)
             if torch.compiler.is_compiling():
                 return original(tensor, *args, **kwargs)
+            owner: tuple[str, int] | None = None
+            write: _Write | None = None
             with recorder.working():
                 owner = self._owner(tensor)
-                write = None
                 if owner is not None and owner[0] == "value":
                     write = self._begin(owner[1], name, args, kwargs, tensor.numel())
             result = original(tensor, *args, **kwargs)
@@ -183,7 +185,7 @@ class Values:
         return step.numel() > 0 and bool(step @ kept < 0.5 * (step @ step))
 
     def _pulled(self, number: int, before: Tensor, now: Tensor) -> float | None:
-        """Return how far values are moved to one and the same point, if this write and the last one both do that."""
+        """Return how far values are moved to one and the same point, if this write and the last one do that."""
         last = self._pulls.get(number)
         self._pulls[number] = before, now
         if last is None or now.numel() < 8 or not now.dtype.is_floating_point:
@@ -214,6 +216,8 @@ class Values:
     def _cut(self, tensor: Tensor, name: str) -> None:
         recorder = self._recorder
         if recorder.quiet or self._backwards.in_backward or torch.compiler.is_compiling():
+            return
+        if _is_uninitialized(tensor):
             return
         with recorder.working():
             site = recorder.site()
@@ -248,15 +252,16 @@ class Values:
         recorder = self._recorder
         watched = recorder.looking and recorder.active and recorder.backwards and not recorder.quiet
         number = recorder.parameters.numbers.known(tensor) if watched else None
-        if number is None or torch.compiler.is_compiling():
+        if number is None or torch.compiler.is_compiling() or _is_uninitialized(tensor):
             _DATA.__set__(tensor, value)
             return
+        write: _Write | None = None
         with recorder.working():
-            write = self._begin(number, "data", (value,), {}, value.numel())
-        # ``t.data -= x`` writes in place first and then assigns the very same memory: that is one write.
-        same = value.data_ptr() == tensor.data_ptr()
+            # ``t.data -= x`` writes in place first and then assigns the very same memory: that is one write.
+            if _address(value) != _address(tensor):
+                write = self._begin(number, "data", (value,), {}, value.numel())
         _DATA.__set__(tensor, value)
-        if not same:
+        if write is not None:
             with recorder.working():
                 self._record(("value", number), "data", (value,), write)
 
@@ -271,7 +276,7 @@ class Values:
                 if isinstance(data, Tensor) and data.grad_fn is not None and recorder.looking:
                     self._cut(data, "Parameter")
                 copied = _in_deepcopy()
-                if not recorder.looking and recorder.backwards:
+                if recorder.backwards:
                     recorder.look_again()
                 recorder.parameters.created(parameter, site, recorder.journal.count, copied)
         return parameter
@@ -280,17 +285,20 @@ class Values:
         recorder = self._recorder
         if not recorder.active or not tensor.is_leaf or torch.compiler.is_compiling():
             return original(tensor, hook)
+        number = -1
         with recorder.working():
             number = recorder.parameters.number(tensor)
 
         def told(gradient: Tensor) -> Any:
             if not recorder.looking or not recorder.active or gradient.is_sparse or not gradient.dim():
                 return hook(gradient)
-            before = _full_rows(gradient)
+            before: Tensor | None = None
+            with recorder.working():
+                before = _full_rows(gradient)
             result = hook(gradient)
             with recorder.working():
                 after = _full_rows(gradient if result is None else result)
-                if before.shape == after.shape:
+                if before is not None and before.shape == after.shape:
                     gone = before & ~after
                     known = self._optimizers.masked.get(number)
                     self._optimizers.masked[number] = gone if known is None else gone | known
@@ -305,10 +313,15 @@ def _full_rows(gradient: Tensor) -> Tensor:
     return (gradient != 0).reshape(len(gradient), -1).any(1)
 
 
+def _is_uninitialized(tensor: Tensor) -> bool:
+    """Say whether a tensor is a lazy module's that has not run: it can be asked for nothing."""
+    return is_lazy(tensor)
+
+
 def _address(tensor: Tensor) -> int | None:
     try:
         return tensor.data_ptr()
-    except RuntimeError:  # sparse and fake tensors have none
+    except (RuntimeError, ValueError):  # sparse and fake tensors have none, nor what is not initialised
         return None
 
 

@@ -1,0 +1,81 @@
+"""Parameters that take part in the loss are in no optimizer.
+
+## What it does
+Looks for parameters that losses reach again and again, that are in no optimizer and never change: layers in a plain
+list, which ``parameters()`` does not see; a module made after the optimizer, or not handed to it; the parameters of
+a criterion.
+
+## Why is this bad?
+They stay at their random start, and the rest has to make do with it. The loss falls all the same.
+
+## Example
+    self.layers = [nn.Linear(64, 64) for _ in range(4)]       # a plain list
+    optimizer = torch.optim.Adam(model.parameters())
+
+## Use instead
+    self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+
+or hand over all of them: ``Adam([*encoder.parameters(), *decoder.parameters()])``.
+
+## Known limits
+A network that is much larger than what is trained, is in evaluation mode, or is a copy of one that is trained, is
+taken to be fixed on purpose: see wasted-gradient.
+
+## Sources
+docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradgate.checks._finding import Finding
+from gradgate.checks._rule import Rule
+from gradgate.checks._run import Run
+from gradgate.checks._slices import comprehension_line, list_line
+from gradgate.checks._unused_gradients import Left, left_out
+from gradgate.events import Backward, Frame, OptimizerMade, Site, Stepped
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    for left in left_out(run):
+        if not left.forgotten:
+            continue
+        optimizer = _optimizer(run, left)
+        name = run.optimizer(optimizer)
+        times = sum(bool(left.ids & event.reached) for event in run.of(Backward))
+        if not left.listed:
+            reason = "hidden from parameters() in a plain list"
+            fix = "Put the layers into an nn.ModuleList, or parameters into an nn.ParameterList."
+        elif left.later:
+            reason = f"made after {name}"
+            fix = f"Add what is made here to the optimizer: {name}.add_param_group({{'params': ...}})."
+        else:
+            reason, fix = "in no optimizer's list", f"Hand {name} all that is to be trained."
+        yield RULE.finding(
+            _line(run, left, optimizer),
+            f"No step moved {run.names(left.ids)}, {reason}, though {times} backward calls reached "
+            f"{'them' if len(left.ids) > 1 else 'it'}.",
+            why="What is left out stays as it was drawn, and the rest has to make do with that.",
+            fix=fix,
+            count=times,
+            evidence={"parameters": len(left.ids), "backwards": times},
+        )
+
+
+def _optimizer(run: Run, left: Left) -> int:
+    """Return the optimizer that uses the rest of the same losses."""
+    reached = frozenset().union(*(event.reached for event in run.of(Backward) if event.site == left.backward))
+    using: list[int] = [event.optimizer for event in run.of(Stepped) if event.used & reached]
+    return max(set(using), key=using.count)
+
+
+def _line(run: Run, left: Left, optimizer: int) -> Frame | Site:
+    first = min((run.parameters[number] for number in left.ids), key=lambda one: one.made_at)
+    if (not left.listed or left.later) and first.made:
+        return first.made[0]
+    made: OptimizerMade = run.made[optimizer][0]
+    return comprehension_line(made.site) or list_line(made.site) or made.site
+
+
+RULE = Rule("GG501", "param-not-in-optimizer", "error", __doc__ or "", _judge)
