@@ -17,7 +17,7 @@ too short), clipping cuts off almost all of it, and weight decay has another wei
 ## Use instead
         (loss_fn(model(x), y) / 4).backward()
 
-or ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, which divides once, by what the window holds.
+or ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, which divides once, by what a window holds.
 
 ## Known limits
 A factor that is no fraction of whole numbers is taken for the weight of the loss. Sums are taken to be meant, as

@@ -44,7 +44,7 @@ from gradgate.checks._slices import (
     scope_at,
     statements_at,
 )
-from gradgate.checks._source import path_to, text_of
+from gradgate.checks._source import in_condition, path_to, text_of
 from gradgate.events import Backward, Cut, Differentiated, Event, Frame, Ids, NoGradEntered, Ran, Site
 
 _WHY = "What is cut off is shown in the loss and is not trained by it."
@@ -61,6 +61,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"{'it' if len(ids) == 1 else 'them'} in {run.log.steps} steps.",
             why=_WHY,
             fix="Take the value with its graph: without detach, item, numpy, no_grad or a new tensor around it.",
+            severity="info" if in_condition(frame) else None,  # an option that somebody has chosen
             count=run.log.steps,
             evidence={"parameters": len(ids), "steps": run.log.steps},
         )

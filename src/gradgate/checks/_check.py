@@ -30,15 +30,17 @@ def check(log: Log, *, strict: bool = False) -> list[Finding]:
     ``strict`` the failure is let through, for tests.
     """
     run = Run(log)
-    found: list[Finding] = []
-    for rule in rules():
-        try:
-            found += rule.judge(run)
-        except Exception as failure:
-            if strict:
-                raise
-            found.append(_failed(rule, log, failure))
+    found = [finding for rule in rules() for finding in _judged(rule, run, strict)]
     return sorted(fold(found), key=lambda one: (one.file, one.line, one.code))
+
+
+def _judged(rule: Rule, run: Run, strict: bool) -> list[Finding]:
+    try:
+        return list(rule.judge(run))
+    except Exception as failure:
+        if strict:
+            raise
+        return [_failed(rule, run.log, failure)]
 
 
 def _failed(rule: Rule, log: Log, failure: Exception) -> Finding:

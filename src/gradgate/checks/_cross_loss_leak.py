@@ -43,7 +43,7 @@ from gradgate.checks._source import next_use, text_of
 from gradgate.events import Backward, Cleared, Frame, Ids, Opposed, Site
 
 _PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)([._\[]|$)|linear_eval", re.IGNORECASE)
-_WHY = "The step also follows a loss that is not its own; in adversarial training the two pull in opposite directions."
+_WHY = "The step also follows a loss that is not its own; between adversaries the two pull in opposite directions."
 
 
 def _judge(run: Run) -> Iterator[Finding]:

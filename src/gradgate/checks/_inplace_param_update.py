@@ -170,7 +170,7 @@ def _share_of_steps(run: Run, numbers: list[int]) -> tuple[int, int]:
     """Return how many steps are followed by one of these writes before the next, and how many steps there are."""
     ids = frozenset().union(*(_written(run, number).parameters for number in numbers))
     steps = [number for number, event in run.numbered(Stepped) if event.used & ids]  # type: ignore[attr-defined]
-    ends = [*steps[1:], len(run.events)]
+    ends = [*steps[1:], len(run.events)][: len(steps)]
     hit = sum(any(step < number < end for number in numbers) for step, end in zip(steps, ends, strict=True))
     return hit, len(steps)
 

@@ -65,8 +65,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         if resets and len(resets) * 2 >= len(several) - 1 and not _in_stages(site):
             yield RULE.finding(
                 site,
-                f"{kind} was made {len(several)} times for the same {len(ids)} parameter(s), and each time starts "
-                f"without what the one before had gathered in up to {max(steps)} step(s).",
+                f"{kind} was made {len(several)} times for {run.names(ids)}, and each time starts without what the "
+                f"one before had gathered; the longest lived for {max(steps)} steps.",
                 why=_WHY,
                 fix="Make it once, before the loop, and pass it in; set group['lr'] where only the rate changes.",
                 count=len(resets),

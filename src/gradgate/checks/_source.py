@@ -132,3 +132,10 @@ def next_use(frame: Frame, before: int) -> Frame | None:
     )
     last = statement.end_lineno or frame.line
     return next((Frame(frame.file, line, frame.function) for line in uses if last < line <= before), None)
+
+
+def in_condition(frame: Frame) -> bool:
+    """Say whether a line of a function is run only under some condition."""
+    path = path_to(frame.file, frame.line)
+    functions = [place for place, node in enumerate(path) if isinstance(node, ast.FunctionDef)]
+    return bool(functions) and any(isinstance(node, ast.If) for node in path[functions[-1] :])

@@ -37,7 +37,7 @@ from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
 from gradgate.checks._slices import own_nodes, scopes_of
 from gradgate.checks._unused_gradients import idle_groups, left_out
-from gradgate.events import Backward, Frame, Ids, Site, Stepped
+from gradgate.events import Backward, Frame, Ids, ModeSet, Site, Stepped
 
 _WHY = "They take a part of each backward pass and memory, for nothing."
 _NO_GRAPH = "Run it under torch.no_grad(), or switch its gradients off: requires_grad_(False)."
@@ -73,7 +73,7 @@ def _of_module(run: Run, ids: Ids, backward: Site) -> Finding:
         f"optimizer steps{'; nobody clears them, so that they add up' if grows else ''}.",
         why=_WHY,
         fix=_NO_GRAPH,
-        severity="warning" if grows else None,
+        severity="warning" if grows and not _evaluating(run, ids) else None,
         count=times,
         evidence={"parameters": len(ids), "bytes": _bytes(run, ids), "cleared": not grows},
     )
@@ -155,6 +155,12 @@ def _size(run: Run, ids: Ids) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.3g} GB"
+
+
+def _evaluating(run: Run, ids: Ids) -> bool:
+    """Say whether a network was put into evaluation mode for good: it is used as it is, at some cost."""
+    modes = [event.training for event in run.of(ModeSet) if event.parameters & ids]
+    return bool(modes) and not any(modes)
 
 
 RULE = Rule("GG405", "wasted-gradient", "info", __doc__ or "", _judge)
