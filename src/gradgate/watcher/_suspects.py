@@ -103,10 +103,14 @@ class Suspects:
         self._norms = kept
 
     def who_moves(self) -> None:
-        """See whether parameters that no optimizer holds change: an average, a copy, an update by hand."""
+        """See whether parameters change that no optimizer steps: an average, a copy, an update by hand."""
         parameters = self._recorder.parameters
-        others = [number for number in parameters.sights if number not in parameters.owned]
-        for number, tensor in parameters.tensors(others[:_MOST_OTHERS]):
+        others = [
+            (number, tensor)
+            for number, tensor in parameters.numbers.alive()
+            if number not in parameters.owned or not tensor.requires_grad
+        ]
+        for number, tensor in others[:_MOST_OTHERS]:
             if not parameters.sights[number].still:
                 self._values.pop(number, None)
                 continue
