@@ -1,7 +1,8 @@
 """What does it cost to be watched by `gradgate check`: to start, in the first windows, and afterwards?
 
-The plain loop runs with torch as it is; the watched one with a watcher that is started before each turn and stopped
-after it, so that nothing of it is left in the plain loop's turns. Starting and stopping are not timed with the loop.
+The plain loop runs with torch as it is; the watched one with a watcher that is started before each turn and
+stopped after it, so that nothing of it is left in the plain loop's turns. Starting and stopping are not timed
+with the loop.
 """
 
 import statistics
@@ -78,7 +79,9 @@ def main() -> None:
         7,
     )
     rows.append("")
-    rows.append(f"Start, watch nothing, judge nothing: {watched - plain:.2f} s more than `import torch` ({plain:.2f} s).")
+    rows.append(
+        f"Start, watch nothing, judge nothing: {watched - plain:.2f} s more than `import torch` ({plain:.2f} s)."
+    )
     report(question, ["\n".join(rows)], given.output)
 
 

@@ -33,7 +33,6 @@ MISSED = {
     "wrong/loss-reduction/shards": "gradients that replicas leave are put together by hand, in no graph",
 }
 OTHER_LINE = {
-    "wrong/unreached-parameter/policy_log_std": "which expression should have used it cannot be told",
     "wrong/unreached-parameter/task_weights": "that a key is missing shows only where its head is left out",
 }
 

@@ -151,7 +151,9 @@ class Story:
 
     def judged(self, *codes: str, how: Any = "finished") -> list[Finding]:
         """Return the findings, of these rules only where some are named."""
-        return [finding for finding in check(self.log(how), strict=True) if not codes or finding.code in codes]
+        return [
+            finding for finding in check(self.log(how), strict=True) if not codes or finding.code in codes
+        ]
 
 
 def said(findings: Sequence[Finding]) -> list[str]:

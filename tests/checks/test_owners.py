@@ -138,7 +138,8 @@ def made_again(source: str, *, restored: bool = False, kind: str = "Adam") -> St
 
 def test_an_optimizer_for_each_epoch() -> None:
     assert said(made_again(EPOCHS).judged()) == [
-        "train.py:2: GG504 error: Adam was made 3 times for w, and each time starts without what the one before had "
+        "train.py:2: GG504 error: Adam was made 3 times for w, and each time starts without what the "
+        "one before had "
         "gathered; the longest lived for 4 steps."
     ]
 

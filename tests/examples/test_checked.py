@@ -35,10 +35,10 @@ def findings(name: str) -> list[Finding]:
     ],
 )
 def test_the_planted_mistake_is_found_and_its_mended_twin_is_right(name: str, code: str, line: str) -> None:
-    (found,) = findings(name)
+    (found,) = [one for one in findings(name) if one.severity != "info"]
     assert found.code == code
     assert (CHECKED / f"{name}.py").read_text("utf-8").splitlines()[found.line - 1].strip() == line
-    assert findings(f"{name}_mended") == []
+    assert [one for one in findings(f"{name}_mended") if one.severity != "info"] == []
 
 
 def test_the_readme_shows_what_is_really_said() -> None:

@@ -89,8 +89,8 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
             found[frame] = (ids, f".{event.op}()" if event.op not in ("data", "Parameter") else event.op)
     for event in run.of(Ran):
         ids = event.parameters & missing
-        frame = _compared(event.site) if event.recording and ids else None
-        if frame is not None and any(one.holds(frame) for one in slices.values()):
+        frame = _compared(event.site) if event.recording and ids and _alone(run, ids) else None
+        if frame is not None and any(_compares(one, frame) for one in slices.values()):
             found.setdefault(frame, (found.get(frame, (frozenset(), ""))[0] | ids, "A comparison"))
     # What is cut twice is cut by the first.
     told: set[int] = set()
@@ -118,6 +118,16 @@ def _compared(site: Site) -> Frame | None:
             ):
                 return Frame(frame.file, node.lineno, frame.function)
     return None
+
+
+def _compares(one: Slice, frame: Frame) -> bool:
+    return any(isinstance(node, ast.Compare) and node.lineno == frame.line for _, node in one.nodes)
+
+
+def _alone(run: Run, ids: Ids) -> bool:
+    """Say whether the module that holds these parameters holds none that is reached."""
+    prefixes = tuple(run.name(number).rpartition(".")[0] + "." for number in ids)
+    return not any(run.name(number).startswith(prefixes) for number in run.reached)
 
 
 def _rewrapped(run: Run) -> Frame | None:

@@ -1,5 +1,4 @@
-"""Gradients are clipped where it does not help: after the step, before the backward, on nothing, or at each
-micro-batch.
+"""Gradients are clipped too late, too early, at each micro-batch, or not at all.
 
 ## What it does
 Follows which gradients each call of ``clip_grad_norm_`` and ``clip_grad_value_`` finds, and whether a step uses

@@ -266,7 +266,13 @@ class Reader:
         if library:
             leaves = root in ("np", "numpy") and arguments.live
             return Value(False, (*arguments.cuts, _frame(call, place))) if leaves else arguments
-        if receiver.live or receiver.cuts or name in _METHODS or self._is_loss(call, place):
+        if (
+            receiver.live
+            or receiver.cuts
+            or name in _METHODS
+            or _of_result(call)
+            or self._is_loss(call, place)
+        ):
             return both
         forwards = self._forwards(call)
         if forwards:
@@ -375,6 +381,14 @@ def _spreads(call: ast.Call) -> bool:
     return any(isinstance(one, ast.Starred) for one in call.args) or any(
         one.arg is None for one in call.keywords
     )
+
+
+def _of_result(call: ast.Call) -> bool:
+    """Say whether a method of what another call returned is called: ``uniform(5).astype(float)``."""
+    node = call.func
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return isinstance(call.func, ast.Attribute) and isinstance(node, ast.Call)
 
 
 def _plain_root(node: ast.AST) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,13 +46,19 @@ class Backwards:
             None
         )  # is what is reached averaged over ranks?
         self.without_steps: Callable[[], None] = lambda: None  # looks, where no optimizer has stepped
-        self._reach: dict[Site, Ids] = {}
+        self._reach: dict[tuple[Site, int], Ids] = {}  # by line and thread
         self._calls: dict[Site, int] = {}
         self._bare: dict[int, weakref.ref[Tensor]] = {}
         self.written: dict[int, tuple[int, Site]] = {}  # parameter: newest node when its values were written
-        self.in_backward = 0
+        self._newest: Backward | None = None
+        self._failed: Backward | None = None  # the last call, if it raised
         self._nan_told = False
         self._standing: list[tuple[int, Tensor]] = []
+
+    @property
+    def in_backward(self) -> bool:
+        """Say whether a backward call is running, in any thread: on another device it runs in one of its own."""
+        return self._recorder.goes_back
 
     def install(self) -> None:
         """Stand around the two functions that every backward pass goes through."""
@@ -67,14 +74,19 @@ class Backwards:
         args, kwargs = _gone_through_twice(args, kwargs)
         reached: Ids = frozenset()
         probe: Probe | None = None
+        event: Backward | None = None
         with recorder.working():
             reached, probe = self._before(*args, **kwargs)
+            event = self._newest
+            self._gradients.take(reached)
         recorder.lines.off()
-        self.in_backward += 1
         try:
-            return original(*args, **kwargs)
+            with recorder.going_back():
+                return original(*args, **kwargs)
+        except Exception:
+            self._failed = event
+            raise
         finally:
-            self.in_backward -= 1
             with recorder.working():
                 if probe is not None:
                     self._after(probe)
@@ -96,6 +108,9 @@ class Backwards:
         recorder = self._recorder
         site = recorder.site()
         recorder.backwards += 1
+        failed, self._failed = self._failed, None
+        if failed is not None and failed.reached:  # the script went on all the same
+            recorder.journal.take_back(failed)
         if not self.in_backward:
             self.give_up()
         if not self.in_backward:
@@ -103,11 +118,13 @@ class Backwards:
         calls = self._calls[site] = self._calls.get(site, 0) + 1
         if recorder.looking and not recorder.steps and calls < _LOOKS_WITHOUT_STEPS:
             self.without_steps()
-        if not recorder.looking and site in self._reach:
-            reached = self._reach[site]
+        place = site, threading.get_ident()
+        if not recorder.looking and place in self._reach:
+            reached = self._reach[place]
             synced = self.synchronises(reached)
             retain, create = bool(retain_graph), create_graph
-            recorder.add(Backward(site, reached, seen=False, retain=retain, create=create, synced=synced))
+            self._newest = Backward(site, reached, seen=False, retain=retain, create=create, synced=synced)
+            recorder.add(self._newest)
             return reached, None
         roots = roots_of(tensors)
         found = walk(roots, older_than=recorder.last_key)
@@ -115,34 +132,33 @@ class Backwards:
         wanted = [inputs] if isinstance(inputs, Tensor) else inputs
         chosen = None if wanted is None else {id(tensor) for tensor in wanted}
         reached, others, numbers = self._reached(found, tensors, chosen)
-        self._reach[site] = reached
+        self._reach[place] = reached
         head = Head(recorder.scaled, self._number_if_known)
         terms = () if len(roots) != 1 else head.terms(roots[0])
         if len(terms) > 1 and calls <= _USES_TOLD:
             terms = self._reaches(roots[0], terms)
         if roots:
             recorder.newest_key = max(recorder.newest_key, *(node._sequence_nr() for node in roots))
-        recorder.add(
-            Backward(
-                site,
-                reached,
-                terms=terms,
-                others=others,
-                nodes=found.nodes,
-                old_nodes=found.old_nodes,
-                old_site=found.old_site,
-                retain=bool(create_graph if retain_graph is None else retain_graph),
-                create=create_graph,
-                closure=recorder.closures > 0,
-                scaler=self._scaler(head, found),
-                synced=self.synchronises(reached),
-                uses=_uses(found, self._number_if_known) if calls <= _USES_TOLD else (),
-                through=self._through(found, numbers),
-                beyond=self._beyond(found, numbers) if calls <= _USES_TOLD else frozenset(),
-                stale=self._stale(found, numbers),
-                value=_value(tensors),
-            )
+        self._newest = Backward(
+            site,
+            reached,
+            terms=terms,
+            others=others,
+            nodes=found.nodes,
+            old_nodes=found.old_nodes,
+            old_site=found.old_site,
+            retain=bool(create_graph if retain_graph is None else retain_graph),
+            create=create_graph,
+            closure=recorder.closures > 0,
+            scaler=self._scaler(head, found),
+            synced=self.synchronises(reached),
+            uses=_uses(found, self._number_if_known) if calls <= _USES_TOLD else (),
+            through=self._through(found, numbers),
+            beyond=self._beyond(found, numbers) if calls <= _USES_TOLD else frozenset(),
+            stale=self._stale(found, numbers),
+            value=_value(tensors),
         )
+        recorder.add(self._newest)
         self._kept.follow(found.order, site)
         value = _value(tensors)
         if value is not None and math.isnan(value) and not self._nan_told:

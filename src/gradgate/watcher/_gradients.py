@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 
 from torch import Tensor
 
@@ -16,12 +17,23 @@ class Gradients:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._known: dict[int, tuple[int, int]] = {}  # number: (address, version); absent: None
+        self._threads: dict[int, int] = {}  # number: the thread whose backward calls reach it
         self.addresses: dict[int, int] = {}  # address of a gradient: the parameter's number
+
+    def take(self, numbers: Ids) -> None:
+        """Take it that this thread trains these: while it does, no other may so much as read their gradients."""
+        self._threads.update(dict.fromkeys(numbers, threading.get_ident()))
+
+    def _mine(self) -> Iterator[tuple[int, Tensor]]:
+        mine = threading.get_ident()
+        for number, tensor in self._recorder.parameters.numbers.alive():
+            if self._threads.get(number, mine) == mine:
+                yield number, tensor
 
     def note(self, numbers: Iterable[int] | None = None) -> None:
         """Take gradients as they are now for what is known of them."""
         parameters = self._recorder.parameters
-        alive = parameters.numbers.alive() if numbers is None else parameters.tensors(numbers)
+        alive = self._mine() if numbers is None else parameters.tensors(numbers)
         for number, tensor in alive:
             grad = tensor.grad
             old = self._known.get(number)
@@ -38,7 +50,7 @@ class Gradients:
         recorder = self._recorder
         parameters = recorder.parameters
         gone, written = [], []
-        for number, tensor in parameters.numbers.alive():
+        for number, tensor in self._mine():
             grad = tensor.grad
             known = self._known.get(number)
             if grad is None:

@@ -7,6 +7,7 @@ from collections import deque
 from gradgate.events import Event, Gap
 
 _HEAD, _TAIL = 20_000, 10_000
+_LATELY = 256
 
 
 class Journal:
@@ -25,6 +26,15 @@ class Journal:
             self._first.append(event)
         else:
             self._last.append(event)
+
+    def take_back(self, event: Event) -> None:
+        """Remove an event that was added lately."""
+        for kept in (self._last, self._first):
+            for place in range(len(kept) - 1, max(len(kept) - _LATELY, 0) - 1, -1):
+                if kept[place] is event:
+                    del kept[place]
+                    self.count -= 1
+                    return
 
     def events(self) -> tuple[Event, ...]:
         """Return what is kept."""

@@ -60,7 +60,9 @@ class Kept:
             alive = self._alive.setdefault(site, deque([0], maxlen=2 * _SUSPICIOUS))
             alive.append(counts[site])
             growing = all(before <= after for before, after in itertools.pairwise(alive))
-            if not growing or alive[-1] - alive[0] < _SUSPICIOUS - 1 or counts[site] < _SUSPICIOUS:
+            # What one step's own micro-batches keep until the next is no growth: it has to rise several times.
+            rises = sum(before < after for before, after in itertools.pairwise(alive))
+            if not growing or rises < _SUSPICIOUS - 1 or counts[site] < _SUSPICIOUS:
                 continue
             if self._said.get(site, 0) * 2 > counts[site]:
                 continue

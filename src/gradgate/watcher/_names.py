@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,18 +15,6 @@ from gradgate.watcher._sites import user_frames
 
 _SCANS = 8  # times that all live modules are looked through
 _SCANNED = (4, 16, 48)  # after these steps in any case
-
-
-def live_modules() -> list[nn.Module]:
-    """Return every module that is alive."""
-    return [thing for thing in gc.get_objects() if _is_module(thing)]
-
-
-def _is_module(thing: Any) -> bool:
-    try:
-        return issubclass(type(thing), nn.Module)
-    except (TypeError, ReferenceError):
-        return False
 
 
 class Names:
@@ -89,7 +76,7 @@ class Names:
     def finish(self) -> None:
         """See which parameters a live module holds now, and which are trainable."""
         parameters = self._recorder.parameters
-        held = {id(one) for one in self._held(live_modules())}
+        held = {id(one) for one in self._held(self._recorder.modules.alive())}
         for number, tensor in parameters.numbers.alive():
             sight = parameters.sights.get(number)
             if sight is None:  # another thread is about to meet it

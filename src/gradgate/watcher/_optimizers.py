@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +128,16 @@ class Optimizers:
         mine = threading.get_ident()
         return next((record for record in reversed(self._open) if record["thread"] == mine), None)
 
+    def writes_itself(self) -> bool:
+        """Say whether an optimizer that was given a closure is writing, and not the closure that it called."""
+        record = self._last_open()
+        if record is None or record["code"] is None:
+            return False
+        frame: types.FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code is not record["code"]:
+            frame = frame.f_back
+        return frame is None
+
     def _close(self, record: dict[str, Any]) -> None:
         self._open = [one for one in self._open if one is not record]
         if record["closure"]:
@@ -137,8 +150,9 @@ class Optimizers:
         if not recorder.active or torch.compiler.is_compiling():
             return
         recorder.stop_if_due()
-        closure = (len(args) > 1 and args[1] is not None) or (kwargs or {}).get("closure") is not None
-        record: dict[str, Any] = {"optimizer": optimizer, "closure": closure}
+        given = args[1] if len(args) > 1 else (kwargs or {}).get("closure")
+        closure = given is not None
+        record: dict[str, Any] = {"optimizer": optimizer, "closure": closure, "code": _code_of(given)}
         record["thread"] = threading.get_ident()
         with recorder.working():
             record["site"] = recorder.site()
@@ -262,6 +276,16 @@ class Optimizers:
         )
         for act in self.after_step:
             act()
+
+
+def _code_of(function: Any) -> types.CodeType | None:
+    """Return what runs when something is called, as far as that is python."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not hasattr(function, "__code__"):
+        function = getattr(type(function), "__call__", None)  # noqa: B004  (its code is what is wanted)  # noqa: B004
+    code = getattr(function, "__code__", None)
+    return code if isinstance(code, types.CodeType) else None
 
 
 def _sum(values: Tensor) -> float:

@@ -15,6 +15,7 @@ import torch
 from gradgate.events import Event, Ids, Site, Written
 from gradgate.watcher._journal import Journal
 from gradgate.watcher._lines import Lines
+from gradgate.watcher._modules import Modules
 from gradgate.watcher._patches import Patches
 from gradgate.watcher._registry import Numbers, Parameters
 from gradgate.watcher._sites import here
@@ -31,6 +32,15 @@ class StopRun(SystemExit):
     """Raised out of the watched script when it has made as many steps as were asked for."""
 
 
+class _OfThread(threading.local):
+    """What is told apart by thread: autograd numbers the nodes of each from 0."""
+
+    quiet = 0
+    closures = 0
+    last_key = -1
+    newest_key = -1
+
+
 class Recorder:
     """State of one watching. Parts record into it, from wherever torch calls them."""
 
@@ -40,6 +50,7 @@ class Recorder:
         self.journal = Journal()
         self.patches = Patches()
         self.lines = Lines()
+        self.modules = Modules()
         self.parameters = Parameters()
         self.optimizers: Numbers[torch.optim.Optimizer] = Numbers()
         self.optimizer_names: dict[int, str] = {}
@@ -57,16 +68,50 @@ class Recorder:
         self.active = False
         self.seconds = 0.0  # spent in here
         self._busy = 0.0  # of those, really at work: a busy machine does not shorten the close look
-        self.last_key = -1  # the newest graph node that was seen when the last step was made
-        self.newest_key = -1
-        self.closures = 0  # steps with a closure that are running
-        self.quiet = 0  # depth of library code whose writes and clearings are its own business
+        self._own = _OfThread()
+        self._going_back = 0  # backward calls that are running
         self._raised = 0
         self._written: tuple[tuple[Any, ...], set[int]] | None = None
         self._lock = threading.RLock()
         self._next_block = _FIRST_STEPS
         self._again = 0
         self._until = 0  # steps before this one are looked at
+
+    @property
+    def quiet(self) -> int:
+        """Depth of library code whose writes and clearings are its own business, in this thread."""
+        return self._own.quiet
+
+    @quiet.setter
+    def quiet(self, depth: int) -> None:
+        self._own.quiet = depth
+
+    @property
+    def closures(self) -> int:
+        """Steps with a closure that are running in this thread."""
+        return self._own.closures
+
+    @closures.setter
+    def closures(self, depth: int) -> None:
+        self._own.closures = depth
+
+    @property
+    def last_key(self) -> int:
+        """The newest graph node that was seen when the last step was made. Each thread numbers its own."""
+        return self._own.last_key
+
+    @property
+    def newest_key(self) -> int:
+        """The newest graph node that was seen in this thread."""
+        return self._own.newest_key
+
+    @newest_key.setter
+    def newest_key(self, key: int) -> None:
+        self._own.newest_key = key
+
+    def renew_lock(self) -> None:
+        """Forget who holds the lock: after a fork, that thread may not exist."""
+        self._lock = threading.RLock()
 
     def add(self, event: Event) -> None:
         """Record an event."""
@@ -111,6 +156,22 @@ class Recorder:
                 self._busy += time.thread_time() - busy
 
     @contextmanager
+    def going_back(self) -> Iterator[None]:
+        """Say that autograd runs, in this thread or in one of its own."""
+        with self._lock:
+            self._going_back += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._going_back -= 1
+
+    @property
+    def goes_back(self) -> bool:
+        """Say whether autograd runs in some thread."""
+        return self._going_back > 0
+
+    @contextmanager
     def library(self) -> Iterator[None]:
         """Leave out what torch itself does inside: an optimizer's own writes are no writes by hand."""
         self.quiet += 1
@@ -126,7 +187,7 @@ class Recorder:
     def stepped(self) -> None:
         """Count a step, decide whether to go on looking, and stop the run where it was to be stopped."""
         self.steps += 1
-        self.last_key = self.newest_key
+        self._own.last_key = self._own.newest_key
         slow = self._busy > _SLOW_SECONDS and self.steps >= _LEAST_STEPS
         if self.steps < _FIRST_STEPS and not slow:
             looking = True

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from gradgate.events import Ran, StatisticsMoved
-from gradgate.watcher._names import live_modules
 from gradgate.watcher._optimizers import _sample
 from gradgate.watcher._patches import Patches
 from gradgate.watcher._recorder import Recorder
@@ -54,7 +53,7 @@ class Suspects:
         self._looked_at = len(sights)
         if _compiling():
             return
-        for module in live_modules():
+        for module in recorder.modules.alive():
             own = module.__dict__.get("_parameters") or {}
             numbers = [recorder.parameters.numbers.known(one) for one in own.values() if one is not None]
             if module not in self._hooked and any(number in missing for number in numbers):
@@ -88,7 +87,7 @@ class Suspects:
         recorder = self._recorder
         if self._norms is None or recorder.steps in (2, 8, 32):
             known = {ref() for ref, _ in self._norms or ()}
-            fresh = [module for module in live_modules() if _tracks(module) and module not in known]
+            fresh = [module for module in recorder.modules.alive() if _tracks(module) and module not in known]
             self._norms = [*(self._norms or ()), *((weakref.ref(one), _version(one)) for one in fresh)]
         kept = []
         for ref, version in self._norms:

@@ -87,7 +87,7 @@ class Values:
         def wrapper(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
             if not recorder.looking or recorder.quiet or not recorder.active or not recorder.backwards:
                 return original(tensor, *args, **kwargs)
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() or (recorder.closures and self._optimizers.writes_itself()):
                 return original(tensor, *args, **kwargs)
             owner: tuple[str, int] | None = None
             write: _Write | None = None
@@ -251,6 +251,7 @@ class Values:
     def _set_data(self, tensor: Tensor, value: Tensor) -> None:
         recorder = self._recorder
         watched = recorder.looking and recorder.active and recorder.backwards and not recorder.quiet
+        watched = watched and not (recorder.closures and self._optimizers.writes_itself())
         number = recorder.parameters.numbers.known(tensor) if watched else None
         if number is None or torch.compiler.is_compiling() or _is_uninitialized(tensor):
             _DATA.__set__(tensor, value)

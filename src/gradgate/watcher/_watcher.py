@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import warnings
@@ -66,6 +67,7 @@ class Watcher:
         self._backwards.synchronises = self._ranks.synchronises
         self._backwards.without_steps = self._suspects.who_moves
         self._started: float | None = None
+        self._process = -1
         self._seconds: float | None = None
 
     @property
@@ -92,11 +94,13 @@ class Watcher:
         if self._started is not None:
             return
         self._started = time.perf_counter()
+        self._process = os.getpid()
         if self._script:
             call_mine(str(Path(self._script).absolute()))
             call_mine(self._script)
         recorder = self._recorder
         recorder.lines.install(recorder.patches)
+        recorder.modules.install(recorder.patches)
         for part in self._parts:
             part.install()
         recorder.patches.wrap(warnings, "showwarning", _point_at_the_user)
@@ -108,6 +112,8 @@ class Watcher:
         recorder = self._recorder
         if self._started is None or not recorder.active:
             return
+        if os.getpid() != self._process:
+            recorder.renew_lock()
         recorder.add(Ended((), how))
         recorder.active = False
         recorder.lines.off()
