@@ -15,22 +15,30 @@ class Modules:
     """The live modules, held weakly. Constructors and copies are watched; what is there is looked for once."""
 
     def __init__(self) -> None:
-        self._alive: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        # By identity: a class of the user's own may say what is equal, and ask for it what it has not set yet.
+        self._alive: dict[int, weakref.ref[nn.Module]] = {}
 
     def install(self, patches: Patches) -> None:
         """Stand around the ways in which a module comes about."""
-        self._alive.update(thing for thing in gc.get_objects() if _is_module(thing))
+        for thing in gc.get_objects():
+            if _is_module(thing):
+                self._add(thing)
         patches.wrap(nn.Module, "__init__", self._around)
         patches.wrap(nn.Module, "__setstate__", self._around)  # copy.deepcopy and pickle
 
     def _around(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(module, *args, **kwargs)
-        self._alive.add(module)
+        self._add(module)
         return result
+
+    def _add(self, module: nn.Module) -> None:
+        key, alive = id(module), self._alive
+        alive[key] = weakref.ref(module, lambda _: alive.pop(key, None))
 
     def alive(self) -> list[nn.Module]:
         """Return every module that is alive."""
-        return list(self._alive)
+        modules = (ref() for ref in list(self._alive.values()))
+        return [module for module in modules if module is not None]
 
 
 def _is_module(thing: Any) -> bool:

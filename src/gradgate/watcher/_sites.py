@@ -24,6 +24,7 @@ _TRACERS = tuple(_TORCH + name for name in ("fx", "_functorch", "_dynamo", "_ind
 
 _sites: dict[tuple[tuple[str, int, str], ...], Site] = {}
 _kinds: dict[str, str] = {}
+_scripts: set[str] = set()
 
 
 def kind_of(file: str) -> str:
@@ -49,8 +50,9 @@ def _judge(file: str) -> str:
 
 
 def call_mine(file: str) -> None:
-    """Take a file for the user's wherever it lies: it is the script that is watched."""
+    """Take a file for the user's wherever it lies: it is the script that is watched, and nothing calls it."""
     _kinds[file] = "user"
+    _scripts.add(file)
 
 
 def user_frames(frame: FrameType | None = None) -> list[FrameType]:
@@ -62,6 +64,8 @@ def user_frames(frame: FrameType | None = None) -> list[FrameType]:
         kind = _kinds.get(current.f_code.co_filename) or kind_of(current.f_code.co_filename)
         if kind == "user":
             found.append(current)
+            if current.f_code.co_name == "<module>" and current.f_code.co_filename in _scripts:
+                break
         elif kind == "ours" and found:
             break  # below lies what runs the script
         current = current.f_back
@@ -77,7 +81,7 @@ def here(frame: FrameType | None = None) -> Site:
         kind = _kinds.get(code.co_filename) or kind_of(code.co_filename)
         if kind == "user":
             key.append((code.co_filename, current.f_lineno, code.co_name))
-            if len(key) == _DEPTH:
+            if len(key) == _DEPTH or (code.co_name == "<module>" and code.co_filename in _scripts):
                 break
         elif kind == "ours" and key:
             break

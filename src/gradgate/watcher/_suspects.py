@@ -13,6 +13,7 @@ from gradgate.events import Ran, StatisticsMoved
 from gradgate.watcher._optimizers import _sample
 from gradgate.watcher._patches import Patches
 from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._registry import Numbers
 
 _RUNS = 4  # of a suspect that are recorded
 _MOST_OTHERS = 512  # parameters of no optimizer whose values are compared
@@ -27,7 +28,8 @@ class Suspects:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._hooked: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        self._hooked: Numbers[nn.Module] = Numbers()
+        self._runs: dict[int, int] = {}
         self._patches = Patches()
         self._classes: set[type[nn.Module]] = set()
         self._norms: list[tuple[weakref.ref[nn.Module], int]] | None = None
@@ -56,8 +58,8 @@ class Suspects:
         for module in recorder.modules.alive():
             own = module.__dict__.get("_parameters") or {}
             numbers = [recorder.parameters.numbers.known(one) for one in own.values() if one is not None]
-            if module not in self._hooked and any(number in missing for number in numbers):
-                self._hooked[module] = 0
+            if self._hooked.known(module) is None and any(number in missing for number in numbers):
+                self._runs[self._hooked.number(module)] = 0
                 if type(module) not in self._classes:
                     self._classes.add(type(module))
                     self._patches.wrap(type(module), "forward", self._around_forward)
@@ -74,11 +76,13 @@ class Suspects:
 
     def _ran(self, module: nn.Module) -> None:
         recorder = self._recorder
-        count = self._hooked.get(module, _RUNS)
-        if not recorder.active or count >= _RUNS:
+        if not recorder.active:
             return
-        self._hooked[module] = count + 1
         with recorder.working():
+            number = self._hooked.known(module)
+            if number is None or self._runs[number] >= _RUNS:
+                return
+            self._runs[number] += 1
             ids = recorder.ids(module.parameters(recurse=False))
             recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled(), training=module.training))
 
@@ -86,8 +90,10 @@ class Suspects:
         """Record which batch norms moved their statistics although all their parameters are frozen."""
         recorder = self._recorder
         if self._norms is None or recorder.steps in (2, 8, 32):
-            known = {ref() for ref, _ in self._norms or ()}
-            fresh = [module for module in recorder.modules.alive() if _tracks(module) and module not in known]
+            known = {id(ref()) for ref, _ in self._norms or ()}
+            fresh = [
+                module for module in recorder.modules.alive() if _tracks(module) and id(module) not in known
+            ]
             self._norms = [*(self._norms or ()), *((weakref.ref(one), _version(one)) for one in fresh)]
         kept = []
         for ref, version in self._norms:
