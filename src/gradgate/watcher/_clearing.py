@@ -12,6 +12,7 @@ from torch.nn.utils import clip_grad
 from gradgate.events import Cleared, Clipped, Ids
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._registry import is_sharded
 
 
 class Clearing:
@@ -67,7 +68,8 @@ class Clearing:
         with recorder.library():
             norm = original(handed_on, max_norm, *args, **kwargs)
         with recorder.working():
-            seen = float(norm) if recorder.looking and isinstance(norm, Tensor) else None
+            asked = recorder.looking and isinstance(norm, Tensor) and not is_sharded(norm)
+            seen = float(norm) if asked else None
             recorder.add(Clipped(recorder.site(), ids, full, len(tensors), seen, float(max_norm)))
             self._gradients.note(ids)
         return norm
@@ -95,7 +97,7 @@ class Clearing:
         recorder = self._recorder
         full = [tensor for tensor in tensors if tensor.grad is not None]
         if recorder.looking:
-            full = [tensor for tensor in full if _any(tensor.grad)]
+            full = [tensor for tensor in full if is_sharded(tensor) or _any(tensor.grad)]
         return recorder.ids(full)
 
 

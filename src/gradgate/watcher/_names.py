@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from gradgate.watcher._kept import held_by
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._registry import extent
-from gradgate.watcher._sites import user_frames
+from gradgate.watcher._sites import library_frames, user_frames
 
 _SCANS = 8  # times that all live modules are looked through
 _SCANNED = (4, 16, 48)  # after these steps in any case
@@ -37,7 +38,12 @@ class Names:
         if self._scans:  # what a script makes in a function is gone when it ends
             self._scans -= 1
             self.finish()
-        for frame in user_frames():
+        self._look_in(user_frames())
+        if any(not sight.name for sight in parameters.sights.values()):
+            self._look_in(library_frames())
+
+    def _look_in(self, frames: list[FrameType]) -> None:
+        for frame in frames:
             for name, value in held_by(frame):
                 self._name(name.removeprefix("self."), value)
 
@@ -61,7 +67,7 @@ class Names:
 
     def _name_module(self, name: str, module: nn.Module) -> None:
         for inner, parameter in module.named_parameters(remove_duplicate=False):
-            self._name_tensor(f"{name}.{inner}", parameter, root=name)
+            self._name_tensor(f"{name}.{inner.removeprefix('_orig_mod.')}", parameter, root=name)
 
     def _name_tensor(self, name: str, tensor: Tensor, root: str = "") -> None:
         parameters = self._recorder.parameters
@@ -70,7 +76,7 @@ class Names:
             return
         sight = parameters.sights[number]
         # The name from the outermost module that holds it says most.
-        if not sight.name or (name.count(".") > sight.name.count(".") and root and not name.startswith("_")):
+        if not sight.name or (name.count(".") > sight.name.count(".") and root and "._" not in f".{root}"):
             sight.name, sight.root = name, root
 
     def finish(self) -> None:

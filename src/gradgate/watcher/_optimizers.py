@@ -20,6 +20,7 @@ from torch.optim.optimizer import (
 from gradgate.events import Group, Ids, OptimizerMade, StateLoaded, Stepped
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._registry import is_sharded
 
 _SAMPLE = 2048  # values of a parameter that are compared before and after a step
 _NORMS = 8
@@ -153,6 +154,7 @@ class Optimizers:
         given = args[1] if len(args) > 1 else (kwargs or {}).get("closure")
         closure = given is not None
         record: dict[str, Any] = {"optimizer": optimizer, "closure": closure, "code": _code_of(given)}
+        record["backwards"] = recorder.backwards
         record["thread"] = threading.get_ident()
         with recorder.working():
             record["site"] = recorder.site()
@@ -165,7 +167,13 @@ class Optimizers:
                 for parameter in group["params"]
             ]
             record["parameters"] = parameters
-            if recorder.looking:
+            sharded = any(is_sharded(parameter) for _, parameter in parameters)
+            looking = recorder.looking and not sharded
+            if sharded:  # the graph may have other tensors than the optimizer, and a part says little
+                recorder.not_judged = (
+                    "Parameters lie in parts on several ranks: their steps are only counted."
+                )
+            if looking:
                 record["values"] = values = {number: _sample(parameter) for number, parameter in parameters}
                 after = self._after
                 record["changed"] = recorder.parameters.same(
@@ -175,15 +183,15 @@ class Optimizers:
                 )
             else:
                 self._after.clear()
-            if recorder.looking:
+            if looking:
                 record["rows"] = {
                     number: parameter.detach().clone()
                     for number, parameter in parameters
                     if number in self.masked and parameter.dim() and parameter.numel() < 1 << 20
                 }
-            if not closure:
+            if not closure and not sharded:
                 record.update(self._used(parameters))
-            record["whole"] = True
+            record["whole"] = not sharded
         self._open.append(record)
         if closure:
             recorder.closures += 1
@@ -225,7 +233,7 @@ class Optimizers:
         if "handed_on" in record:
             return  # an optimizer that only hands on to another has not stepped itself
         with recorder.working():
-            if "whole" in record:
+            if record.get("whole"):
                 self._record(optimizer, record)
         if "counted" not in record:  # looking at it failed: it is a step all the same
             recorder.stepped()
@@ -269,7 +277,8 @@ class Optimizers:
                 nonfinite=record.get("nonfinite", frozenset()),
                 skipped_rows=recorder.parameters.same(rows),
                 lr=tuple(_number(group.get("lr")) or 0.0 for group in optimizer.param_groups),
-                closure=record["closure"],
+                # A trainer may hand over a closure that does nothing.
+                closure=record["closure"] and recorder.backwards > record["backwards"],
                 scaler=self.scaler,
                 seen="values" in record,
             )

@@ -48,6 +48,7 @@ class Recorder:
         self.strict = strict
         self.failures: list[str] = []
         self.journal = Journal()
+        self.not_judged = ""  # why what was seen does not tell what happened, if so
         self.patches = Patches()
         self.lines = Lines()
         self.modules = Modules()

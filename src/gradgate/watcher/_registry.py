@@ -86,6 +86,11 @@ def extent(tensor: Tensor) -> tuple[tuple[int, ...], int]:
     return tuple(tensor.shape), tensor.numel() * tensor.element_size()
 
 
+def is_sharded(tensor: Tensor) -> bool:
+    """Say whether a tensor lies in parts on several ranks: to ask it for a number makes all of them exchange."""
+    return type(tensor).__name__ == "DTensor"
+
+
 class Parameters:
     """The parameters that losses reach and optimizers hold, and what was seen of each."""
 

@@ -72,6 +72,22 @@ def user_frames(frame: FrameType | None = None) -> list[FrameType]:
     return found
 
 
+def library_frames() -> list[FrameType]:
+    """Return the running frames of libraries other than torch, the innermost first: a trainer holds the model."""
+    found: list[FrameType] = []
+    current: FrameType | None = sys._getframe(1)
+    while current is not None:
+        file = current.f_code.co_filename
+        if (
+            kind_of(file) == "library"
+            and f"{os.sep}site-packages{os.sep}" in file
+            and not file.startswith(_TORCH)
+        ):
+            found.append(current)
+        current = current.f_back
+    return found
+
+
 def here(frame: FrameType | None = None) -> Site:
     """Return where the user's code is now. Equal sites are one object."""
     current: FrameType | None = frame or sys._getframe(1)

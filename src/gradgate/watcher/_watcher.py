@@ -138,13 +138,13 @@ class Watcher:
             self._script,
             {number: self._parameter(number) for number in recorder.parameters.sights},
             {number: names.get(number, "optimizer") for number in range(len(recorder.optimizers))},
-            recorder.journal.events(),
+            () if recorder.not_judged else recorder.journal.events(),
             recorder.steps,
             recorder.backwards,
             seconds,
             recorder.seconds,
             *self._ranks.place(),
-            failures=tuple(recorder.failures),
+            failures=(*recorder.failures, *([recorder.not_judged] if recorder.not_judged else [])),
         )
 
     def _parameter(self, number: int) -> Parameter:
