@@ -27,12 +27,12 @@ def turn(update: Callable[[], object], times: int, *, watch: str) -> float:
     watcher = Watcher()
     if watch:
         watcher.start()
-        if watch == "later":
-            watcher._recorder.steps = LATER
-            update()  # the step that ends the looking
-        update()
-    start = time.perf_counter()
-    for _ in range(times):
+    before = 2 if watch == "later" else 1
+    for number in range(before + times):  # at one line: a backward that comes from a new one is looked at
+        if number == before:
+            start = time.perf_counter()
+        if watch == "later" and not number:
+            watcher._recorder.steps = LATER  # the first step now ends the looking
         update()
     seconds = time.perf_counter() - start
     watcher.stop()
