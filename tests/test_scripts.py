@@ -1,6 +1,7 @@
 """The corpus of scripts: each runs, computes the same to the bit while watched, and gets the right findings.
 
-A wrong script gets a finding of its category on the line that it marks; a right one gets no warning and no error.
+A wrong script gets a finding of its category on the line that it marks, and no warning or error of another one; a
+right script gets none at all.
 """
 
 import contextlib
@@ -130,6 +131,8 @@ def test_a_script_computes_the_same_watched_or_not_and_gets_its_findings(
         for finding in of_category
         if any(same_statement(Frame(finding.file, finding.line, ""), mark) for mark in marked(script))
     ]
+    others = [finding for finding in watched.findings if finding.category != category]
+    assert [finding for finding in others if finding.severity != "info"] == []  # one cause, one finding
     assert bool(of_category) == (name(script) not in MISSED)
     assert bool(at_the_line) == (name(script) not in MISSED and name(script) not in OTHER_LINE)
 

@@ -1,10 +1,13 @@
 """One backward pass into given parameters, by the short way and by torch's public one."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from gradgate.accumulation import _backward
+from gradgate.events import is_on_purpose
 from tests.reference import assert_same
 from tests.tensors import on_device, randn, tensor
 
@@ -34,3 +37,23 @@ def test_both_ways_fill_the_inputs_and_nothing_else(
     _backward.backward(loss, torch.full_like(loss, 0.5), parameters, False)
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         _backward.backward(loss, torch.full_like(loss, 0.5), parameters, False)
+
+
+def test_who_watches_the_public_function_sees_it_and_that_it_is_meant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    original = torch.autograd.backward
+
+    def watching(*args: Any, **kwargs: Any) -> None:
+        seen.append(is_on_purpose())
+        original(*args, **kwargs)
+
+    weight = nn.Parameter(tensor(1.0))
+    _backward.backward(2 * weight, tensor(1.0), [weight], False)
+    assert seen == []
+    monkeypatch.setattr(torch.autograd, "backward", watching)
+    _backward.backward(2 * weight, tensor(1.0), [weight], False)
+    assert seen == [True]
+    assert not is_on_purpose()
+    assert_same([weight.grad], [tensor(4.0)])

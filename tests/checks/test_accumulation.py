@@ -156,3 +156,13 @@ def test_a_short_last_window_with_the_full_divisor() -> None:
         "train.py:3: GG103 error: A last window of 2 micro-batches is divided by 4 all the same: its gradient is "
         "0.5 of what it should be."
     ]
+
+
+def test_an_accumulator_that_divides_by_itself_is_not_judged_by_its_losses() -> None:
+    for managed in (False, True):
+        story = Story("fc.weight", source=LOOP).optimizer()
+        for size in (1, 4, 4):
+            for _ in range(size):
+                story.backward(4, mean(8, line=3), managed=managed)
+            story.step(6).clear(7)
+        assert bool(story.judged("GG101", "GG102", "GG103")) is not managed

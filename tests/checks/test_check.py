@@ -5,7 +5,8 @@ import json
 import pytest
 
 from gradgate import checks
-from gradgate.checks import Rule, _check, check, rules
+from gradgate.checks import Finding, Rule, _check, check, rules
+from gradgate.checks._fold import fold
 from gradgate.events import from_json, to_json
 from tests.checks._build import Story, mean
 
@@ -57,3 +58,14 @@ def test_codes_and_categories_are_used_once() -> None:
     assert len({rule.code for rule in rules()}) == len(rules())
     assert len({rule.name for rule in rules()}) == len(rules())
     assert checks.rules() == rules()
+
+
+def finding(category: str, line: int, about: set[int]) -> Finding:
+    return Finding("GG000", category, "error", "train.py", line, "", "", "", about=frozenset(about))
+
+
+def test_a_symptom_is_folded_into_its_cause_and_stays_where_it_is_about_others() -> None:
+    cause = finding("accumulation-window", 10, {1, 2})
+    symptom, other = finding("accumulation-scaling", 8, {2}), finding("accumulation-scaling", 20, {3})
+    assert fold([symptom, cause, other]) == [cause, other]
+    assert fold([symptom, other]) == [symptom, other]

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import gradgate as gg
+from gradgate.checks import check
 from gradgate.events import Backward, Event, Gap, Stepped, from_json, to_json
 from gradgate.watcher import StopRun, Watcher
 from gradgate.watcher._journal import Journal
@@ -165,3 +167,38 @@ def test_a_journal_keeps_the_first_events_and_the_last() -> None:
     kept = journal.events()
     assert [type(event) for event in kept] == [Event, Event, Event, Gap, Event, Event]
     assert kept[3].count == 4
+
+
+def test_the_backward_calls_of_an_accumulator_are_seen_at_the_user_s_line(watcher: Watcher) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1))
+    for sizes in ((8, 8, 3), (8, 8, 8)):
+        with accumulator.update() as update:
+            for size in update.micro_batches(sizes):
+                loss = F.cross_entropy(model(torch.randn(size, 4)), torch.randint(2, (size,)))
+                update.backward(loss, count=size)
+    log = watcher.log()
+    calls = [event for event in log.events if isinstance(event, Backward)]
+    assert [len(call.reached) for call in calls] == [4] * 6
+    assert {(call.site[0].file, call.managed, call.terms) for call in calls} == {(__file__, True, ())}
+    assert [one for one in check(log, strict=True) if one.severity != "info"] == []
+
+
+class WithSpare(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(4, 2)
+        self.spare = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x)
+
+
+def test_a_parameter_that_an_accumulator_never_reaches_is_found(watcher: Watcher) -> None:
+    model = WithSpare()
+    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(4):
+        with accumulator.update() as update:
+            update.backward(F.cross_entropy(model(torch.randn(8, 4)), torch.randint(2, (8,))), count=8)
+    found = check(watcher.log(), strict=True)
+    assert [(one.category, one.evidence["parameters"]) for one in found] == [("unreached-parameter", 2)]

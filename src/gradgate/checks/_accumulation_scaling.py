@@ -106,6 +106,7 @@ def _finding(
             severity=None if meant else "info",
             count=len(full),
             evidence=facts,
+            about=full[0][0].parameters,
         )
     number, where = whole[0]
     if abs(number - size) == 1 and len(whole) == 1:
@@ -119,6 +120,7 @@ def _finding(
         fix=f"Divide by the number of micro-batches in the window, {size}, and once.",
         count=len(full),
         evidence=facts,
+        about=full[0][0].parameters,
     )
 
 
@@ -142,6 +144,7 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]
         fix="Divide once, after the last micro-batch and before the step, or divide each loss.",
         count=uneven,
         evidence={"factor": writes[0].factor, "micro_batches": size},
+        about=windows[0][0].parameters,
     )
 
 

@@ -79,6 +79,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             fix=f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch.",
             count=1 + len(left),
             evidence=facts,
+            about=windows[0][0].parameters,
         )
     if left and max(left) < max(size, *sizes):
         return RULE.finding(
@@ -89,6 +90,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             fix="Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are.",
             count=len(left),
             evidence=facts,
+            about=windows[0][0].parameters,
         )
     if any(n > size for n in sizes) and often * 2 > len(sizes):
         return RULE.finding(
@@ -99,6 +101,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             fix="Step for what is left at the end of the epoch, divided by as many as there are.",
             count=sum(n > size for n in sizes),
             evidence=facts,
+            about=windows[0][0].parameters,
         )
     if divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):
         return RULE.finding(
@@ -108,6 +111,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             fix=f"Step after {divisor:g}: compare with >=, and count from 1.",
             count=often,
             evidence=facts,
+            about=windows[0][0].parameters,
         )
     return None
 

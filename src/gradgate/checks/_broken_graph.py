@@ -45,7 +45,18 @@ from gradgate.checks._slices import (
     statements_at,
 )
 from gradgate.checks._source import in_condition, path_to, text_of
-from gradgate.events import Backward, Cut, Differentiated, Event, Frame, Ids, NoGradEntered, Ran, Site
+from gradgate.events import (
+    Backward,
+    Cut,
+    Differentiated,
+    Event,
+    Frame,
+    Ids,
+    NoGradEntered,
+    OptimizerMade,
+    Ran,
+    Site,
+)
 
 _WHY = "What is cut off is shown in the loss and is not trained by it."
 
@@ -72,7 +83,7 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     """Return lines that cut whole parameters off, with these and what the line does."""
     if not missing:
         return {}
-    wrapped = _rewrapped(run)
+    wrapped = _rewrapped(run, missing)
     if wrapped is not None:
         return {wrapped: (missing, "A new leaf")}
     found: dict[Frame, tuple[Ids, str]] = {}
@@ -130,13 +141,22 @@ def _alone(run: Run, ids: Ids) -> bool:
     return not any(run.name(number).startswith(prefixes) for number in run.reached)
 
 
-def _rewrapped(run: Run) -> Frame | None:
+def _rewrapped(run: Run, missing: Ids) -> Frame | None:
     """Return the line that makes a new leaf in each forward pass, in which the gradient ends."""
     fresh = [run.parameters[number] for number in unowned(run)]
     wrapped = temporary(run, fresh)
     if wrapped:
         return run.parameters[min(wrapped)].made[0]
-    lost = [event for event in run.of(Backward) if event.others and not event.reached & run.owned]
+    made = next(
+        number
+        for number, event in run.numbered(OptimizerMade)
+        if isinstance(event, OptimizerMade) and any(group.parameters & missing for group in event.groups)
+    )
+    lost = [
+        event
+        for event in run.events[made:]
+        if isinstance(event, Backward) and event.others and not event.reached & run.owned
+    ]
     for site in {event.site for event in lost}:
         if len([event for event in run.of(Backward) if event.site == site and event.reached & run.owned]):
             continue

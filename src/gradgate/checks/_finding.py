@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from gradgate.events import Ids
+
 Severity: TypeAlias = Literal["error", "warning", "info"]
 """error: the update is wrong; warning: almost surely not meant; info: waste, or a note."""
 
@@ -24,3 +26,4 @@ class Finding:
     fix: str  # what to write instead
     count: int = 1  # how often
     evidence: Mapping[str, Any] = field(default_factory=dict)  # what was measured
+    about: Ids = frozenset()  # parameters whose gradients it speaks of, where that is told

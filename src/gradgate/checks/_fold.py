@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from gradgate.checks._finding import Finding
 
-# A mistake, and what else it makes look wrong.
+# A mistake, and what else it makes look wrong about the same parameters.
 _EXPLAINS: dict[str, frozenset[str]] = {
     "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
     "ineffective-step": frozenset({"zero-grad-misplaced"}),
+    "zero-grad-misplaced": frozenset({"zero-gradient"}),
 }
 
 
@@ -21,6 +22,9 @@ def fold(findings: Iterable[Finding]) -> list[Finding]:
         first = together.setdefault(key, finding)
         if first is not finding and finding.count > first.count:
             together[key] = finding
-    categories = {finding.category for finding in together.values()}
-    explained = {symptom for category in categories for symptom in _EXPLAINS.get(category, ())}
-    return [finding for finding in together.values() if finding.category not in explained]
+    found = together.values()
+    return [one for one in found if not any(_explains(cause, one) for cause in found)]
+
+
+def _explains(cause: Finding, symptom: Finding) -> bool:
+    return symptom.category in _EXPLAINS.get(cause.category, ()) and bool(cause.about & symptom.about)

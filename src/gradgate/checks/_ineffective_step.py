@@ -99,6 +99,7 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         severity="info" if others else None,
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
+        about=_held(run, optimizer),
     )
 
 
@@ -116,6 +117,7 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
         fix="Clear, call backward(), then step.",
         count=len(steps),
         evidence={"steps": len(steps), "backward_calls": len(reaching)},
+        about=held,
     )
 
 
@@ -141,6 +143,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
         fix=f"Call {name}.step(), with parentheses, after backward().",
         count=len(reaching),
         evidence={"backward_calls": len(reaching)},
+        about=held,
     )
 
 
@@ -186,6 +189,7 @@ def _by_hand(run: Run) -> Iterator[Finding]:
                 fix="Update in place, under torch.no_grad(): p -= lr * p.grad.",
                 count=len(calls),
                 evidence={"backward_calls": len(calls)},
+                about=ids,
             )
 
 

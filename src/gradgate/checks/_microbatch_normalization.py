@@ -55,7 +55,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             columns = sorted(by_place(rows), key=lambda column: -max(share.per_item for share in column))
             unequal += [column for column in columns if _is_unequal(column)][:1]
         if unequal:
-            yield _unequal(site, unequal, len(windows))
+            yield _unequal(site, unequal, windows)
             continue
         yield from _short(run, site, windows, size)
 
@@ -79,7 +79,7 @@ def _items(share: Share) -> float | None:
     return max(divisors, default=None)
 
 
-def _unequal(site: Site, unequal: list[list[Share]], windows: int) -> Finding:
+def _unequal(site: Site, unequal: list[list[Share]], windows: list[tuple[Window, list[int]]]) -> Finding:
     worst = max(unequal, key=lambda column: spread(share.per_item for share in column))
     counts = [_items(share) or 0.0 for share in worst]
     times = spread(share.per_item for share in worst)
@@ -91,9 +91,10 @@ def _unequal(site: Site, unequal: list[list[Share]], windows: int) -> Finding:
         why=_WHY,
         fix="Add up sums and divide once by all items of the window: loss.sum() / items_of_the_window.",
         # The last batch of an epoch alone, in one window of many: most people would leave it.
-        severity=None if len(unequal) * _MOSTLY >= windows else "info",
+        severity=None if len(unequal) * _MOSTLY >= len(windows) else "info",
         count=len(unequal),
         evidence={"items": counts, "times": times},
+        about=windows[0][0].parameters,
     )
 
 
@@ -130,6 +131,7 @@ def _short(run: Run, site: Site, windows: list[tuple[Window, list[int]]], size: 
         fix="Divide by the number of micro-batches (better: items) that the window really holds.",
         count=len(short),
         evidence={"micro_batches": held, "divided_by": size},
+        about=windows[0][0].parameters,
     )
 
 

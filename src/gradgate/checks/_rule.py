@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ class Rule:
         severity: Severity | None = None,
         count: int = 1,
         evidence: Mapping[str, Any] | None = None,
+        about: Iterable[int] = (),
     ) -> Finding:
         """Make a finding of this rule."""
         frame = where if isinstance(where, Frame) else innermost(where)
@@ -50,4 +51,5 @@ class Rule:
             fix,
             count,
             evidence or {},
+            frozenset(about),
         )

@@ -53,6 +53,11 @@ class Window:
     fresh: tuple[Contribution, ...]
     stale: tuple[Contribution, ...]  # used before by a step of the same optimizer
 
+    @property
+    def parameters(self) -> Ids:
+        """Those that got a gradient in this window."""
+        return frozenset().union(*(one.atom for one in self.fresh))
+
 
 class Run:
     """A log, and what follows from it. Events are known by their place in ``events``."""
@@ -258,6 +263,8 @@ class Run:
             if self.stepped(window.step).closure:
                 continue
             for site, micro in self.by_line(window.micro).items():
+                if any(self.backward(number).managed for number in micro):
+                    continue
                 lines[window.optimizer, site].append((window, micro))
         for (optimizer, site), windows in lines.items():
             if any(len(micro) > 1 for _, micro in windows):

@@ -70,6 +70,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
         fix="Clear after the step, or before the window's first backward(), not in between.",
         count=len(lost),
         evidence={"lost": len(lost), "backward_calls": len(numbers)},
+        about=frozenset().union(*(run.backward(number).reached for number in lost)),
     )
 
 
@@ -162,6 +163,7 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
         fix="Clear after the step, or before the window's first backward(), not in between.",
         count=times,
         evidence={"lost": times, "parameters": len(gone)},
+        about=gone,
     )
 
 

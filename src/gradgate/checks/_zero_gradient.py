@@ -66,6 +66,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             severity="info" if meant or run.ended == "stopped" else None,
             count=max(one.looks for one in several),
             evidence={"parameters": len(several), "steps": min(one.looks for one in several)},
+            about=ids,
         )
 
 

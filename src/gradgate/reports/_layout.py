@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple, TypeAlias
@@ -88,8 +89,11 @@ def _end(report: Report, width: int) -> Iterator[Line]:
         yield [Span(line, part)]
     if summary.began:
         yield from _labelled("watched", _watched(summary), width)
-        for held in (*summary.optimizers, *([summary.unowned] if summary.unowned else [])):
-            yield from _labelled("", _holds(held), width)
+        alike = Counter(map(_holds, summary.optimizers))
+        for text, times in alike.items():
+            yield from _labelled("", f"{times} x {text}" if times > 1 else text, width)
+        if summary.unowned:
+            yield from _labelled("", _holds(summary.unowned), width)
         yield from _labelled("took", _took(summary), width)
     if summary.silenced:
         text = f"{counted(summary.silenced, 'finding')}, by `# gradgate: ignore`"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Opposed, Site, Term
+from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Opposed, Site, Term, is_on_purpose
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._graph import Walk, roots_of, walk
 from gradgate.watcher._kept import Kept
@@ -123,7 +123,15 @@ class Backwards:
             reached = self._reach[place]
             synced = self.synchronises(reached)
             retain, create = bool(retain_graph), create_graph
-            self._newest = Backward(site, reached, seen=False, retain=retain, create=create, synced=synced)
+            self._newest = Backward(
+                site,
+                reached,
+                seen=False,
+                retain=retain,
+                create=create,
+                synced=synced,
+                managed=is_on_purpose(),
+            )
             recorder.add(self._newest)
             return reached, None
         roots = roots_of(tensors)
@@ -134,7 +142,8 @@ class Backwards:
         reached, others, numbers = self._reached(found, tensors, chosen)
         self._reach[place] = reached
         head = Head(recorder.scaled, self._number_if_known)
-        terms = () if len(roots) != 1 else head.terms(roots[0])
+        managed = is_on_purpose()
+        terms = () if len(roots) != 1 or managed else head.terms(roots[0])
         if len(terms) > 1 and calls <= _USES_TOLD:
             terms = self._reaches(roots[0], terms)
         if roots:
@@ -157,6 +166,7 @@ class Backwards:
             beyond=self._beyond(found, numbers) if calls <= _USES_TOLD else frozenset(),
             stale=self._stale(found, numbers),
             value=_value(tensors),
+            managed=managed,
         )
         recorder.add(self._newest)
         self._kept.follow(found.order, site)

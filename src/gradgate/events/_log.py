@@ -1,0 +1,29 @@
+"""One process's run: its parameters, and what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from gradgate.events._places import Event, Parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """All that was seen of one process's run."""
+
+    script: str
+    parameters: Mapping[int, Parameter] = field(default_factory=dict)
+    optimizers: Mapping[int, str] = field(default_factory=dict)  # names: "optimizer", "self.opt_d"
+    events: tuple[Event, ...] = ()
+    steps: int = 0
+    backwards: int = 0
+    seconds: float = 0.0
+    watching_seconds: float = 0.0  # of those, spent by the watcher itself
+    rank: int = 0
+    world: int = 1
+    distributed: bool = False  # DDP, FSDP or the like wraps a module
+    failures: tuple[str, ...] = ()  # of the watcher itself: what it saw may be incomplete
+
+    VERSION: ClassVar[int] = 1
