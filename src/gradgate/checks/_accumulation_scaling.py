@@ -34,11 +34,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._origins import chosen_at
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run, Window, innermost
 from gradgate.checks._shares import Share, by_place, of_window
 from gradgate.checks._source import condition_around, loops_around, text_of
-from gradgate.events import Differentiated, Reduced, Site, Written
+from gradgate.events import Differentiated, Frame, Reduced, Site, Written
 
 _WHY = (
     "Gradients add up: the update is that of the whole batch only if the micro-batches' weights add up to 1."
@@ -113,7 +114,7 @@ def _finding(
         return None  # the window is one off, not the divisor
     by = " and by ".join(f"{value:g}" for value, _ in whole)
     return RULE.finding(
-        where or site,
+        where or _written_at(run, number) or site,
         f"{size} micro-batches are added up and each is divided by {by}: the gradient is {total:.3g} times that "
         "of the whole batch.",
         why=_WHY,
@@ -122,6 +123,19 @@ def _finding(
         evidence=facts,
         about=full[0][0].parameters,
     )
+
+
+def _written_at(run: Run, number: float) -> Frame | None:
+    """Return where gradients were divided by a number: where it was chosen, not where a helper was given it."""
+    for event in run.of(Written):
+        if (
+            event.target == "gradient"
+            and event.factor
+            and abs(event.factor * number - 1) < 1e-6
+            and event.site
+        ):
+            return chosen_at(event.site)
+    return None
 
 
 def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]) -> Finding | None:

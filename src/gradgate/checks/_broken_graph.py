@@ -87,8 +87,9 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     if wrapped is not None:
         return {wrapped: (missing, "A new leaf")}
     found: dict[Frame, tuple[Ids, str]] = {}
+    recorded = frozenset().union(*(event.parameters for event in run.of(Ran) if event.recording))
     for event in run.of(Ran):
-        ids = event.parameters & missing
+        ids = event.parameters & missing - recorded
         line = next(filter(None, map(no_grad_around, event.site)), None) if not event.recording else None
         if ids and line is not None:
             found[line] = (found.get(line, (frozenset(), ""))[0] | ids, "Running without gradients")

@@ -72,17 +72,14 @@ def _by(event: object, optimizer: int) -> bool:
 
 def _pairs(idle: list[Parameter], new: list[Parameter]) -> tuple[list[Parameter], list[Parameter]]:
     """Match what an optimizer holds in vain with what was made later: by shape, or as its module is gone."""
-    old = [
-        one
-        for one in idle
-        if not one.registered
-        or any(one.shape == other.shape and (one.root, one.name) != (other.root, other.name) for other in new)
-    ]
+    old = [one for one in idle if not one.registered or any(one.shape == other.shape for other in new)]
     shapes = {one.shape for one in old}
     alike = [one for one in new if one.shape in shapes or _same_rank(one, old)]
-    if not any(one.root != other.root or not one.registered for one in old for other in alike):
-        return [], []
-    return old, alike
+    moved = any(one.root != other.root or not one.registered for one in old for other in alike)
+    taken = {one.name for one in old} == {
+        one.name for one in alike
+    }  # the very names go on with other tensors
+    return (old, alike) if moved or taken else ([], [])
 
 
 def _same_rank(one: Parameter, old: Iterable[Parameter]) -> bool:

@@ -33,6 +33,7 @@ import re
 from collections.abc import Iterator
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._origins import computed_rate
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
 from gradgate.checks._source import tree_of
@@ -83,13 +84,16 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         return None
     others = any(event.moved for event in run.of(Stepped))
     schedules = [event for event in run.of(SchedulerMade) if event.optimizer == optimizer]
-    where: Site = made.site
+    where: Site | Frame = made.site
     fix = "Give the optimizer a learning rate above zero."
     if any(group.lr for group in made.groups):
         numbers = {event.scheduler for event in schedules}
         if sum(event.scheduler in numbers for event in run.of(Scheduled)) < 2:
             return None  # a schedule that is not advanced is another mistake
         where = schedules[-1].site if schedules else where
+    elif (computed := computed_rate(made.site)) is not None:
+        where = computed
+        fix = "Compute the rate so that it is not rounded to zero: / in place of //."
         fix = "Let the warm-up rise: its factor must not be rounded to zero (/ in place of //)."
     return RULE.finding(
         where,

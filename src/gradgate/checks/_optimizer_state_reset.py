@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
-from gradgate.checks._run import Run
+from gradgate.checks._run import Run, innermost
 from gradgate.checks._source import loops_around
 from gradgate.events import Frame, Ids, OptimizerMade, Site, StateLoaded, Stepped, Written
 
@@ -52,19 +52,23 @@ _WHY = "The first steps after it are as long as the rate allows, whatever the gr
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _loaded(run)
-    made: dict[tuple[Site, str, Ids], list[int]] = defaultdict(list)
+    made: dict[tuple[Frame, str, Ids], list[int]] = defaultdict(list)
     for number, event in run.numbered(OptimizerMade):
         if isinstance(event, OptimizerMade) and not event.added and _keeps_state(event):
             held: Ids = frozenset().union(*(group.parameters for group in event.groups))
-            made[event.site, event.kind, held].append(number)
-    for (site, kind, ids), several in made.items():
+            made[innermost(event.site), event.kind, held].append(number)
+    for (_, kind, ids), several in made.items():
         resets = [
             after for before, after in itertools.pairwise(several) if _carries_on(run, before, after, ids)
         ]
         steps = [run.stepping[_made(run, number).optimizer] for number in several]
-        if resets and len(resets) * 2 >= len(several) - 1 and not _in_stages(site):
+        if not resets:
+            continue
+        first, again = run.events[several[0]].site, run.events[resets[-1]].site
+        if len(resets) * 2 >= len(several) - 1 and not _in_stages(again):
             yield RULE.finding(
-                site,
+                # A function that makes it may be right where it is called first.
+                next((frame for frame in again if frame not in first), innermost(again)),
                 f"{kind} was made {len(several)} times for {run.names(ids)}, and each time starts without what the "
                 f"one before had gathered; the longest lived for {max(steps)} steps.",
                 why=_WHY,

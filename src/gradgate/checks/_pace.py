@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from gradgate.checks._run import Run, innermost
+from gradgate.checks._slices import functions
 from gradgate.checks._source import function_at, statement_at, tree_of
 from gradgate.events import (
     Backward,
@@ -25,6 +26,7 @@ from gradgate.events import (
 
 _BATCHES = re.compile(r"step|iter|batch|update|loader", re.IGNORECASE)
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
+_STEPS = re.compile(r"steps|iters|iterations|updates|batches|loader", re.IGNORECASE)
 
 
 @dataclass
@@ -119,6 +121,16 @@ def unit_of(made: SchedulerMade) -> str | None:
     return "epochs" if epochs else None
 
 
+def speaks_of_steps(made: SchedulerMade) -> bool:
+    """Say whether a function that gives the rate is written in terms of steps and never of epochs."""
+    names: set[str] = set()
+    for part in _parts(innermost(made.site), made.kind):
+        nodes = list(ast.walk(part))
+        given = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        names |= {name for node in nodes for name in _name(node) - given if not isinstance(node, ast.keyword)}
+    return any(_STEPS.search(name) for name in names) and not any(_EPOCHS.search(name) for name in names)
+
+
 def divides(made: SchedulerMade) -> bool:
     """Say whether a schedule's length is written as a quotient."""
     return any(
@@ -181,8 +193,11 @@ def _parts(frame: Frame, kind: str) -> tuple[ast.AST, ...]:
     given: list[ast.AST] = [one for one in call.keywords if one.arg in _LENGTHS]
     given += call.args[1:] if kind != "OneCycleLR" else call.args[2:]
     found = list(given)
-    for name in {node.id for one in given for node in ast.walk(one) if isinstance(node, ast.Name)}:
-        found += _definitions(frame, name)
+    for node in (inner for one in given for inner in ast.walk(one)):
+        if isinstance(node, ast.Name):
+            found += _definitions(frame, node.id)
+        elif isinstance(node, ast.Attribute) and kind == "LambdaLR":  # self.rate
+            found += [scope.node for scope in functions(node.attr, [frame.file])]
     return tuple(found)
 
 

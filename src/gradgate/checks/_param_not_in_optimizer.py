@@ -30,11 +30,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._origins import comprehension_line, list_line
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
-from gradgate.checks._slices import comprehension_line, list_line
+from gradgate.checks._slices import definitions, scope_at
 from gradgate.checks._unused_gradients import Left, left_out
-from gradgate.events import Backward, Frame, OptimizerMade, Site, Stepped
+from gradgate.events import Backward, Frame, OptimizerMade, Parameter, Site, Stepped
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -72,10 +73,25 @@ def _optimizer(run: Run, left: Left) -> int:
 
 def _line(run: Run, left: Left, optimizer: int) -> Frame | Site:
     first = min((run.parameters[number] for number in left.ids), key=lambda one: one.made_at)
+    if not left.listed and first.made and (frame := _plain_list(first)) is not None:
+        return frame
     if (not left.listed or left.later) and first.made:
         return first.made[0]
     made: OptimizerMade = run.made[optimizer][0]
     return comprehension_line(made.site) or list_line(made.site) or made.site
+
+
+def _plain_list(one: Parameter) -> Frame | None:
+    """Return the line that puts layers into a plain list or dict: "experts" of model.experts[0].weight."""
+    attribute = one.name.partition("[")[0].rpartition(".")[2] if "[" in one.name else ""
+    lines = {
+        Frame(scope.file, node.value.lineno, "")
+        for scope in (scope_at(frame) for frame in one.made)
+        if scope is not None and attribute
+        for node in definitions(scope).get("." + attribute, ())
+        if node.whole
+    }
+    return next(iter(lines)) if len(lines) == 1 else None
 
 
 RULE = Rule("GG501", "param-not-in-optimizer", "error", __doc__ or "", _judge)

@@ -43,7 +43,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gradgate.checks._finding import Finding
-from gradgate.checks._pace import Pace, divides, paces, stepped_in_text, unit_of
+from gradgate.checks._pace import Pace, divides, paces, speaks_of_steps, stepped_in_text, unit_of
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run, innermost
 from gradgate.checks._source import loops_around
@@ -238,6 +238,12 @@ def _slow(run: Run, pace: Pace) -> Finding | None:
     """Report a length in batches that is counted in epochs."""
     made, calls, steps = pace.made, len(pace.calls), len(pace.steps)
     length = made.horizon
+    if made.kind == "LambdaLR" and length is None and steps >= 3 * calls and speaks_of_steps(made):
+        said = f"The function of {made.kind} counts steps, and it is advanced {pace.each}."
+        return _finding(run, pace, said, "after each optimizer.step(), in the inner loop")
+    if made.kind == "OneCycleLR" and length and run.ended == "finished" and 4 * calls <= length:
+        said = f"{made.kind} is {length:g} steps long, and the run ends after {calls / length:.0%} of it."
+        return _finding(run, pace, said, f"as often as it is long, or make it {calls} long", made.site)
     if made.kind not in _LONG or length is None or steps < 2 * calls or calls > length / 2:
         return None
     if unit_of(made) != "batches":
@@ -256,8 +262,8 @@ def _near(one: float, other: float) -> bool:
     return other > 0 and 0.8 <= one / other <= 1.25
 
 
-def _finding(run: Run, pace: Pace, said: str, where: str) -> Finding:
-    site = run.events[pace.calls[-1]].site
+def _finding(run: Run, pace: Pace, said: str, where: str, at: Site = ()) -> Finding:
+    site = at or run.events[pace.calls[-1]].site
     if innermost(site) == innermost(run.events[pace.steps[-1]].site):
         site = pace.made.site  # a library makes the steps and advances the schedule
     calls, steps = len(pace.calls), len(pace.steps)

@@ -147,7 +147,12 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
         }:
             mine = [one for one in contributions if any(optimizer in run.owners[p] for p in one.atom)]
             lost = [one for one in mine if _unused(one)]
-            if lost and any(_used_by(run, one, optimizer) for one in mine) and lost[0].cleared is not None:
+            if not lost or lost[0].cleared is None or not any(_used_by(run, one, optimizer) for one in mine):
+                continue
+            event = run.events[lost[0].cleared]
+            if not (
+                isinstance(event, Cleared) and event.by_hand
+            ):  # p.grad = None for some: they are held still
                 hits[_first_at(run, lost[0].cleared)] += 1
                 gone |= set().union(*(one.atom for one in lost))
     if not hits:
