@@ -97,6 +97,9 @@ def _carries_on(run: Run, before: int, after: int, ids: Ids) -> bool:
         return False
     if any(_of(event, old) for event in run.events[after:]):
         return False  # both live on
+    between = sum(isinstance(event, Stepped) for event in run.events[last[-1] + 1 : then[0]])
+    if between >= len(last):
+        return False  # others had their turn: blocks are trained one after the other
     return not _written(run, last[-1], then[0], ids)
 
 

@@ -37,7 +37,14 @@ from gradgate.checks._finding import Finding, Severity
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
 from gradgate.checks._slices import files_of
-from gradgate.checks._unused import attribute_of, line_of_loss, line_without, read_indirectly, reads
+from gradgate.checks._unused import (
+    attribute_of,
+    line_of_loss,
+    line_without,
+    read_indirectly,
+    reads,
+    skipped_in,
+)
 from gradgate.events import Backward, Frame, Ids, OptimizerMade, Ran, Stepped
 
 _RUNS = 2
@@ -52,10 +59,29 @@ def _judge(run: Run) -> Iterator[Finding]:
     for one in replaced(run):
         missing -= one.old
     files = files_of({event.site for event in run.of(Backward, Stepped, OptimizerMade, Ran)})
+    for (attribute, frame), ids in _skipped(run, missing, files).items():
+        missing -= ids
+        yield _finding(run, attribute, "is gone through only in part", frame, frozenset(ids))
     for (attribute, whole), ids in _by_attribute(run, missing, files).items():
         found = _of_layer(run, attribute, whole, frozenset(ids), files)
         if found is not None:
             yield found
+
+
+def _skipped(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, Frame], set[int]]:
+    """Return layers of a list whose loop leaves them out, by the list's attribute and that line."""
+    reached = [run.name(number) for number in run.reached]
+    found: dict[tuple[str, Frame], set[int]] = defaultdict(set)
+    for number in missing:
+        parts = run.name(number).split(".")
+        for place in (place for place, part in enumerate(parts) if part.isdigit() and place):
+            path = ".".join(parts[:place])
+            others = any(name.startswith(path + ".") for name in reached)
+            itself = any(name.startswith(f"{path}.{parts[place]}.") for name in reached)
+            frame = skipped_in(parts[place - 1], files) if others and not itself else None
+            if frame is not None:
+                found[parts[place - 1], frame].add(number)
+    return found
 
 
 def _by_attribute(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, bool], set[int]]:
@@ -94,6 +120,12 @@ def _of_layer(run: Run, attribute: str, whole: bool, ids: Ids, files: tuple[str,
         frame = frame or ran[0].site[0]
     if frame is None:
         return None
+    return _finding(run, attribute, how, frame, ids, severity)
+
+
+def _finding(
+    run: Run, attribute: str, how: str, frame: Frame, ids: Ids, severity: Severity = "warning"
+) -> Finding:
     layers = {run.name(number).rpartition(".")[0] for number in ids if "." in run.name(number)}
     return RULE.finding(
         frame,

@@ -64,6 +64,31 @@ def read_indirectly(attribute: str, files: Iterable[str]) -> bool:
     return False
 
 
+def skipped_in(attribute: str, files: Iterable[str]) -> Frame | None:
+    """Return the loop that goes through a list of layers and leaves out some at an end: ``self.layers[1:]``."""
+    for file in files:
+        for scope in scopes_of(file):
+            for node in own_nodes(scope.node):
+                if isinstance(node, (ast.For, ast.comprehension)) and _leaves_out(node.iter, attribute):
+                    return Frame(file, node.iter.lineno, getattr(scope.node, "name", ""))
+    return None
+
+
+def _leaves_out(iterated: ast.expr, attribute: str) -> bool:
+    """Say whether what is iterated over is a part of an attribute, or numbers that begin or end within it."""
+    if not any(isinstance(node, ast.Attribute) and node.attr == attribute for node in ast.walk(iterated)):
+        return False
+    for node in ast.walk(iterated):
+        if isinstance(node, ast.Slice):
+            return True
+        if isinstance(node, ast.Call) and called(node) == "range":
+            first = node.args[0] if len(node.args) > 1 else None
+            late = first is not None and getattr(first, "value", None) != 0
+            early = any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub) for one in node.args)
+            return late or early
+    return False
+
+
 def line_without(attribute: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
     """Return the line that reads another attribute in the place of one that is never read, and whether it is sure.
 

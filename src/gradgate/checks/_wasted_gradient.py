@@ -52,7 +52,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         if ids:
             times = sum(event.optimizer == made.optimizer for event in run.of(Stepped))
             yield RULE.finding(
-                _zero_line(made.site) or made.site,
+                _zero_line(made.site, {part for one in ids for part in run.name(one).split(".")})
+                or made.site,
                 f"{run.names(ids)} {_are(ids)} in a group of {run.optimizer(made.optimizer)} with rate 0: "
                 f"gradients of {_size(run, ids)} (estimated) are computed in each of {times} steps, and "
                 "move nothing.",
@@ -124,15 +125,18 @@ def _uses(run: Run, ids: Ids, backward: Site) -> list[Site]:
     return []
 
 
-def _zero_line(site: Site) -> Frame | None:
-    """Return the line that sets a group's rate to 0."""
+def _zero_line(site: Site, parts: set[str]) -> Frame | None:
+    """Return the line that sets a group's rate to 0, under "lr" or under a part of its parameters' names."""
     for file in {frame.file for frame in site}:
         for scope in scopes_of(file):
             for node in own_nodes(scope.node):
                 if isinstance(node, ast.Dict):
                     for key, value in zip(node.keys, node.values, strict=True):
-                        if getattr(key, "value", None) == "lr" and getattr(value, "value", None) == 0:
-                            return Frame(file, node.lineno, "")
+                        if (
+                            getattr(key, "value", None) in ("lr", *parts)
+                            and getattr(value, "value", None) == 0
+                        ):
+                            return Frame(file, value.lineno, "")
                 target = node.targets[0] if isinstance(node, ast.Assign) else None
                 rate = isinstance(target, ast.Subscript) and getattr(target.slice, "value", None) == "lr"
                 if rate and isinstance(node, ast.Assign) and getattr(node.value, "value", None) == 0:

@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Contribution, Run
-from gradgate.events import Cleared, Ids, Site, Stepped, Written
+from gradgate.events import Cleared, Ids, ScalerStepped, Site, Stepped, Written
 
 _WHY = "The gradients are lost before the optimizer sees them: what was computed there trains nothing."
 
@@ -82,7 +82,13 @@ def _is_lost(run: Run, number: int) -> bool:
         return False
     if not all(_unused(one) for one in mine):
         return False
-    return not _put_together(run, number) and not _used_by_hand(run, number, mine)
+    return not (_put_together(run, number) or _used_by_hand(run, number, mine) or _skipped(run, number, mine))
+
+
+def _skipped(run: Run, number: int, mine: list[Contribution]) -> bool:
+    """Say whether a gradient scaler left the step out, because a gradient was not finite."""
+    end = max(one.cleared or number for one in mine)
+    return any(isinstance(event, ScalerStepped) and event.skipped for event in run.events[number:end])
 
 
 def _used_by_hand(run: Run, number: int, mine: list[Contribution]) -> bool:

@@ -44,7 +44,9 @@ class Backward(Event):
     closure: bool = False  # called by an optimizer's step
     scaler: int | None = None  # a gradient scaler scaled the loss, or part of it
     synced: bool | None = None  # did DDP synchronise? None: no DDP
-    uses: tuple[tuple[int, Site], ...] = ()  # (parameter, first use), in order of use; only the first time
+    uses: tuple[
+        tuple[int, Site], ...
+    ] = ()  # (parameter, first use), in order of last use; only the first time
     through: tuple[tuple[int, Site], ...] = ()  # (parameter, where it was used), of those in no optimizer
     beyond: Ids = (
         frozenset()

@@ -382,13 +382,13 @@ def _gone_through_twice(
 
 
 def _uses(found: Walk, known: Callable[[Tensor], int | None]) -> tuple[tuple[int, Site], ...]:
-    """Return parameters in the order in which the forward used them first, and where."""
+    """Return parameters in the order in which the forward used them last, and where it used them first."""
     first = []
     for index, leaf in enumerate(found.leaves):
         number = known(leaf)
         if number is not None and index in found.users:
-            node = min(found.users[index], key=lambda one: one._sequence_nr())
-            first.append((node._sequence_nr(), number, line_of(node)))
+            users = sorted(found.users[index], key=lambda one: one._sequence_nr())
+            first.append((users[-1]._sequence_nr(), number, line_of(users[0])))
     return tuple((number, site) for _, number, site in sorted(first, key=lambda entry: entry[:2]))
 
 

@@ -46,6 +46,8 @@ class Names:
         for frame in frames:
             for name, value in held_by(frame):
                 self._name(name.removeprefix("self."), value)
+                for inner, held in _fields(value) if name.startswith("self.") else ():
+                    self._name(f"{name.removeprefix('self.')}.{inner}", held)
 
     def _name(self, name: str, value: Any) -> None:
         if isinstance(value, nn.Module):
@@ -97,3 +99,12 @@ class Names:
             own = module.__dict__.get("_parameters")
             if isinstance(own, dict):
                 yield from (one for one in own.values() if one is not None)
+
+
+def _fields(value: Any) -> list[tuple[str, Any]]:
+    """Return what an object of a plain class holds that may have parameters: a trainer's part, a callback."""
+    if isinstance(value, (nn.Module, Tensor, torch.optim.Optimizer, type)) or callable(value):
+        return []
+    fields = getattr(value, "__dict__", None)
+    pairs = list(fields.items()) if isinstance(fields, dict) else []
+    return [pair for pair in pairs if isinstance(pair[1], (nn.Module, Tensor, torch.optim.Optimizer))]

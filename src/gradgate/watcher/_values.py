@@ -54,9 +54,10 @@ class Values:
         self._backwards = backwards
         self._values: dict[int, int] = {}  # address of a parameter's values: its number
         self._cuts: Counter[Site] = Counter()
-        self._pulls: dict[
-            int, tuple[Tensor, Tensor]
-        ] = {}  # a parameter's values before and after the last write
+        # What a method's last write at a line found in a parameter, and left.
+        self._pulls: dict[tuple[int, str, Site], tuple[Tensor, Tensor]] = {}
+        self._row: tuple[int, int, Site, Tensor] | None = None  # writes of one line: parameter, steps, before
+        self._ratios: dict[Site, float] = {}  # of a number's last move to its gradient
 
     def install(self) -> None:
         """Replace the methods on torch.Tensor, which inherits them."""
@@ -147,16 +148,13 @@ class Values:
             undoes=write.whole and self._undoes(number, write.before, now),
             whole=write.whole,
             restored=write.whole and self._optimizers.was_left(number, now),
-            pulled=self._pulled(number, write.before, now) if write.whole else None,
+            pulled=self._pulled((number, name, site), write.before, now) if write.whole else None,
         )
 
-    @staticmethod
-    def _along(tensor: Tensor, name: str, args: Any, alpha: float) -> bool:
+    def _along(self, tensor: Tensor, name: str, args: Any, alpha: float) -> bool:
         """Say whether a parameter is moved by a negative multiple of its gradient."""
         grad = tensor.grad
         if name not in ("add_", "sub_", "__iadd__", "__isub__", "copy_", "data") or grad is None or not args:
-            return False
-        if tensor.numel() < 2:  # two numbers always point along each other, or against
             return False
         with torch.no_grad():
             moved = args[0]
@@ -168,7 +166,16 @@ class Values:
                 alpha = -alpha
             one, other = moved.detach().double().reshape(-1), grad.detach().double().reshape(-1)
             product, sizes = alpha * float(one @ other), abs(alpha) * float(one.norm() * other.norm())
+            if tensor.numel() < 2:  # two numbers always point along each other, or against
+                return sizes > 0 and self._at_one_rate(product / float(other @ other))
             return sizes > 0 and product < -(1 - 1e-6) * sizes
+
+    def _at_one_rate(self, ratio: float) -> bool:
+        """Say whether a number is moved at the rate at which this line moved the last one."""
+        site = self._recorder.site()
+        last = self._ratios.get(site)
+        self._ratios[site] = ratio
+        return last is not None and ratio < 0 and abs(ratio - last) < 1e-4 * abs(ratio)
 
     def _undoes(self, number: int, stepped: Tensor, now: Tensor) -> bool:
         """Say whether a write puts values on a coarse grid, and takes back most of what the last step has done so.
@@ -184,10 +191,15 @@ class Values:
         step, kept = (stepped - before)[inner].double(), (now - before)[inner].double()
         return step.numel() > 0 and bool(step @ kept < 0.5 * (step @ step))
 
-    def _pulled(self, number: int, before: Tensor, now: Tensor) -> float | None:
+    def _pulled(self, key: tuple[int, str, Site], before: Tensor, now: Tensor) -> float | None:
         """Return how far values are moved to one and the same point, if this write and the last one do that."""
-        last = self._pulls.get(number)
-        self._pulls[number] = before, now
+        number, _, site = key
+        row, steps = self._row, self._recorder.steps
+        if row is not None and row[:3] == (number, steps, site):
+            before = row[3]  # p.mul_(0.1).add_(q, alpha=0.9): the two together move it
+        self._row = number, steps, site, before
+        last = self._pulls.get(key)
+        self._pulls[key] = before, now
         if last is None or now.numel() < 8 or not now.dtype.is_floating_point:
             return None
         if not before.shape == now.shape == last[0].shape:
