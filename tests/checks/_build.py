@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from gradgate.checks import Finding, _pace, _slices, _source, check
+from gradgate.checks import Finding, _pace, _scopes, _source, check
 from gradgate.events import (
     Backward,
     Cleared,
@@ -67,9 +67,9 @@ class Story:
         for read in (
             _source.path_to,
             _pace._parts,
-            _slices.functions_of,
-            _slices.scopes_of,
-            _slices.imported,
+            _scopes.functions_of,
+            _scopes.scopes_of,
+            _scopes.imported,
         ):
             read.cache_clear()
 

@@ -35,15 +35,8 @@ from gradgate.checks._finding import Finding
 from gradgate.checks._live import Reader
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
-from gradgate.checks._slices import (
-    Slice,
-    called,
-    files_of,
-    no_grad_around,
-    own_nodes,
-    scope_at,
-    statements_at,
-)
+from gradgate.checks._scopes import called, no_grad_around, own_nodes, scope_at, statements_at
+from gradgate.checks._slices import Slice, files_of
 from gradgate.checks._source import in_condition, path_to, text_of
 from gradgate.events import (
     Backward,

@@ -38,7 +38,8 @@ from collections.abc import Iterator
 from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
-from gradgate.checks._slices import called, files_of
+from gradgate.checks._scopes import called
+from gradgate.checks._slices import files_of
 from gradgate.checks._source import tree_of
 from gradgate.events import Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
 

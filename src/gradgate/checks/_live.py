@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gradgate.checks._slices import (
+from gradgate.checks._scopes import (
     BUILTIN,
     Definition,
     Function,

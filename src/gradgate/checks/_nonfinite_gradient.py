@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
-from gradgate.checks._slices import called, definitions, own_nodes, scope_at
+from gradgate.checks._scopes import called, definitions, own_nodes, scope_at
 from gradgate.checks._source import statement_at
 from gradgate.events import Backward, Frame, NonfiniteMade, Stepped
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from gradgate.checks._slices import (
+from gradgate.checks._scopes import (
     Scope,
     argument,
     called,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from gradgate.checks._run import Run, innermost
-from gradgate.checks._slices import functions
+from gradgate.checks._scopes import functions
 from gradgate.checks._source import function_at, statement_at, tree_of
 from gradgate.events import (
     Backward,

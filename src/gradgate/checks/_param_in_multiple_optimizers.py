@@ -20,7 +20,7 @@ The parameter moves twice for one gradient, at two rates, and each optimizer's a
 or leave the trunk to one of the two.
 
 ## Known limits
-Where each optimizer uses the gradient of a loss of its own, it is a note only: InfoGAN is trained so.
+Where each optimizer uses the gradient of a loss of its own, nothing is said: InfoGAN is trained so.
 
 ## Sources
 docs.pytorch.org/docs/stable/optim.html, "Per-parameter options".

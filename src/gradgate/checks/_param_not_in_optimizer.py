@@ -33,7 +33,7 @@ from gradgate.checks._finding import Finding
 from gradgate.checks._origins import comprehension_line, list_line
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
-from gradgate.checks._slices import definitions, scope_at
+from gradgate.checks._scopes import definitions, scope_at
 from gradgate.checks._unused_gradients import Left, left_out
 from gradgate.events import Backward, Frame, OptimizerMade, Parameter, Site, Stepped
 

@@ -7,15 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from gradgate.checks._run import Run
-from gradgate.checks._slices import (
-    Function,
-    Slice,
-    called,
-    definitions,
-    own_nodes,
-    scope_at,
-    scopes_of,
-)
+from gradgate.checks._scopes import Function, called, definitions, own_nodes, scope_at, scopes_of
+from gradgate.checks._slices import Slice
 from gradgate.checks._source import statement_at, tree_of
 from gradgate.events import Cut, Frame, Ids, Site
 

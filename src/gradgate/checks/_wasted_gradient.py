@@ -35,7 +35,7 @@ from gradgate.checks._fates import calling_line
 from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
-from gradgate.checks._slices import own_nodes, scopes_of
+from gradgate.checks._scopes import own_nodes, scopes_of
 from gradgate.checks._unused_gradients import idle_groups, left_out
 from gradgate.events import Backward, Frame, Ids, ModeSet, Site, Stepped
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from gradgate.checks._slices import (
+from gradgate.checks._scopes import (
     called,
     definitions,
     functions,

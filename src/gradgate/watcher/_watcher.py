@@ -14,7 +14,9 @@ import torch
 
 from gradgate.events import Ended, Log, Parameter
 from gradgate.watcher._backward import Backwards
+from gradgate.watcher._births import Births
 from gradgate.watcher._clearing import Clearing
+from gradgate.watcher._cuts import Cuts
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._kept import Kept
 from gradgate.watcher._modes import Modes
@@ -25,7 +27,7 @@ from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._schedules import Loaders, Scalers, Schedulers
 from gradgate.watcher._sites import call_mine, here, kind_of
 from gradgate.watcher._suspects import Suspects
-from gradgate.watcher._values import Values
+from gradgate.watcher._writes import Writes
 
 
 class Watcher:
@@ -49,12 +51,15 @@ class Watcher:
         self._suspects = Suspects(recorder)
         self._optimizers = Optimizers(recorder, self._gradients)
         self._backwards = Backwards(recorder, self._gradients, self._kept)
-        self._values = Values(recorder, self._gradients, self._optimizers, self._backwards)
+        cuts = Cuts(recorder, self._backwards)
+        self._writes = Writes(recorder, self._gradients, self._optimizers, self._backwards, cuts)
         self._ranks = Ranks(recorder, self._gradients)
         self._parts: tuple[Any, ...] = (
             self._optimizers,
             self._backwards,
-            self._values,
+            cuts,
+            self._writes,
+            Births(recorder, self._optimizers, cuts),
             self._ranks,
             Clearing(recorder, self._gradients),
             Schedulers(recorder),
@@ -170,7 +175,7 @@ class Watcher:
     def _after_step(self) -> None:
         recorder = self._recorder
         if recorder.looking:
-            self._values.note()
+            self._writes.note()
             self._kept.look()
             self._names.find()
         self._suspects.look()

@@ -1,20 +1,19 @@
-"""Values that are written by hand, and values that leave the graph."""
+"""In-place writes to parameters and gradients, and ``.data`` that is set."""
 
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from gradgate.events import Cut, Ids, Site
+from gradgate.events import Site
 from gradgate.watcher._backward import Backwards
+from gradgate.watcher._cuts import Cuts
 from gradgate.watcher._gradients import Gradients
-from gradgate.watcher._graph import walk
 from gradgate.watcher._optimizers import Optimizers, _same, _sample
 from gradgate.watcher._recorder import Recorder
 
@@ -23,9 +22,6 @@ _WRITES = (
     *("lerp_", "addcmul_", "addcdiv_", "normal_", "uniform_", "masked_fill_", "sign_", "round_", "renorm_"),
     *("__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__", "set_"),
 )
-_CUTS = ("detach", "detach_", "item", "numpy", "tolist", "argmax", "argmin")
-_CUTS_PER_LINE = 3
-_MOST_NODES = 20_000
 _DATA: Any = torch._C.TensorBase.data
 
 
@@ -38,22 +34,27 @@ class _Write:
     whole: bool  # all of it is written
 
 
-class Values:
-    """Watches in-place methods of tensors, ``.data``, and what takes a value out of the graph.
+class Writes:
+    """Watches in-place methods of tensors and ``.data``.
 
     A write counts where the memory that is written is a known parameter's or its gradient's, and where it is not
     torch itself that writes, in an optimizer's step or in zero_grad.
     """
 
     def __init__(
-        self, recorder: Recorder, gradients: Gradients, optimizers: Optimizers, backwards: Backwards
+        self,
+        recorder: Recorder,
+        gradients: Gradients,
+        optimizers: Optimizers,
+        backwards: Backwards,
+        cuts: Cuts,
     ) -> None:
         self._recorder = recorder
+        self._cuts = cuts
         self._gradients = gradients
         self._optimizers = optimizers
         self._backwards = backwards
         self._values: dict[int, int] = {}  # address of a parameter's values: its number
-        self._cuts: Counter[Site] = Counter()
         # What a method's last write at a line found in a parameter, and left.
         self._pulls: dict[tuple[int, str, Site], tuple[Tensor, Tensor]] = {}
         self._row: tuple[int, int, Site, Tensor] | None = None  # writes of one line: parameter, steps, before
@@ -64,11 +65,7 @@ class Values:
         patches = self._recorder.patches
         for name in _WRITES:
             patches.replace(Tensor, name, self._writing(getattr(Tensor, name), name))
-        for name in _CUTS:
-            patches.replace(Tensor, name, self._cutting(getattr(Tensor, name), name))
-        patches.replace(Tensor, "data", property(self._get_data, self._set_data))
-        patches.wrap(nn.Parameter, "__new__", self._around_new)
-        patches.wrap(Tensor, "register_hook", self._around_register)
+        patches.replace(Tensor, "data", property(self._cuts.get_data, self._set_data))
 
     def note(self) -> None:
         """Learn where the parameters' values lie."""
@@ -78,8 +75,6 @@ class Values:
                 address = _address(tensor)
                 if address is not None:
                     self._values[address] = number
-
-    # Writes
 
     def _writing(self, original: Any, name: str) -> Any:
         recorder = self._recorder
@@ -138,7 +133,7 @@ class Values:
             return
         now = _sample(tensor)
         if not _same(now, write.before):
-            self._backwards.written[number] = (_newest_node(), site)
+            self._backwards.reach.written[number] = (_newest_node(), site)
         recorder.wrote(
             "value",
             number,
@@ -212,60 +207,12 @@ class Values:
         same_point = off < 1e-2 * float(left.norm()) and float(point.norm()) > 1e-3 * float(now.norm())
         return round(1 - kept, 2) if same_point and 1e-3 < kept < 0.999 else None
 
-    # What leaves the graph
-
-    def _cutting(self, original: Any, name: str) -> Any:
-        recorder = self._recorder
-
-        @functools.wraps(original)
-        def wrapper(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-            if recorder.looking and recorder.active and tensor.requires_grad:
-                self._cut(tensor, name)
-            return original(tensor, *args, **kwargs)
-
-        return wrapper
-
-    def _cut(self, tensor: Tensor, name: str) -> None:
-        recorder = self._recorder
-        if recorder.quiet or self._backwards.in_backward or torch.compiler.is_compiling():
-            return
-        if _is_uninitialized(tensor):
-            return
-        with recorder.working():
-            site = recorder.site()
-            self._cuts[site] += 1
-            if not site or self._cuts[site] > _CUTS_PER_LINE:
-                return
-            ids = self._behind(tensor)
-            if ids:
-                recorder.add(Cut(site, name, ids, tensor.numel() == 1))
-
-    def _behind(self, tensor: Tensor) -> Ids:
-        if tensor.grad_fn is None:  # a parameter itself
-            number = self._recorder.parameters.numbers.known(tensor)
-            return self._recorder.parameters.same(() if number is None else (number,))
-        found = walk([tensor.grad_fn])
-        numbers = (self._number(leaf) for leaf in found.leaves)
-        return self._recorder.parameters.same(number for number in numbers if number is not None)
-
-    def _number(self, leaf: Tensor) -> int | None:
-        parameters = self._recorder.parameters
-        if isinstance(leaf, nn.Parameter):
-            return parameters.number(leaf)
-        return parameters.numbers.known(leaf)
-
-    def _get_data(self, tensor: Tensor) -> Tensor:
-        if self._recorder.looking and self._recorder.active and tensor.requires_grad:
-            self._cut(tensor, "data")
-        data: Tensor = _DATA.__get__(tensor)
-        return data
-
     def _set_data(self, tensor: Tensor, value: Tensor) -> None:
         recorder = self._recorder
         watched = recorder.looking and recorder.active and recorder.backwards and not recorder.quiet
         watched = watched and not (recorder.closures and self._optimizers.writes_itself())
         number = recorder.parameters.numbers.known(tensor) if watched else None
-        if number is None or torch.compiler.is_compiling() or _is_uninitialized(tensor):
+        if number is None or torch.compiler.is_compiling() or is_lazy(tensor):
             _DATA.__set__(tensor, value)
             return
         write: _Write | None = None
@@ -277,58 +224,6 @@ class Values:
         if write is not None:
             with recorder.working():
                 self._record(("value", number), "data", (value,), write)
-
-    # How parameters come about
-
-    def _around_new(self, original: Any, cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
-        recorder = self._recorder
-        parameter = original(cls, data, requires_grad)
-        if recorder.active and not torch.compiler.is_compiling() and isinstance(parameter, Tensor):
-            with recorder.working():
-                site = recorder.site()
-                if isinstance(data, Tensor) and data.grad_fn is not None and recorder.looking:
-                    self._cut(data, "Parameter")
-                copied = _in_deepcopy()
-                if recorder.backwards:
-                    recorder.look_again()
-                recorder.parameters.created(parameter, site, recorder.journal.count, copied)
-        return parameter
-
-    def _around_register(self, original: Any, tensor: Tensor, hook: Any) -> Any:
-        recorder = self._recorder
-        if not recorder.active or not tensor.is_leaf or torch.compiler.is_compiling():
-            return original(tensor, hook)
-        number = -1
-        with recorder.working():
-            number = recorder.parameters.number(tensor)
-
-        def told(gradient: Tensor) -> Any:
-            if not recorder.looking or not recorder.active or gradient.is_sparse or not gradient.dim():
-                return hook(gradient)
-            before: Tensor | None = None
-            with recorder.working():
-                before = _full_rows(gradient)
-            result = hook(gradient)
-            with recorder.working():
-                after = _full_rows(gradient if result is None else result)
-                if before is not None and before.shape == after.shape:
-                    gone = before & ~after
-                    known = self._optimizers.masked.get(number)
-                    self._optimizers.masked[number] = gone if known is None else gone | known
-            return result
-
-        return original(tensor, functools.wraps(hook)(told) if hasattr(hook, "__name__") else told)
-
-
-@torch.no_grad()
-def _full_rows(gradient: Tensor) -> Tensor:
-    """Return which rows of a gradient are not all zero."""
-    return (gradient != 0).reshape(len(gradient), -1).any(1)
-
-
-def _is_uninitialized(tensor: Tensor) -> bool:
-    """Say whether a tensor is a lazy module's that has not run: it can be asked for nothing."""
-    return is_lazy(tensor)
 
 
 def _address(tensor: Tensor) -> int | None:
@@ -363,16 +258,3 @@ def _newest_node() -> int:
     with torch.enable_grad():
         node: Any = torch.zeros((), requires_grad=True).view_as(torch.zeros(())).grad_fn
     return int(node._sequence_nr())
-
-
-def _in_deepcopy() -> bool:
-    import sys
-
-    frame = sys._getframe(3)
-    for _ in range(8):
-        if frame is None:
-            return False
-        if frame.f_code.co_name == "__deepcopy__" or frame.f_code.co_name == "deepcopy":
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False

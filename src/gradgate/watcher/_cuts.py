@@ -1,0 +1,84 @@
+"""What takes a value out of the graph: detach, item, numpy, data, argmax, a new parameter."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from gradgate.events import Cut, Ids, Site
+from gradgate.watcher._backward import Backwards
+from gradgate.watcher._graph import walk
+from gradgate.watcher._recorder import Recorder
+
+_CUTS = ("detach", "detach_", "item", "numpy", "tolist", "argmax", "argmin")
+_CUTS_PER_LINE = 3
+_MOST_NODES = 20_000
+_DATA: Any = torch._C.TensorBase.data
+
+
+class Cuts:
+    """Watches methods of tensors that return something without a graph."""
+
+    def __init__(self, recorder: Recorder, backwards: Backwards) -> None:
+        self._recorder = recorder
+        self._backwards = backwards
+        self._cuts: Counter[Site] = Counter()
+
+    def install(self) -> None:
+        """Replace the methods on torch.Tensor, which inherits them."""
+        patches = self._recorder.patches
+        for name in _CUTS:
+            patches.replace(Tensor, name, self._cutting(getattr(Tensor, name), name))
+
+    def _cutting(self, original: Any, name: str) -> Any:
+        recorder = self._recorder
+
+        @functools.wraps(original)
+        def wrapper(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+            if recorder.looking and recorder.active and tensor.requires_grad:
+                self.cut(tensor, name)
+            return original(tensor, *args, **kwargs)
+
+        return wrapper
+
+    def cut(self, tensor: Tensor, name: str) -> None:
+        """Record that a tensor's value was taken out of the graph, a few times for each line."""
+        recorder = self._recorder
+        if recorder.quiet or self._backwards.in_backward or torch.compiler.is_compiling():
+            return
+        if is_lazy(tensor):
+            return
+        with recorder.working():
+            site = recorder.site()
+            self._cuts[site] += 1
+            if not site or self._cuts[site] > _CUTS_PER_LINE:
+                return
+            ids = self._behind(tensor)
+            if ids:
+                recorder.add(Cut(site, name, ids, tensor.numel() == 1))
+
+    def _behind(self, tensor: Tensor) -> Ids:
+        if tensor.grad_fn is None:  # a parameter itself
+            number = self._recorder.parameters.numbers.known(tensor)
+            return self._recorder.parameters.same(() if number is None else (number,))
+        found = walk([tensor.grad_fn])
+        numbers = (self._number(leaf) for leaf in found.leaves)
+        return self._recorder.parameters.same(number for number in numbers if number is not None)
+
+    def _number(self, leaf: Tensor) -> int | None:
+        parameters = self._recorder.parameters
+        if isinstance(leaf, nn.Parameter):
+            return parameters.number(leaf)
+        return parameters.numbers.known(leaf)
+
+    def get_data(self, tensor: Tensor) -> Tensor:
+        """Return a tensor's ``.data``."""
+        if self._recorder.looking and self._recorder.active and tensor.requires_grad:
+            self.cut(tensor, "data")
+        data: Tensor = _DATA.__get__(tensor)
+        return data
