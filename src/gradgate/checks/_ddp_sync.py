@@ -207,6 +207,8 @@ def _twice(run: Run) -> Iterator[Finding]:
             continue
         for number in window.micro:
             for term in run.backward(number).terms:
+                if any(op == "mul" and _is_multiple(number, run.log.world) for op, number, _ in term.factors):
+                    continue  # the average over the ranks is undone: what divides are the items of all of them
                 for op, divisor, site in term.factors:
                     ranks = divisor if op == "div" else 1 / divisor if divisor else 0.0
                     if _divides_by_ranks(run, ranks, site):
@@ -228,8 +230,12 @@ def _twice(run: Run) -> Iterator[Finding]:
 
 def _divides_by_ranks(run: Run, divisor: float, site: Site) -> bool:
     """Say whether a loss is divided by the number of ranks, or a multiple, and the line says so."""
-    times = divisor / run.log.world
-    return times >= 1 and abs(times - round(times)) < 1e-6 and bool(_RANKS.search(text_of(innermost(site))))
+    return _is_multiple(divisor, run.log.world) and bool(_RANKS.search(text_of(innermost(site))))
+
+
+def _is_multiple(number: float, ranks: int) -> bool:
+    times = number / ranks
+    return times >= 1 and abs(times - round(times)) < 1e-6
 
 
 def _averaged(run: Run, window: Window) -> bool:

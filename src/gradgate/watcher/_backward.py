@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 from collections.abc import Callable, Iterator
@@ -86,6 +87,8 @@ class Backwards:
                     self._after(probe)
                 if self._standing and not self.in_backward:
                     self._standing.compare()
+                if event is not None and not event.seen:
+                    reached = self._really_reached(event)
                 self._gradients.note(reached)
                 if recorder.looking:
                     recorder.lines.on()
@@ -176,6 +179,20 @@ class Backwards:
         if calls > probed or found.nodes > _MOST_NODES or self.in_backward or chosen is not None:
             return reached, None
         return reached, Probe(found, numbers)
+
+    def _really_reached(self, event: Backward) -> Ids:
+        """Return what a call reached whose graph was not looked at.
+
+        One line may train several models in turn. If the gradient of one of the parameters that it reached last
+        is as it was, all are compared.
+        """
+        if not event.reached or self._gradients.changed((min(event.reached),)):
+            return event.reached
+        reached = self._gradients.changed()
+        if not reached:  # cleared again already, by hooks that step within the backward pass
+            return event.reached
+        self._recorder.journal.replace(event, dataclasses.replace(event, reached=reached))
+        return reached
 
     def _scaler(self, head: Head, found: Walk) -> int | None:
         """Return the gradient scaler whose factor lies in the graph: near its root, or below a reduction."""

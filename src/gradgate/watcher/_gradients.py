@@ -27,7 +27,7 @@ class Gradients:
     def _mine(self) -> Iterator[tuple[int, Tensor]]:
         mine = threading.get_ident()
         for number, tensor in self._recorder.parameters.numbers.alive():
-            if self._threads.get(number, mine) == mine:
+            if tensor.is_leaf and self._threads.get(number, mine) == mine:
                 yield number, tensor
 
     def note(self, numbers: Iterable[int] | None = None) -> None:
@@ -64,6 +64,16 @@ class Gradients:
         for number in written:
             recorder.wrote("gradient", number, site=(), op="assigned")
         self.note((*gone, *written))
+
+    def changed(self, numbers: Iterable[int] | None = None) -> Ids:
+        """Return whose gradients are others than was noted, of some parameters or of all."""
+        parameters = self._recorder.parameters
+        alive = self._mine() if numbers is None else parameters.tensors(numbers)
+        return parameters.same(
+            number
+            for number, tensor in alive
+            if (None if tensor.grad is None else _state(tensor.grad)) != self._known.get(number)
+        )
 
     def full(self, numbers: Iterable[int]) -> Ids:
         """Return those that have a gradient now."""

@@ -27,6 +27,14 @@ class Journal:
         else:
             self._last.append(event)
 
+    def replace(self, event: Event, by: Event) -> None:
+        """Put another event in the place of one that was added lately."""
+        for kept in (self._last, self._first):
+            for place in range(len(kept) - 1, max(len(kept) - _LATELY, 0) - 1, -1):
+                if kept[place] is event:
+                    kept[place] = by
+                    return
+
     def take_back(self, event: Event) -> None:
         """Remove an event that was added lately."""
         for kept in (self._last, self._first):

@@ -201,7 +201,11 @@ class Optimizers:
     def _used(self, parameters: list[tuple[int, Tensor]]) -> dict[str, Any]:
         """Return what the step is given: which gradients there are, which are zero, which not finite."""
         recorder = self._recorder
-        given = [(number, parameter) for number, parameter in parameters if parameter.grad is not None]
+        given = [
+            (number, parameter)
+            for number, parameter in parameters
+            if parameter.is_leaf and parameter.grad is not None
+        ]
         facts: dict[str, Any] = {
             "used": recorder.parameters.same(number for number, _ in given),
             "frozen": recorder.parameters.same(number for number, one in given if not one.requires_grad),

@@ -133,6 +133,6 @@ class Parameters:
         return self._sets.setdefault(ids, ids)
 
     def tensors(self, ids: Iterable[int]) -> list[tuple[int, Tensor]]:
-        """Return those of the numbered parameters that still live."""
+        """Return those of the numbered parameters that still live, and still are leaves: FSDP makes them views."""
         found = ((number, self.numbers.get(number)) for number in ids)
-        return [(number, tensor) for number, tensor in found if tensor is not None]
+        return [(number, tensor) for number, tensor in found if tensor is not None and tensor.is_leaf]
