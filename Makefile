@@ -74,7 +74,8 @@ $(READY): pyproject.toml constraints.txt
 	    echo "'$(PYTHON)' is $$("$(PYTHON)" --version 2>&1), gradgate needs Python 3.10 or later." >&2; \
 	    echo "Name another: make PYTHON=python3.12" >&2; exit 1; }
 	@version='import sys; print(sys.version_info[:3])'; \
-	if [ "$$($(BIN)/python -c "$$version" 2>/dev/null)" != "$$("$(PYTHON)" -c "$$version")" ]; then \
+	if [ "$$($(BIN)/python -c "$$version" 2>/dev/null)" != "$$("$(PYTHON)" -c "$$version")" ] \
+	    || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 	    echo "==> making $(VENV) with $$("$(PYTHON)" --version)"; \
 	    "$(PYTHON)" -m venv --clear $(VENV) || { \
 	        echo "'$(PYTHON) -m venv' does not work here; on Debian and Ubuntu it is in the package python3-venv." >&2; \

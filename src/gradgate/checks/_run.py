@@ -260,8 +260,8 @@ class Run:
         """Yield optimizer, backward line and windows wherever windows hold several backward calls of one line."""
         lines: dict[tuple[int, Site], list[tuple[Window, list[int]]]] = defaultdict(list)
         for window in self.windows:
-            if self.stepped(window.step).closure:
-                continue
+            if sum(self.backward(number).closure for number in window.micro) > 1:
+                continue  # the optimizer asks its closure several times; a trainer's runs once
             for site, micro in self.by_line(window.micro).items():
                 if any(self.backward(number).managed for number in micro):
                     continue
