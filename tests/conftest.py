@@ -1,10 +1,14 @@
 """What holds for the tests: the same examples in every run, and no GPU is asked for."""
 
 import os
+import signal
 
 import pytest
 import torch
 from hypothesis import register_random, settings
+
+# A shell that starts the suite in the background has it ignore interrupts, which some tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = ["scripts"]  # run by test_scripts.py, not imported for docstring examples
 
