@@ -12,7 +12,7 @@ import runpy
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import torch
 
 from gradgate.checks import Finding, check, rules
 from gradgate.checks._source import same_statement
-from gradgate.events import Frame
+from gradgate.events import Frame, Gap, Log
 from gradgate.watcher import Watcher
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -55,6 +55,7 @@ class Outcome:
     computed: str
     exit_code: object
     findings: list[Finding]
+    log: Log | None = None
 
 
 def name(path: Path) -> str:
@@ -90,8 +91,15 @@ def run(script: Path, *, watch: bool) -> Outcome:
     digest = hashlib.sha256(state.numpy().tobytes())
     for tensor in tensors(variables):
         digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    found = check(watcher.log(), strict=True) if watch else []
-    return Outcome(printed.getvalue(), digest.hexdigest(), exit_code, found)
+    log = watcher.log() if watch else None
+    found = check(log, strict=True) if log is not None else []
+    return Outcome(printed.getvalue(), digest.hexdigest(), exit_code, found, log)
+
+
+def with_a_gap(log: Log, part: float) -> Log:
+    """Return a log as it is of a long run, of which the middle is not kept."""
+    first, last = int(len(log.events) * part), int(len(log.events) * (part + 0.17))
+    return replace(log, events=(*log.events[:first], Gap((), last - first), *log.events[last:]))
 
 
 def tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
@@ -127,7 +135,9 @@ def test_a_script_computes_the_same_watched_or_not_and_gets_its_findings(
     assert watched.printed == plain.printed
     assert watched.computed == plain.computed
     if script in RIGHT:
-        assert [finding for finding in watched.findings if finding.severity != "info"] == []
+        assert watched.log is not None
+        for log in (watched.log, *(with_a_gap(watched.log, part) for part in (0.31, 0.47, 0.63))):
+            assert [finding for finding in check(log, strict=True) if finding.severity != "info"] == []
         return
     category = script.parent.name
     of_category = [finding for finding in watched.findings if finding.category == category]

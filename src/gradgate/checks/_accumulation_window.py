@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
@@ -92,7 +93,8 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             evidence=facts,
             about=windows[0][0].parameters,
         )
-    if any(n > size for n in sizes) and often * 2 > len(sizes):
+    next_to = any(one > size and other > size for one, other in pairwise(sizes))  # lengths that just differ
+    if any(n > size for n in sizes) and often * 2 > len(sizes) and not next_to:
         return RULE.finding(
             where,
             f"A window holds {max(sizes)} micro-batches, the others {size}: what an epoch left over goes on into "

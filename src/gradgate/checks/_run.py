@@ -71,6 +71,7 @@ class Run:
         self.owners: dict[int, set[int]] = defaultdict(set)  # parameter: optimizers that hold it
         self.stepping: Counter[int] = Counter()  # optimizer: its steps
         self._atoms: dict[Ids, tuple[Ids, ...]] = {}
+        self._resuming: set[int] = set()  # optimizers that have not stepped since a gap
         for event in self.of(OptimizerMade):
             for group in event.groups:
                 for number in group.parameters:
@@ -210,7 +211,14 @@ class Run:
             elif isinstance(event, Stepped):
                 self._use(standing, number, event)
             elif isinstance(event, Gap):
-                standing.clear()
+                self._pass_over(standing)
+
+    def _pass_over(self, standing: dict[Ids, list[Contribution]]) -> None:
+        """Forget half a window on either side of a gap: what became of it is not known."""
+        lost = {id(one) for several in standing.values() for one in several if not one.consumed}
+        self.contributions = [one for one in self.contributions if id(one) not in lost]
+        standing.clear()
+        self._resuming = set(self.stepping)
 
     def _add(self, standing: dict[Ids, list[Contribution]], number: int, atom: Ids) -> None:
         contribution = Contribution(number, atom)
@@ -244,6 +252,9 @@ class Run:
                 ]
                 (stale if before else fresh).append(contribution)
                 contribution.consumed.append(number)
+        if event.optimizer in self._resuming:  # its window began in the gap
+            self._resuming.discard(event.optimizer)
+            return
         micro = tuple(sorted({one.backward for one in fresh if one.backward >= 0}))
         self.windows.append(Window(number, event.optimizer, micro, tuple(fresh), tuple(stale)))
 

@@ -46,7 +46,7 @@ from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run, innermost
 from gradgate.checks._source import tree_of
-from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, Site, Stepped
+from gradgate.events import Backward, Frame, Gap, Ids, ModeSet, NoGradEntered, Site, Stepped
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
@@ -105,6 +105,8 @@ def _modes(run: Run) -> dict[int, dict[Ids, int]]:
                     since.pop(atom, None)
                 elif event.depends:
                     since.setdefault(atom, number)
+        elif isinstance(event, Gap):
+            since.clear()
         elif isinstance(event, Backward) and since:
             modes[number] = {atom: since[atom] for atom in run.atoms(event.reached) if atom in since}
     return modes

@@ -28,9 +28,7 @@ class _Waiting:
     ) -> ModuleSpec | None:
         if name != self._name:
             return None
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-        for finder in sys.meta_path:
+        for finder in (one for one in list(sys.meta_path) if one is not self):  # asking is not importing
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 self._stand_by(spec)
@@ -46,6 +44,8 @@ class _Waiting:
         def execute_and_act(module: ModuleType) -> None:
             vars(loader).pop("exec_module", None)  # the module keeps its loader, which is as it was
             execute(module)
-            self._act()
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._act()
 
         loader.exec_module = execute_and_act  # type: ignore[method-assign]
