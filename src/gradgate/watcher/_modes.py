@@ -38,7 +38,7 @@ class Modes:
         finally:
             self._depth -= 1
         recorder = self._recorder
-        if recorder.active and not self._depth and not recorder.quiet:
+        if recorder.active and not self._depth and not recorder.quiet and (mode or _by_user()):
             with recorder.working():
                 ids = recorder.ids(module.parameters())
                 name = type(module).__name__
@@ -68,6 +68,14 @@ class Modes:
                 with recorder.working():
                     recorder.add(NoGradEntered(recorder.site()))
         return result
+
+
+def _by_user() -> bool:
+    """Say whether the user's code calls: a trainer that evaluates puts the flags back by hand."""
+    frame = sys._getframe(3)
+    while frame.f_back is not None and frame.f_code.co_filename == nn.modules.module.__file__:
+        frame = frame.f_back
+    return kind_of(frame.f_code.co_filename) == "user"
 
 
 def _asks_for_its_mode(kind: type) -> bool:
