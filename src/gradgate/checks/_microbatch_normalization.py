@@ -125,8 +125,8 @@ def _short(run: Run, site: Site, windows: list[tuple[Window, list[int]]], size: 
     held, column = short[0]
     yield RULE.finding(
         next((where for number, where in column[0].divisors if abs(number - size) < 1e-6 * size), ()) or site,
-        f"A last window of {held} micro-batches is divided by {size} all the same: its gradient is "
-        f"{held / size:.3g} of what it should be.",
+        f"A last window of {held} micro-batch{'' if held == 1 else 'es'} is divided by {size} all the same: its "
+        f"gradient is {held / size:.3g} of what it should be.",
         why="The items of a shorter window count less than all others, and its update is too small.",
         fix="Divide by the number of micro-batches (better: items) that the window really holds.",
         count=len(short),

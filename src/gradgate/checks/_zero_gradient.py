@@ -19,7 +19,7 @@ Three looks at least are taken, so that factors that start at zero (LoRA, ReZero
 layers of a kind of which some do get a gradient are left alone, and so is a factor that is written as 0.
 
 ## Sources
-docs/checks.md.
+docs/checking.md.
 """
 
 from __future__ import annotations

@@ -22,18 +22,22 @@ class _Waiting:
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self._name = name
         self._act = act
+        self._asking = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != self._name:
+        if name != self._name or self._asking:
             return None
-        for finder in (one for one in list(sys.meta_path) if one is not self):  # asking is not importing
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                self._stand_by(spec)
-                return spec
-        return None
+        self._asking = True  # the finders below may be others that wait, and ask in turn
+        try:
+            specs = (finder.find_spec(name, path, target) for finder in list(sys.meta_path))
+            spec = next((one for one in specs if one is not None), None)
+        finally:
+            self._asking = False
+        if spec is not None:
+            self._stand_by(spec)
+        return spec
 
     def _stand_by(self, spec: ModuleSpec) -> None:
         loader = spec.loader
