@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import threading
@@ -74,9 +75,8 @@ class Backwards:
             reached, probe = self._before(*args, **kwargs)
             event = self._newest
             self._gradients.take(reached)
-        recorder.lines.off()
         try:
-            with recorder.going_back():
+            with recorder.lines.paused(), recorder.going_back():
                 return original(*args, **kwargs)
         except Exception:
             self._failed = event
@@ -90,8 +90,6 @@ class Backwards:
                 if event is not None and not event.seen:
                     reached = self._really_reached(event)
                 self._gradients.note(reached)
-                if recorder.looking:
-                    recorder.lines.on()
 
     def _before(
         self,
@@ -178,7 +176,7 @@ class Backwards:
             probed = _MOST_PROBED
         if calls > probed or found.nodes > _MOST_NODES or self.in_backward or chosen is not None:
             return reached, None
-        return reached, Probe(found, numbers)
+        return reached, Probe(recorder, found, numbers)
 
     def _really_reached(self, event: Backward) -> Ids:
         """Return what a call reached whose graph was not looked at.
@@ -224,26 +222,32 @@ class Backwards:
         args, kwargs = _gone_through_twice(args, kwargs)
         with recorder.working():
             self._differentiated(*args, **kwargs)
-        return original(*args, **kwargs)
+        # What a gradient with a graph of its own is made of gets the line of this call.
+        with contextlib.nullcontext() if _creates(args, kwargs) else recorder.lines.paused():
+            return original(*args, **kwargs)
 
     def _differentiated(self, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> None:
         recorder = self._recorder
         if not recorder.looking:
             return
-        create = bool(kwargs.get("create_graph", args[2] if len(args) > 2 else False))
         found = walk(roots_of(outputs))
-        wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+        wanted = [inputs] if isinstance(inputs, Tensor) else list(getattr(inputs, "values", lambda: inputs)())
         known = [self.reach.number_if_known(leaf) for leaf in found.leaves]
         asked = [self.reach.number_if_known(tensor) for tensor in wanted if isinstance(tensor, Tensor)]
         same = recorder.parameters.same
         recorder.add(
             Differentiated(
                 recorder.site(),
-                create,
+                _creates((outputs, inputs, *args), kwargs),
                 same(number for number in known if number is not None),
                 same(number for number in asked if number is not None),
             )
         )
+
+
+def _creates(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Say whether a call of ``autograd.grad`` asks for a graph of the gradients."""
+    return bool(kwargs.get("create_graph", args[4] if len(args) > 4 else False))
 
 
 def _gone_through_twice(

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.watcher._cuts import Cuts
-from gradgate.watcher._optimizers import Optimizers
 from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._steps import Steps
 
 
 class Births:
     """Watches nn.Parameter's constructor and Tensor.register_hook."""
 
-    def __init__(self, recorder: Recorder, optimizers: Optimizers, cuts: Cuts) -> None:
+    def __init__(self, recorder: Recorder, steps: Steps, cuts: Cuts) -> None:
         self._recorder = recorder
-        self._optimizers = optimizers
+        self._steps = steps
         self._cuts = cuts
 
     def install(self) -> None:
@@ -44,14 +44,16 @@ class Births:
 
     def _around_register(self, original: Any, tensor: Tensor, hook: Any) -> Any:
         recorder = self._recorder
-        if not recorder.active or not tensor.is_leaf or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not recorder.active:
             return original(tensor, hook)
-        number = -1
+        number: int | None = None
         with recorder.working():
-            number = recorder.parameters.number(tensor)
+            number = recorder.parameters.number(tensor) if tensor.is_leaf else None
+        if number is None:
+            return original(tensor, hook)
 
         def told(gradient: Tensor) -> Any:
-            if not recorder.looking or not recorder.active or gradient.is_sparse or not gradient.dim():
+            if not recorder.looking or not recorder.active:
                 return hook(gradient)
             before: Tensor | None = None
             with recorder.working():
@@ -59,18 +61,20 @@ class Births:
             result = hook(gradient)
             with recorder.working():
                 after = _full_rows(gradient if result is None else result)
-                if before is not None and before.shape == after.shape:
+                if before is not None and after is not None and before.shape == after.shape:
                     gone = before & ~after
-                    known = self._optimizers.masked.get(number)
-                    self._optimizers.masked[number] = gone if known is None else gone | known
+                    known = self._steps.masked.get(number)
+                    self._steps.masked[number] = gone if known is None else gone | known
             return result
 
         return original(tensor, functools.wraps(hook)(told) if hasattr(hook, "__name__") else told)
 
 
 @torch.no_grad()
-def _full_rows(gradient: Tensor) -> Tensor:
-    """Return which rows of a gradient are not all zero."""
+def _full_rows(gradient: Tensor) -> Tensor | None:
+    """Return which rows of a gradient are not all zero; None where it has no rows."""
+    if gradient.is_sparse or not gradient.dim():
+        return None
     return (gradient != 0).reshape(len(gradient), -1).any(1)
 
 

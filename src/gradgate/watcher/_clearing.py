@@ -110,10 +110,5 @@ def _gone_through_twice(parameters: Any) -> tuple[list[Tensor], Any]:
     return tensors, again
 
 
-def _as_given(parameters: Any, tensors: list[Tensor]) -> Any:
-    """Return what the original is to be called with: torch warns of generators that are used up."""
-    return (tensor for tensor in tensors) if isinstance(parameters, types.GeneratorType) else tensors
-
-
 def _any(gradient: Any) -> bool:
     return gradient.is_sparse or bool(gradient.detach().any())

@@ -40,7 +40,7 @@ class Cuts:
 
         @functools.wraps(original)
         def wrapper(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-            if recorder.looking and recorder.active and tensor.requires_grad:
+            if recorder.looking and recorder.active:
                 self.cut(tensor, name)
             return original(tensor, *args, **kwargs)
 
@@ -49,10 +49,11 @@ class Cuts:
     def cut(self, tensor: Tensor, name: str) -> None:
         """Record that a tensor's value was taken out of the graph, a few times for each line."""
         recorder = self._recorder
-        if recorder.quiet or self._backwards.in_backward or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or recorder.quiet or self._backwards.in_backward:
             return
-        if is_lazy(tensor):
-            return
+        with torch._C.DisableTorchFunction():
+            if not tensor.requires_grad or is_lazy(tensor):
+                return
         with recorder.working():
             site = recorder.site()
             self._cuts[site] += 1
@@ -78,7 +79,7 @@ class Cuts:
 
     def get_data(self, tensor: Tensor) -> Tensor:
         """Return a tensor's ``.data``."""
-        if self._recorder.looking and self._recorder.active and tensor.requires_grad:
+        if self._recorder.looking and self._recorder.active:
             self.cut(tensor, "data")
         data: Tensor = _DATA.__get__(tensor)
         return data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import types
 import weakref
 from collections import Counter, deque
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from gradgate.events import Frame, GraphsKept, Site
 from gradgate.watcher._recorder import Recorder, Weak, still_alive
 from gradgate.watcher._sites import user_frames
+from gradgate.watcher._variables import variables_of
 
 _SUSPICIOUS = 4  # graphs of earlier steps
 _MOST = 256
@@ -73,7 +73,7 @@ class Kept:
     def _holder(self) -> tuple[str, Site]:
         """Return the name of what holds them, and its scope, where one of the running frames shows it."""
         for frame in user_frames():
-            for name, value in held_by(frame):
+            for name, value in variables_of(frame):
                 found = _path_to_graphs(name, value)
                 if found:
                     code = frame.f_code
@@ -83,26 +83,6 @@ class Kept:
 
 def _age(node: Any) -> int:
     return int(node._sequence_nr())
-
-
-def held_by(frame: types.FrameType) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of a frame, and of the objects of the user's own classes in it: "self.total".
-
-    Reading a function's locals makes a dict of them that would live as long as its frame, and keep what the user
-    thinks is gone: it is emptied again, unless somebody else holds it too.
-    """
-    names = frame.f_locals
-    pairs = list(names.items())
-    if frame.f_code.co_flags & 1 and sys.version_info < (3, 13) and sys.getrefcount(names) <= 3:
-        names.clear()
-    del names
-    for name, value in pairs:
-        yield name, value
-    for name, value in pairs:
-        fields = getattr(value, "__dict__", None)
-        if isinstance(fields, dict) and not isinstance(value, (type, types.ModuleType, types.FunctionType)):
-            for inner, held in list(fields.items()):
-                yield f"{name}.{inner}", held
 
 
 def _path_to_graphs(name: str, value: Any) -> str:

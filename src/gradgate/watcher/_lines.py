@@ -8,6 +8,8 @@ and the mode is on only while a closer look is taken; NaN are not checked, nothi
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -38,35 +40,68 @@ def _stack_of(site: Site) -> _Stack:
 
 
 class Lines:
-    """Switches the storing of lines on and off."""
+    """Switches the storing of lines on and off, beneath what the user says of anomaly mode.
+
+    torch has one switch. While a run is watched, the user's calls set and read one of their own, so that blocks
+    which put back what they found put back what the user had.
+    """
 
     def __init__(self) -> None:
         self._on = False
-        self._theirs = False
+        self._paused = 0
+        self._now = self._theirs = False, False  # whether it is on, and looks for NaN
+        self._set: Any = torch.set_anomaly_enabled
 
     def install(self, patches: Patches) -> None:
-        """Put the quick function in the place of torch's."""
-        patches.wrap(torch.fx.traceback, "format_stack", _format_stack)
+        """Put the quick function in the place of torch's, and stand before the switch."""
+        self._set = torch.set_anomaly_enabled
+        self._now = self._theirs = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+        patches.wrap(torch.fx.traceback, "format_stack", self._format_stack)
+        patches.wrap(torch, "set_anomaly_enabled", self._theirs_is)
+        patches.wrap(torch, "is_anomaly_enabled", lambda _: self._theirs[0])
+        patches.wrap(torch, "is_anomaly_check_nan_enabled", lambda _: self._theirs[1])
 
     def on(self) -> None:
-        """Store lines from now on. Where the user has anomaly mode on already, it stays theirs."""
-        if not self._on and not torch.is_anomaly_enabled():
-            torch.set_anomaly_enabled(True, False)
-            self._on = True
+        """Store lines from now on."""
+        self._on = True
+        self._apply()
 
     def off(self) -> None:
-        """Store none any more."""
-        if self._on:
-            self._on = False
-            if not torch.is_anomaly_check_nan_enabled():  # else the user has switched it on since
-                torch.set_anomaly_enabled(False)
+        """Store none any more, unless the user has anomaly mode on."""
+        self._on = False
+        self._apply()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Store none within: a backward pass asks at each of its nodes whether the mode is on."""
+        self._paused += 1
+        self._apply()
+        try:
+            yield
+        finally:
+            self._paused -= 1
+            self._apply()
 
-def _format_stack(original: Any) -> Any:
-    caller = sys._getframe(2)
-    if kind_of(caller.f_code.co_filename) == "tracer" or torch.compiler.is_compiling():
-        return original()
-    return _stack_of(here(caller))
+    def _theirs_is(self, _: Any, enabled: bool, check_nan: bool = True) -> None:
+        self._theirs = enabled, check_nan
+        self._apply()
+
+    def _apply(self) -> None:
+        enabled, check_nan = self._theirs
+        now = enabled or (self._on and not self._paused), enabled and check_nan
+        if now != self._now:
+            self._now = now
+            self._set(*now)
+
+    def _format_stack(self, original: Any) -> Any:
+        caller = sys._getframe(2)
+        if kind_of(caller.f_code.co_filename) == "tracer" or torch.compiler.is_compiling():
+            return original()
+        if not self._theirs[0]:
+            return _stack_of(here(caller))
+        stack = _Stack(original()[:-2])  # torch may be about to print it: without our own two
+        stack.site = here(caller)
+        return stack
 
 
 def line_of(node: Any) -> Site:

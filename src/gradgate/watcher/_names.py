@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradgate.watcher._kept import held_by
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._registry import extent
 from gradgate.watcher._sites import library_frames, user_frames
+from gradgate.watcher._variables import variables_of
 
 _SCANS = 8  # times that all live modules are looked through
 _SCANNED = (4, 16, 48)  # after these steps in any case
@@ -44,7 +44,7 @@ class Names:
 
     def _look_in(self, frames: list[FrameType]) -> None:
         for frame in frames:
-            for name, value in held_by(frame):
+            for name, value in variables_of(frame):
                 self._name(name.removeprefix("self."), value)
                 for inner, held in _fields(value) if name.startswith("self.") else ():
                     self._name(f"{name.removeprefix('self.')}.{inner}", held)

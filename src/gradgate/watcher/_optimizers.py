@@ -1,65 +1,27 @@
-"""Optimizers: how they are made, when they step, and what moves."""
+"""Optimizers: how they are made, extended and loaded."""
 
 from __future__ import annotations
 
-import functools
-import sys
-import threading
-import types
-from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import Optimizer
 
-from gradgate.events import Group, Ids, OptimizerMade, StateLoaded, Stepped
-from gradgate.watcher._gradients import Gradients
+from gradgate.events import Group, OptimizerMade, StateLoaded
 from gradgate.watcher._recorder import Recorder
-from gradgate.watcher._registry import is_sharded
-
-_SAMPLE = 2048  # values of a parameter that are compared before and after a step
-_NORMS = 8
 
 
 class Optimizers:
-    """Watches torch.optim through its own global hooks; a replaced ``step`` would break schedulers."""
+    """Watches the construction of optimizers, groups that are added, and states that are loaded."""
 
-    def __init__(self, recorder: Recorder, gradients: Gradients) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._gradients = gradients
-        self._open: list[dict[str, Any]] = []  # steps that have begun, an optimizer within an optimizer last
-        self.before: dict[int, Tensor] = {}  # sampled values before the last step
-        self._after: dict[int, Tensor] = {}  # and after it
-        self._sums: dict[int, set[float]] = {}  # of the values that the steps have left
-        self.masked: dict[int, Tensor] = {}  # rows of a parameter whose gradient a hook has set to zero
-        self.scaler: int | None = None  # that is stepping
-        self.after_step: list[Callable[[], None]] = []
-        self._handles: list[Any] = []
 
     def install(self) -> None:
-        """Register the hooks, and stand around construction and loading."""
+        """Stand around the class's methods."""
         patches = self._recorder.patches
         patches.wrap(Optimizer, "__init__", self._around_init)
         patches.wrap(Optimizer, "add_param_group", self._around_add)
         patches.wrap(Optimizer, "load_state_dict", self._around_load)
-        self._handles = [
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
-        ]
-
-    def was_left(self, number: int, values: Tensor) -> bool:
-        """Say whether an earlier step has left these values."""
-        return _sum(values) in self._sums.get(number, ())
-
-    def remove(self) -> None:
-        """Take the hooks away."""
-        for handle in self._handles:
-            handle.remove()
 
     def _around_init(self, original: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         recorder = self._recorder
@@ -87,7 +49,7 @@ class Optimizers:
         groups = tuple(
             Group(
                 recorder.ids(group["params"]),
-                _number(group.get("lr")),
+                number_of(group.get("lr")),
                 float(group.get("weight_decay") or 0.0),
                 float(group.get("momentum") or (group.get("betas") or (0.0,))[0]),
             )
@@ -119,223 +81,10 @@ class Optimizers:
                 number = recorder.optimizers.number(optimizer)
                 recorder.add(StateLoaded(recorder.site(), number, before, len(optimizer.state)))
 
-    def give_up(self) -> None:
-        """Forget steps that began and never ended, because they raised: no backward runs inside a plain step."""
-        while (record := self._last_open()) is not None and not record["closure"]:
-            self._close(record)
 
-    def _last_open(self) -> dict[str, Any] | None:
-        """Return the step that this thread is in."""
-        mine = threading.get_ident()
-        return next((record for record in reversed(self._open) if record["thread"] == mine), None)
-
-    def writes_itself(self) -> bool:
-        """Say whether an optimizer that was given a closure is writing, and not the closure that it called."""
-        record = self._last_open()
-        if record is None or record["code"] is None:
-            return False
-        frame: types.FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code is not record["code"]:
-            frame = frame.f_back
-        return frame is None
-
-    def _close(self, record: dict[str, Any]) -> None:
-        self._open = [one for one in self._open if one is not record]
-        if record["closure"]:
-            self._recorder.closures -= 1
-        else:
-            self._recorder.quiet -= 1
-
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        recorder = self._recorder
-        if not recorder.active or torch.compiler.is_compiling():
-            return
-        recorder.stop_if_due()
-        given = args[1] if len(args) > 1 else (kwargs or {}).get("closure")
-        closure = given is not None
-        record: dict[str, Any] = {"optimizer": optimizer, "closure": closure, "code": _code_of(given)}
-        record["backwards"] = recorder.backwards
-        record["thread"] = threading.get_ident()
-        with recorder.working():
-            record["site"] = recorder.site()
-            if recorder.optimizers.known(optimizer) is None:
-                self.meet(optimizer)
-            self._gradients.compare()
-            parameters = [
-                (recorder.parameters.number(parameter), parameter)
-                for group in optimizer.param_groups
-                for parameter in group["params"]
-            ]
-            record["parameters"] = parameters
-            sharded = any(is_sharded(parameter) for _, parameter in parameters)
-            looking = recorder.looking and not sharded
-            if sharded:  # the graph may have other tensors than the optimizer, and a part says little
-                recorder.not_judged = (
-                    "Parameters lie in parts on several ranks: their steps are only counted."
-                )
-            if looking:
-                record["values"] = values = {number: _sample(parameter) for number, parameter in parameters}
-                after = self._after
-                record["changed"] = recorder.parameters.same(
-                    number
-                    for number, one in values.items()
-                    if number in after and not _same(after[number], one)
-                )
-            else:
-                self._after.clear()
-            if looking:
-                record["rows"] = {
-                    number: parameter.detach().clone()
-                    for number, parameter in parameters
-                    if number in self.masked and parameter.dim() and parameter.numel() < 1 << 20
-                }
-            if not closure and not sharded:
-                record.update(self._used(parameters))
-            record["whole"] = not sharded
-        self._open.append(record)
-        if closure:
-            recorder.closures += 1
-        else:
-            recorder.quiet += 1
-
-    def _used(self, parameters: list[tuple[int, Tensor]]) -> dict[str, Any]:
-        """Return what the step is given: which gradients there are, which are zero, which not finite."""
-        recorder = self._recorder
-        given = [
-            (number, parameter)
-            for number, parameter in parameters
-            if parameter.is_leaf and parameter.grad is not None
-        ]
-        facts: dict[str, Any] = {
-            "used": recorder.parameters.same(number for number, _ in given),
-            "frozen": recorder.parameters.same(number for number, one in given if not one.requires_grad),
-        }
-        if recorder.looking:
-            sizes = _sizes([parameter.grad for _, parameter in given])
-            pairs = [(number, size) for (number, _), size in zip(given, sizes, strict=True)]
-            for number, size in pairs:
-                sight = recorder.parameters.sights[number]
-                sight.looks += 1
-                sight.zeros += size == 0
-                if len(sight.norms) < _NORMS:
-                    sight.norms.append(size)
-            facts["zero"] = recorder.parameters.same(number for number, size in pairs if size == 0)
-            facts["nonfinite"] = recorder.parameters.same(
-                number for number, size in pairs if not size < float("inf")
-            )
-        return facts
-
-    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        recorder = self._recorder
-        record = self._last_open()
-        if record is None or record["optimizer"] is not optimizer:
-            return
-        self._close(record)
-        outer = self._last_open()
-        if outer is not None:
-            outer["handed_on"] = True
-        if "handed_on" in record:
-            return  # an optimizer that only hands on to another has not stepped itself
-        with recorder.working():
-            if record.get("whole"):
-                self._record(optimizer, record)
-        if "counted" not in record:  # looking at it failed: it is a step all the same
-            recorder.stepped()
-        if outer is None:
-            recorder.stop_if_due()
-
-    def _record(self, optimizer: Optimizer, record: dict[str, Any]) -> None:
-        recorder = self._recorder
-        parameters = record.pop("parameters")
-        if record["closure"]:
-            record.update(self._used(parameters))
-        moved: Ids = frozenset()
-        if "values" in record:
-            self.before = record["values"]
-            now = {number: _sample(parameter) for number, parameter in parameters}
-            moved = recorder.parameters.same(
-                number for number, old in self.before.items() if not _same(old, now[number])
-            )
-            for number in moved:
-                recorder.parameters.sights[number].still = False
-            self._after.update(now)
-            for number, values in now.items():
-                self._sums.setdefault(number, set()).add(_sum(values))
-        rows = frozenset(
-            number
-            for number, parameter in parameters
-            if number in record.get("rows", {})
-            and _drifts(record["rows"][number], parameter, self.masked[number])
-        )
-        recorder.stepped()
-        record["counted"] = True
-        recorder.add(
-            Stepped(
-                record["site"],
-                recorder.optimizers.number(optimizer),
-                record["used"],
-                zero=record.get("zero", frozenset()),
-                frozen=record["frozen"],
-                moved=moved,
-                changed=record.get("changed", frozenset()),
-                nonfinite=record.get("nonfinite", frozenset()),
-                skipped_rows=recorder.parameters.same(rows),
-                lr=tuple(_number(group.get("lr")) or 0.0 for group in optimizer.param_groups),
-                # A trainer may hand over a closure that does nothing.
-                closure=record["closure"] and recorder.backwards > record["backwards"],
-                scaler=self.scaler,
-                seen="values" in record,
-            )
-        )
-        for act in self.after_step:
-            act()
-
-
-def _code_of(function: Any) -> types.CodeType | None:
-    """Return what runs when something is called, as far as that is python."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if not hasattr(function, "__code__"):
-        function = getattr(type(function), "__call__", None)  # noqa: B004  (its code is what is wanted)  # noqa: B004
-    code = getattr(function, "__code__", None)
-    return code if isinstance(code, types.CodeType) else None
-
-
-def _sum(values: Tensor) -> float:
-    return float(values.abs().double().sum())
-
-
-def _number(value: Any) -> float | None:
+def number_of(value: Any) -> float | None:
+    """Return a setting as a number, where it is one."""
     try:
         return float(value)
     except (TypeError, ValueError):
         return None
-
-
-def _sample(parameter: Tensor) -> Tensor:
-    flat = parameter.detach().reshape(-1)
-    return flat[:: max(1, flat.numel() // _SAMPLE)].clone()
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one, other)
-
-
-def _sizes(gradients: list[Any]) -> list[float]:
-    """Return each gradient's largest absolute value."""
-    sizes = []
-    with torch.no_grad():
-        for gradient in gradients:
-            dense = gradient.detach()
-            dense = dense.coalesce().values() if dense.is_sparse else dense
-            dense = torch.view_as_real(dense) if dense.is_complex() else dense
-            sizes.append(float(torch.linalg.vector_norm(dense, float("inf"))) if dense.numel() else 0.0)
-    return sizes
-
-
-def _drifts(before: Tensor, parameter: Tensor, masked: Tensor) -> bool:
-    """Say whether rows moved whose gradient a hook has set to zero, while others have one."""
-    if before.shape != parameter.shape or len(masked) != len(parameter):
-        return False
-    moved = (before != parameter.detach()).reshape(len(before), -1).any(1)
-    return bool((masked & moved).any()) and not bool(masked.all())

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import sys
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _MISSING = object()
+_beneath: dict[int, tuple[Any, Any]] = {}  # a replacement that could not be taken away: what it replaced
 
 
 class Patches:
@@ -32,14 +35,31 @@ class Patches:
             return around(original, *args, **kwargs)
 
         self.replace(owner, name, wrapper)
+        if isinstance(owner, types.ModuleType):
+            for module, known_as in _imported(original):
+                self.replace(module, known_as, wrapper)
 
     def undo(self) -> None:
         """Put everything back that nobody has replaced again since."""
         while self._replaced:
             owner, name, old, new = self._replaced.pop()
             if vars(owner).get(name) is not new:
-                continue  # somebody else's replacement stands on ours: taking it away would break theirs
+                # Somebody else's replacement stands on ours: to take it away would break theirs. If that is
+                # another watcher's, it leaves behind what lies beneath both.
+                _beneath[id(new)] = (new, old)
+                continue
+            while id(old) in _beneath:
+                _, old = _beneath.pop(id(old))
             if old is _MISSING:
                 delattr(owner, name)
             else:
                 setattr(owner, name, old)
+
+
+def _imported(function: Any) -> Iterator[tuple[types.ModuleType, str]]:
+    """Yield where a function of torch's was imported by name: ``from torch.nn.utils import clip_grad_norm_``."""
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, types.ModuleType) and name.partition(".")[0] not in ("torch", "gradgate"):
+            for known_as, value in list(vars(module).items()):
+                if value is function:
+                    yield module, known_as

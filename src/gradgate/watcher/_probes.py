@@ -11,6 +11,7 @@ from torch import Tensor
 from gradgate.events import Site
 from gradgate.watcher._graph import Walk
 from gradgate.watcher._lines import line_of
+from gradgate.watcher._recorder import Recorder
 
 
 class Probe:
@@ -20,7 +21,8 @@ class Probe:
     the parameters behind it.
     """
 
-    def __init__(self, found: Walk, numbers: list[int | None]) -> None:
+    def __init__(self, recorder: Recorder, found: Walk, numbers: list[int | None]) -> None:
+        self._recorder = recorder
         self.broken: tuple[Site, str, frozenset[int]] | None = None
         self._killed: dict[tuple[int, int], Site] = {}  # (node, input) whose gradient became zero there
         indices = {node: index for index, node in enumerate(found.order)}
@@ -56,18 +58,22 @@ class Probe:
 
     def _hook(self, index: int, name: str) -> Any:
         def look(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
-            sizes = [_size(gradient) for gradient in outputs]
-            given = max((size for size in sizes if size is not None), default=0.0)
-            for place, gradient in enumerate(inputs):
-                size = _size(gradient)
-                if size is None:
-                    continue
-                if size == 0 and given > 0:
-                    self._killed[index, place] = self._lines[index]
-                elif self.broken is None and not size < float("inf") and given < float("inf"):
-                    self.broken = (self._lines[index], name, frozenset(self._behind(index)))
+            with self._recorder.working():
+                self._look(index, name, inputs, outputs)
 
         return look
+
+    def _look(self, index: int, name: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
+        sizes = [_size(gradient) for gradient in outputs]
+        given = max((size for size in sizes if size is not None), default=0.0)
+        for place, gradient in enumerate(inputs):
+            size = _size(gradient)
+            if size is None:
+                continue
+            if size == 0 and given > 0:
+                self._killed[index, place] = self._lines[index]
+            elif self.broken is None and not size < float("inf") and given < float("inf"):
+                self.broken = (self._lines[index], name, frozenset(self._behind(index)))
 
     def _behind(self, index: int) -> Iterator[int]:
         seen, todo = {index}, [index]

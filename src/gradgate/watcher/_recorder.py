@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from gradgate.events import Event, Ids, Site, Written
 from gradgate.watcher._journal import Journal
@@ -30,6 +32,30 @@ _AGAIN = 16  # times that a look is taken because something new came up
 
 class StopRun(SystemExit):
     """Raised out of the watched script when it has made as many steps as were asked for."""
+
+
+class _AtWork(threading.local):
+    """Whether a watcher is at work in this thread: what it does is watched by none."""
+
+    depth = 0
+
+
+class _Turn:
+    """Whose turn it is. One lock for all watchers: two that wait for each other would wait for ever."""
+
+    lock = threading.RLock()
+
+
+_at_work = _AtWork()
+
+
+def renew_lock() -> None:
+    """Forget who holds the lock: after a fork, that thread may not exist."""
+    _Turn.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=renew_lock)
 
 
 class _OfThread(threading.local):
@@ -73,28 +99,19 @@ class Recorder:
         self._going_back = 0  # backward calls that are running
         self._raised = 0
         self._written: tuple[tuple[Any, ...], set[int]] | None = None
-        self._lock = threading.RLock()
         self._next_block = _FIRST_STEPS
         self._again = 0
         self._until = 0  # steps before this one are looked at
 
     @property
     def quiet(self) -> int:
-        """Depth of library code whose writes and clearings are its own business, in this thread."""
-        return self._own.quiet
-
-    @quiet.setter
-    def quiet(self, depth: int) -> None:
-        self._own.quiet = depth
+        """Depth of code whose writes and clearings are its own business, in this thread: a library's, or ours."""
+        return self._own.quiet + _at_work.depth
 
     @property
     def closures(self) -> int:
         """Steps with a closure that are running in this thread."""
         return self._own.closures
-
-    @closures.setter
-    def closures(self, depth: int) -> None:
-        self._own.closures = depth
 
     @property
     def last_key(self) -> int:
@@ -109,10 +126,6 @@ class Recorder:
     @newest_key.setter
     def newest_key(self, key: int) -> None:
         self._own.newest_key = key
-
-    def renew_lock(self) -> None:
-        """Forget who holds the lock: after a fork, that thread may not exist."""
-        self._lock = threading.RLock()
 
     def add(self, event: Event) -> None:
         """Record an event."""
@@ -142,8 +155,8 @@ class Recorder:
         A failure in here is ours and must not become the script's: it is noted, and the run goes on.
         """
         start, busy = time.perf_counter(), time.thread_time()
-        with self._lock:
-            self.quiet += 1
+        with _Turn.lock, _as_torch_itself():
+            _at_work.depth += 1
             try:
                 yield
             except Exception:
@@ -152,19 +165,19 @@ class Recorder:
                 if len(self.failures) < _FAILURES:
                     self.failures.append(traceback.format_exc(limit=-3))
             finally:
-                self.quiet -= 1
+                _at_work.depth -= 1
                 self.seconds += time.perf_counter() - start
                 self._busy += time.thread_time() - busy
 
     @contextmanager
     def going_back(self) -> Iterator[None]:
         """Say that autograd runs, in this thread or in one of its own."""
-        with self._lock:
+        with _Turn.lock:
             self._going_back += 1
         try:
             yield
         finally:
-            with self._lock:
+            with _Turn.lock:
                 self._going_back -= 1
 
     @property
@@ -175,11 +188,25 @@ class Recorder:
     @contextmanager
     def library(self) -> Iterator[None]:
         """Leave out what torch itself does inside: an optimizer's own writes are no writes by hand."""
-        self.quiet += 1
+        self._own.quiet += 1
         try:
             yield
         finally:
-            self.quiet -= 1
+            self._own.quiet -= 1
+
+    def begin_step(self, *, closure: bool) -> None:
+        """Enter an optimizer's step: what a plain one writes is its own business, a closure is the user's."""
+        if closure:
+            self._own.closures += 1
+        else:
+            self._own.quiet += 1
+
+    def end_step(self, *, closure: bool) -> None:
+        """Leave it again, in the same thread."""
+        if closure:
+            self._own.closures -= 1
+        else:
+            self._own.quiet -= 1
 
     def site(self) -> Site:
         """Return where the user's code is."""
@@ -225,6 +252,23 @@ class Recorder:
     def ids(self, tensors: Any) -> Ids:
         """Return the numbers of several parameters."""
         return self.parameters.ids(tensors)
+
+
+def _as_torch_itself() -> AbstractContextManager[None]:
+    """Keep what is done within from the modes and tensor classes of the user's own: they are not to see it."""
+    modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+    return _without_modes() if modes else _without_classes()
+
+
+def _without_classes() -> AbstractContextManager[None]:
+    within: AbstractContextManager[None] = torch._C.DisableTorchFunctionSubclass()
+    return within
+
+
+@contextmanager
+def _without_modes() -> Iterator[None]:
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        yield
 
 
 class Weak:

@@ -13,7 +13,7 @@ from torch.amp import GradScaler
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from gradgate.events import (
     EpochEnded,
@@ -28,8 +28,8 @@ from gradgate.events import (
 )
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._graph import roots_of
-from gradgate.watcher._optimizers import Optimizers
 from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._steps import Steps
 
 _PERIODIC = ("CyclicLR", "CosineAnnealingWarmRestarts")
 _HORIZONS = ("T_max", "total_steps", "total_iters", "step_size", "T_0", "patience")
@@ -155,10 +155,10 @@ def _has_dict(function: Any) -> bool:
 class Scalers:
     """Watches torch.amp.GradScaler; a scaler that is switched off is followed as if it were on."""
 
-    def __init__(self, recorder: Recorder, gradients: Gradients, optimizers: Optimizers) -> None:
+    def __init__(self, recorder: Recorder, gradients: Gradients, steps: Steps) -> None:
         self._recorder = recorder
         self._gradients = gradients
-        self._optimizers = optimizers
+        self._steps = steps
 
     def install(self) -> None:
         """Stand around the scaler's methods."""
@@ -211,12 +211,12 @@ class Scalers:
         with recorder.working():
             self._gradients.compare()
         number, steps = recorder.scalers.number(scaler), recorder.steps
-        self._optimizers.scaler, before = number, self._optimizers.scaler
+        self._steps.scaler, before = number, self._steps.scaler
         try:
             with recorder.library():
                 result = original(scaler, optimizer, *args, **kwargs)
         finally:
-            self._optimizers.scaler = before
+            self._steps.scaler = before
         with recorder.working():
             skipped = recorder.steps == steps
             known = recorder.optimizers.number(optimizer)
@@ -256,10 +256,11 @@ class Loaders:
                 if len(self._owners) > 1024:  # iterators that were never exhausted
                     self._owners.clear()
                 self._owners[id(iterator)] = number
-                try:
-                    length = len(loader)
-                except TypeError:
-                    length = None
+                # A loader over an iterable that is asked for its length warns when more comes than it said.
+                length: int | None = None
+                if loader._dataset_kind == _DatasetKind.Map:
+                    with contextlib.suppress(TypeError):
+                        length = len(loader)
                 recorder.add(EpochStarted(recorder.site(), number, length))
         return iterator
 

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from gradgate.events import Ran, StatisticsMoved
-from gradgate.watcher._optimizers import _sample
 from gradgate.watcher._patches import Patches
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._registry import Numbers
+from gradgate.watcher._samples import sample
 
 _RUNS = 4  # of a suspect that are recorded
 _MOST_OTHERS = 512  # parameters of no optimizer whose values are compared
@@ -119,7 +119,7 @@ class Suspects:
             if not parameters.sights[number].still:
                 self._values.pop(number, None)
                 continue
-            now = _sample(tensor)
+            now = sample(tensor)
             before = self._values.setdefault(number, now)
             parameters.sights[number].still = before.shape == now.shape and torch.equal(before, now)
 

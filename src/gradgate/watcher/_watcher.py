@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from gradgate.events import Ended, Log, Parameter
+from gradgate.watcher import _warnings
 from gradgate.watcher._backward import Backwards
 from gradgate.watcher._births import Births
 from gradgate.watcher._clearing import Clearing
@@ -23,9 +20,10 @@ from gradgate.watcher._modes import Modes
 from gradgate.watcher._names import Names
 from gradgate.watcher._optimizers import Optimizers
 from gradgate.watcher._ranks import Ranks
-from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._recorder import Recorder, renew_lock
 from gradgate.watcher._schedules import Loaders, Scalers, Schedulers
-from gradgate.watcher._sites import call_mine, here, kind_of
+from gradgate.watcher._sites import call_mine
+from gradgate.watcher._steps import Steps
 from gradgate.watcher._suspects import Suspects
 from gradgate.watcher._writes import Writes
 
@@ -49,26 +47,28 @@ class Watcher:
         self._kept = Kept(recorder)
         self._names = Names(recorder)
         self._suspects = Suspects(recorder)
-        self._optimizers = Optimizers(recorder, self._gradients)
+        optimizers = Optimizers(recorder)
+        self._steps = Steps(recorder, self._gradients, optimizers)
         self._backwards = Backwards(recorder, self._gradients, self._kept)
         cuts = Cuts(recorder, self._backwards)
-        self._writes = Writes(recorder, self._gradients, self._optimizers, self._backwards, cuts)
+        self._writes = Writes(recorder, self._gradients, self._steps, self._backwards, cuts)
         self._ranks = Ranks(recorder, self._gradients)
         self._parts: tuple[Any, ...] = (
-            self._optimizers,
+            optimizers,
+            self._steps,
             self._backwards,
             cuts,
             self._writes,
-            Births(recorder, self._optimizers, cuts),
+            Births(recorder, self._steps, cuts),
             self._ranks,
             Clearing(recorder, self._gradients),
             Schedulers(recorder),
-            Scalers(recorder, self._gradients, self._optimizers),
+            Scalers(recorder, self._gradients, self._steps),
             Loaders(recorder),
             Modes(recorder),
         )
-        self._optimizers.after_step += [self._after_step]
-        self._backwards.give_up = self._optimizers.give_up
+        self._steps.after_step += [self._after_step]
+        self._backwards.give_up = self._steps.give_up
         self._backwards.synchronises = self._ranks.synchronises
         self._backwards.without_steps = self._suspects.who_moves
         self._started: float | None = None
@@ -108,7 +108,7 @@ class Watcher:
         recorder.modules.install(recorder.patches)
         for part in self._parts:
             part.install()
-        recorder.patches.wrap(warnings, "showwarning", _point_at_the_user)
+        _warnings.install(recorder.patches)
         recorder.active = True
         recorder.lines.on()
 
@@ -118,12 +118,12 @@ class Watcher:
         if self._started is None or not recorder.active:
             return
         if os.getpid() != self._process:
-            recorder.renew_lock()
+            renew_lock()
         recorder.add(Ended((), how))
         recorder.active = False
         recorder.lines.off()
         self._suspects.let_go()
-        self._optimizers.remove()
+        self._steps.remove()
         recorder.patches.undo()
         with recorder.working():
             self._names.finish()
@@ -179,14 +179,3 @@ class Watcher:
             self._kept.look()
             self._names.find()
         self._suspects.look()
-
-
-def _point_at_the_user(
-    original: Any, message: Any, category: Any, filename: str, lineno: int, *rest: Any
-) -> None:
-    """Show a warning where it would be shown if nobody stood between the user and torch."""
-    if kind_of(filename) == "ours" and torch is not None:
-        site = here(sys._getframe(1))
-        if site:
-            filename, lineno = site[0].file, site[0].line
-    original(message, category, filename, lineno, *rest)

@@ -14,8 +14,9 @@ from gradgate.events import Site
 from gradgate.watcher._backward import Backwards
 from gradgate.watcher._cuts import Cuts
 from gradgate.watcher._gradients import Gradients
-from gradgate.watcher._optimizers import Optimizers, _same, _sample
 from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._samples import same, sample
+from gradgate.watcher._steps import Steps
 
 _WRITES = (
     *("add_", "sub_", "mul_", "div_", "copy_", "clamp_", "clamp_min_", "clamp_max_", "zero_", "fill_"),
@@ -45,14 +46,14 @@ class Writes:
         self,
         recorder: Recorder,
         gradients: Gradients,
-        optimizers: Optimizers,
+        steps: Steps,
         backwards: Backwards,
         cuts: Cuts,
     ) -> None:
         self._recorder = recorder
         self._cuts = cuts
         self._gradients = gradients
-        self._optimizers = optimizers
+        self._steps = steps
         self._backwards = backwards
         self._values: dict[int, int] = {}  # address of a parameter's values: its number
         # What a method's last write at a line found in a parameter, and left.
@@ -83,7 +84,7 @@ class Writes:
         def wrapper(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
             if not recorder.looking or recorder.quiet or not recorder.active or not recorder.backwards:
                 return original(tensor, *args, **kwargs)
-            if torch.compiler.is_compiling() or (recorder.closures and self._optimizers.writes_itself()):
+            if torch.compiler.is_compiling() or (recorder.closures and self._steps.writes_itself()):
                 return original(tensor, *args, **kwargs)
             owner: tuple[str, int] | None = None
             write: _Write | None = None
@@ -116,7 +117,7 @@ class Writes:
             return None
         alpha = kwargs.get("alpha", 1)
         along = self._along(tensor, name, args, float(alpha) if isinstance(alpha, (int, float)) else 1.0)
-        return _Write(_sample(tensor), along, size >= tensor.numel())
+        return _Write(sample(tensor), along, size >= tensor.numel())
 
     def _record(self, owner: tuple[str, int], name: str, args: Any, write: _Write | None) -> None:
         recorder = self._recorder
@@ -131,8 +132,8 @@ class Writes:
         tensor = recorder.parameters.numbers.get(number)
         if write is None or tensor is None:
             return
-        now = _sample(tensor)
-        if not _same(now, write.before):
+        now = sample(tensor)
+        if not same(now, write.before):
             self._backwards.reach.written[number] = (_newest_node(), site)
         recorder.wrote(
             "value",
@@ -142,7 +143,7 @@ class Writes:
             along_gradient=write.along,
             undoes=write.whole and self._undoes(number, write.before, now),
             whole=write.whole,
-            restored=write.whole and self._optimizers.was_left(number, now),
+            restored=write.whole and self._steps.was_left(number, now),
             pulled=self._pulled((number, name, site), write.before, now) if write.whole else None,
         )
 
@@ -177,7 +178,7 @@ class Writes:
 
         Values at zero or at the ends of their range do not count: a pruning mask and a limit hold them there.
         """
-        before = self._optimizers.before.get(number)
+        before = self._steps.before.get(number)
         if before is None or not before.shape == now.shape == stepped.shape or now.numel() < 16:
             return False
         if 4 * now.unique().numel() > now.numel():
@@ -210,7 +211,7 @@ class Writes:
     def _set_data(self, tensor: Tensor, value: Tensor) -> None:
         recorder = self._recorder
         watched = recorder.looking and recorder.active and recorder.backwards and not recorder.quiet
-        watched = watched and not (recorder.closures and self._optimizers.writes_itself())
+        watched = watched and not (recorder.closures and self._steps.writes_itself())
         number = recorder.parameters.numbers.known(tensor) if watched else None
         if number is None or torch.compiler.is_compiling() or is_lazy(tensor):
             _DATA.__set__(tensor, value)
