@@ -124,7 +124,7 @@ def test_a_failure_of_the_watcher_is_noted_and_does_not_stop_the_script(
 def test_a_run_is_stopped_after_the_steps_that_were_asked_for() -> None:
     watcher = Watcher(max_steps=2)
     swallowed: list[int] = []
-    watcher.on_swallowed = lambda: swallowed.append(watcher.steps)
+    watcher.stop_with(StopRun, lambda times: swallowed.append(watcher.steps) if times > 3 else None)
     watcher.start()
     try:
         with pytest.raises(StopRun):

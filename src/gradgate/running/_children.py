@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 
 from gradgate.events import Log, from_json
-from gradgate.running._process import watch_this_child
+from gradgate.running._exits import guard_exits
+from gradgate.running._multiprocessing import hook_into_forks, hook_into_spawned
+from gradgate.running._process import started_alone, watch_this_child
 from gradgate.running._settings import VARIABLE, Settings
-
-_INJECTED = str(Path(__file__).parent / "inject")
 
 
 class Children:
@@ -21,9 +21,7 @@ class Children:
     def __init__(self, max_steps: int | None) -> None:
         self.settings = Settings(tempfile.mkdtemp(prefix="gradgate-"), max_steps)
         self._before = {name: os.environ.get(name) for name in ("PYTHONPATH", VARIABLE)}
-        self.settings.to_environment()
-        path = self._before["PYTHONPATH"]
-        os.environ["PYTHONPATH"] = _INJECTED + (os.pathsep + path if path else "")
+        os.environ.update(self.settings.added_to(os.environ))
 
     def logs(self) -> list[Log]:
         """Return the logs that children have left, and give back folder and environment."""
@@ -46,5 +44,12 @@ def read_logs(folder: Path) -> list[Log]:
 def prepare_child(*, of_multiprocessing: bool) -> None:
     """Prepare an interpreter that a watched script started. Called before anything else runs in it."""
     settings = Settings.from_environment()
-    if settings is not None:
-        watch_this_child(settings, of_multiprocessing=of_multiprocessing)
+    if settings is None:
+        return
+    watch_this_child(settings)
+    if of_multiprocessing:
+        hook_into_spawned()
+    else:
+        started_alone()
+    guard_exits()
+    hook_into_forks()

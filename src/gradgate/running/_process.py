@@ -1,7 +1,6 @@
-"""The watcher of this process, and what becomes of it where the process is forked.
+"""The watcher of this process, and the log that a child leaves.
 
-A child gets a watcher of its own, and leaves its log in the run's folder when it ends. A child that only loads data
-gets none. Nothing is imported for any of this: the watcher starts when torch has been imported, whoever does that.
+Nothing is imported for any of this: the watcher starts when torch has been imported, whoever does that.
 """
 
 from __future__ import annotations
@@ -14,58 +13,75 @@ import os
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from gradgate.running._imports import after_import
 from gradgate.running._settings import Settings
+from gradgate.running._stalled import when_stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gradgate.running._script import How
     from gradgate.watcher import Watcher
 
-# Processes that serve others and train nothing, by the module that their function is from.
-_SERVANTS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
-
-
-class _Anchor:
-    """multiprocessing keeps what it is to do in a child only as long as this lives."""
+_PATIENCE = 3  # times that a script may catch what is to stop it
+_exit = os._exit
 
 
 @dataclass
 class _State:
     settings: Settings | None = None  # None: this process is not watched
     watcher: Watcher | None = None
-    on_swallowed: Callable[[], None] | None = None
-    hooked: bool = False
+    # Called before the process ends in a way that leads back to nobody: with how, and the code; returns the code.
+    end: Callable[[How, int], int] | None = None
     is_child: bool = False
-    anchor: _Anchor = field(default_factory=_Anchor)
+    in_pool: bool = False  # a worker that must not die of what stops its task
+    log: Path | None = None
+    told: int = 0  # steps and backward calls of the log that was left
 
 
 _state = _State()
 
 
-def watch_this_process(settings: Settings, on_swallowed: Callable[[], None]) -> None:
-    """Watch the process that the user started, and prepare its children."""
-    _state.settings, _state.on_swallowed = settings, on_swallowed
-    after_import("torch", _start)
-    _hook_into_forks()
+def watch_this_process(settings: Settings, end: Callable[[How, int], int]) -> None:
+    """Watch the process that the user started. ``end`` is what remains to be done where that leaves of itself."""
+    _state.settings, _state.end, _state.is_child = settings, end, False
+    after_import("torch", start)
 
 
-def watch_this_child(settings: Settings, *, of_multiprocessing: bool) -> None:
-    """Watch an interpreter that the run started, from the time when it has imported torch.
+def watch_this_child(settings: Settings) -> None:
+    """Take this process for one that the run has started: its log is left when it ends."""
+    _state.settings, _state.end, _state.is_child = settings, _end_child, True
+    _state.log = None
 
-    One of multiprocessing's is watched only from the time when it is known what it is for.
-    """
-    _state.settings, _state.on_swallowed, _state.is_child = settings, _leave, True
-    if of_multiprocessing:
-        after_import("multiprocessing.context", _hook_into_spawned)
-    else:
-        after_import("torch", _start)
-        after_import("torch", _leave_log_at_exit)
-    _hook_into_forks()
+
+def forked() -> bool:
+    """Give up the parent's watcher in a child that was forked off; say whether there was one."""
+    inherited, _state.watcher = _state.watcher, None
+    if _state.settings is None:
+        return False
+    watch_this_child(_state.settings)
+    if inherited is not None:
+        inherited.stop()
+    return inherited is not None
+
+
+def started_alone() -> None:
+    """Prepare an interpreter that runs a program of its own: it leaves its log when it ends."""
+    after_import("torch", start)
+    after_import("torch", _leave_log_at_exit)
+
+
+def _leave_log_at_exit() -> None:
+    atexit.register(leave_log)
+
+
+def settings() -> Settings | None:
+    """Return what this process is watched for, if it is."""
+    return _state.settings
 
 
 def current() -> Watcher | None:
@@ -80,7 +96,12 @@ def is_child() -> bool:
 
 def let_go() -> None:
     """Forget the run: what happens in this process, and in its children to come, is nobody's business."""
-    _state.settings = _state.watcher = _state.on_swallowed = None
+    _state.settings = _state.watcher = _state.end = None
+
+
+def serves_a_pool() -> None:
+    """Say that this child does tasks: what stops one must be an error of the task, or its caller waits for ever."""
+    _state.in_pool = True
 
 
 def leave_log(how: Literal["finished", "stopped", "failed"] = "finished") -> None:
@@ -92,24 +113,46 @@ def leave_log(how: Literal["finished", "stopped", "failed"] = "finished") -> Non
     # Called by multiprocessing the error is on its way; called at the interpreter's exit it has been shown.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     watcher.stop("failed" if isinstance(error, Exception) else how)
+    _write_log(settings, watcher)
+
+
+def leave_log_so_far() -> None:
+    """Leave what this child has seen, for the case that it is killed; the next log takes its place."""
+    settings, watcher = _state.settings, _state.watcher
+    if settings is None or watcher is None:
+        return
+    seen = watcher.steps + watcher.backwards
+    if seen > 1.5 * _state.told:  # a log takes time to write
+        _state.told = seen
+        _write_log(settings, watcher)
+
+
+def _write_log(settings: Settings, watcher: Watcher) -> None:
     if not (watcher.steps or watcher.backwards):
         return
     from gradgate.events import to_json
 
-    path = Path(settings.folder) / f"{os.getpid()}-{time.time_ns()}.json"
+    if _state.log is None:
+        _state.log = Path(settings.folder) / f"{os.getpid()}-{time.time_ns()}.json"
+    path = _state.log
     with suppress(OSError):  # the run was given up, and its folder removed
         path.with_suffix(".part").write_text(json.dumps(to_json(watcher.log())), encoding="utf-8")
-        path.with_suffix(".part").rename(path)  # nobody reads half a log
+        path.with_suffix(".part").replace(path)  # nobody reads half a log
 
 
-def _leave_log_at_exit() -> None:
-    atexit.register(leave_log)
+def _end_child(how: How, code: int) -> int:
+    leave_log("stopped" if how == "interrupted" else how)
+    return code
 
 
-def _leave() -> None:
-    """End a child that cannot be stopped otherwise."""
-    leave_log("stopped")
-    end_at_once(0)
+def last_words(how: How, code: int) -> int:
+    """Do what is to be done before this process ends, and return the code that it is to end with."""
+    return code if _state.end is None else _state.end(how, code)
+
+
+def stop_at_once() -> None:
+    """End a process that was told to stop, and does not."""
+    end_at_once(last_words("stopped", 0))
 
 
 def end_at_once(code: int) -> NoReturn:
@@ -118,67 +161,26 @@ def end_at_once(code: int) -> NoReturn:
     for file in [one for one in gc.get_objects() if issubclass(type(one), io.IOBase)]:
         with suppress(Exception):
             file.flush()
-    os._exit(code)
+    _exit(code)
 
 
-def _start() -> None:
+def start() -> None:
+    """Start the watcher, now that torch has been imported."""
     if _state.settings is None or _state.watcher is not None:
         return
-    from gradgate.watcher import Watcher
+    from gradgate.watcher import StopRun, StopTask, Watcher
 
     main = sys.modules.get("__main__")
     script = getattr(main, "__file__", None) or ""
-    _state.watcher = Watcher(script, _state.settings.max_steps)
-    _state.watcher.on_swallowed = _state.on_swallowed
-    _state.watcher.start()
+    watcher = _state.watcher = Watcher(script, _state.settings.max_steps)
+    watcher.stop_with(StopTask if _state.in_pool else StopRun, _stopping)
+    watcher.start()
 
 
-def _hook_into_forks() -> None:
-    if _state.hooked:
-        return
-    _state.hooked = True
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_forked)
-    after_import("multiprocessing.util", _hook_into_multiprocessing)
-
-
-def _forked() -> None:
-    """Give up the parent's watcher in a forked child, and start anew where it is known that this is worth it."""
-    inherited, _state.watcher = _state.watcher, None
-    if _state.settings is None:
-        return
-    _state.is_child, _state.on_swallowed = True, _leave
-    if inherited is not None:
-        inherited.stop()
-    if sys._getframe(1).f_globals.get("__name__", "").startswith("multiprocessing."):
-        return  # _began_child is called when the child knows what it is for
-    if inherited is not None:
-        _start()
-
-
-def _hook_into_multiprocessing() -> None:
-    from multiprocessing import util
-
-    util.register_after_fork(_state.anchor, _began_child)
-
-
-def _hook_into_spawned() -> None:
-    from multiprocessing import context
-
-    # What a forked child does at this point, a spawned one leaves out: it has inherited nothing.
-    context.SpawnProcess._after_fork = staticmethod(_began_child)  # type: ignore[attr-defined]
-
-
-def _began_child(_: Any = None) -> None:
-    """Start watching a process of multiprocessing, forked or spawned, before it does what it is for."""
-    from multiprocessing import process, util
-
-    if _state.settings is None:
-        return
-    target = getattr(process.current_process(), "_target", None)
-    if (getattr(target, "__module__", None) or "").startswith(_SERVANTS):
-        let_go()
-        return
-    # These children end by os._exit: atexit is not run, multiprocessing's finalizers are, the smallest last.
-    util.Finalize(None, leave_log, exitpriority=-100)
-    after_import("torch", _start)
+def _stopping(times: int) -> None:
+    """Called when the script is told to stop, for the so-manyeth time."""
+    if times > _PATIENCE:
+        stop_at_once()
+    elif times == 1 and not _state.in_pool:
+        watcher = _state.watcher
+        when_stalled(stop_at_once, unless=lambda: _state.watcher is not watcher)

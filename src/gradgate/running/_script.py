@@ -34,8 +34,8 @@ class Program:
         return ""
 
 
-def run(program: Program) -> How:
-    """Run a program to its end, and say how it ended. What it raised has been shown as python shows it.
+def run(program: Program) -> tuple[How, int]:
+    """Run a program to its end; say how it ended, and with which exit code. What it raised has been shown.
 
     ``__main__`` is the program's from now on, also after this returns: what it registered for the exit of the
     interpreter may need it.
@@ -44,23 +44,24 @@ def run(program: Program) -> How:
         (_run_module if program.is_module else _run_path)(program)
     except BaseException as error:  # noqa: BLE001  (whatever a script raises ends it, and must not end us)
         return _ended_by(error)
-    return "finished"
+    return "finished", 0
 
 
-def _ended_by(error: BaseException) -> How:
+def _ended_by(error: BaseException) -> tuple[How, int]:
     watcher = sys.modules.get("gradgate.watcher")
     if watcher is not None and any(isinstance(each, watcher.StopRun) for each in led_to(error)):
-        return "stopped"  # also where the script, or a trainer, made another error of it
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
+        return "stopped", 0  # also where the script, or a trainer, made another error of it
     if isinstance(error, SystemExit):
-        if error.code is None or error.code == 0:
-            return "finished"
+        if error.code is None:
+            return "finished", 0
         if not isinstance(error.code, int):
             sys.stderr.write(f"{error.code}\n")  # as python does
-        return "failed"
+            return "failed", 1
+        return "failed" if error.code else "finished", error.code
+    if isinstance(error, KeyboardInterrupt):  # whoever pressed the keys knows, and waits for the report
+        return "interrupted", 130
     shown_as_python_does(error)
-    return "failed"
+    return "failed", 1
 
 
 def _new_main() -> types.ModuleType:

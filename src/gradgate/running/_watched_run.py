@@ -14,6 +14,8 @@ from typing import Literal
 from gradgate.events import Log
 from gradgate.running import _process
 from gradgate.running._children import Children
+from gradgate.running._exits import give_back_termination, guard_exits, guard_termination
+from gradgate.running._multiprocessing import hook_into_forks
 from gradgate.running._ranks import Ranks
 from gradgate.running._script import How, Program, run
 
@@ -37,6 +39,8 @@ class WatchedRun:
         self._children: Children | None = None
         self._path, self._folder = list(sys.path), Path.cwd()
         self._ranks = Ranks()
+        self._ending = threading.RLock()
+        self._code: int | None = None
 
     def run(self) -> int:
         """Run the program to the end of all that it started, and return what ``on_end`` makes of it.
@@ -44,12 +48,15 @@ class WatchedRun:
         In a child that it forked off, and that comes out here too, the return value is the child's exit code.
         """
         self._children = Children(self._max_steps)
-        _process.watch_this_process(self._children.settings, self._swallowed)
-        how = run(self._program)
+        _process.watch_this_process(self._children.settings, self._left)
+        guard_exits()
+        guard_termination()
+        hook_into_forks()
+        how, code = run(self._program)
         how = _end_as_python_does() or how
         if _process.is_child():
             _process.leave_log(_plain(how))
-            return 1 if how == "failed" else 0
+            return code
         return self._end(how)
 
     @property
@@ -63,12 +70,23 @@ class WatchedRun:
         watcher = _process.current()
         return (watcher.steps, watcher.backwards) if watcher is not None else (0, 0)
 
+    def _left(self, how: How, _: int) -> int:
+        """End where the program leaves by itself, or is made to leave, and does not come back to ``run``."""
+        return self._end(how)
+
     def _end(self, how: How) -> int:
+        with self._ending:  # whoever comes second, from another thread, waits for the end of the process
+            if self._code is None:
+                self._code = self._ended(how)
+        return self._code
+
+    def _ended(self, how: How) -> int:
         watcher = _process.current()
         _process.let_go()
+        give_back_termination()
         logs = []
         if watcher is not None:
-            if how == "finished" and self._max_steps is not None and watcher.steps >= self._max_steps:
+            if how == "finished" and watcher.told_to_stop:
                 how = "stopped"  # the script caught what stopped it, and ended in peace
             watcher.stop(_plain(how))
             logs = [watcher.log()]
@@ -83,9 +101,6 @@ class WatchedRun:
             self._ranks.hand_over(logs)
             return 2 if how == "failed" else 0  # whether something was found, the rank that reports says
         return self._on_end(how, logs + self._ranks.gather(how))
-
-    def _swallowed(self) -> None:
-        _process.end_at_once(self._end("stopped"))
 
 
 def _plain(how: How) -> Literal["finished", "stopped", "failed"]:

@@ -219,6 +219,7 @@ class Backwards:
         if torch.compiler.is_compiling() or not recorder.active or self.in_backward:
             return original(*args, **kwargs)
         recorder.stop_if_due()
+        recorder.derivatives += 1
         args, kwargs = _gone_through_twice(args, kwargs)
         with recorder.working():
             self._differentiated(*args, **kwargs)

@@ -34,6 +34,10 @@ class StopRun(SystemExit):
     """Raised out of the watched script when it has made as many steps as were asked for."""
 
 
+class StopTask(StopRun, Exception):  # noqa: N818
+    """The same where a process does tasks for another one, and hands on their errors; it must not die of one."""
+
+
 class _AtWork(threading.local):
     """Whether a watcher is at work in this thread: what it does is watched by none."""
 
@@ -88,7 +92,8 @@ class Recorder:
             int, int
         ] = {}  # key of a node that a gradient scaler made: the scaler, ~scaler if off
         self.max_steps = max_steps
-        self.on_swallowed: Callable[[], None] | None = None
+        self.on_stop: Callable[[int], None] = lambda times: None  # called before the script is stopped
+        self.stop_by: type[StopRun] = StopRun
         self.steps = 0
         self.backwards = 0
         self.looking = True
@@ -97,7 +102,8 @@ class Recorder:
         self._busy = 0.0  # of those, really at work: a busy machine does not shorten the close look
         self._own = _OfThread()
         self._going_back = 0  # backward calls that are running
-        self._raised = 0
+        self.raised = 0  # times that the script was told to stop
+        self.derivatives = 0  # calls of autograd.grad
         self._written: tuple[tuple[Any, ...], set[int]] | None = None
         self._next_block = _FIRST_STEPS
         self._again = 0
@@ -241,13 +247,16 @@ class Recorder:
                 self.lines.on()
 
     def stop_if_due(self) -> None:
-        """Raise StopRun where the steps that were asked for are made."""
-        if self.max_steps is None or self.steps < self.max_steps or not self.active:
+        """Raise StopRun where the steps that were asked for are made.
+
+        A loop without an optimizer makes its steps by hand: there each call that derives counts as one.
+        """
+        steps = self.steps if len(self.optimizers) else self.backwards + self.derivatives
+        if self.max_steps is None or steps < self.max_steps or not self.active:
             return
-        self._raised += 1
-        if self._raised > 3 and self.on_swallowed is not None:
-            self.on_swallowed()
-        raise StopRun
+        self.raised += 1
+        self.on_stop(self.raised)
+        raise self.stop_by
 
     def ids(self, tensors: Any) -> Ids:
         """Return the numbers of several parameters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from gradgate.watcher._modes import Modes
 from gradgate.watcher._names import Names
 from gradgate.watcher._optimizers import Optimizers
 from gradgate.watcher._ranks import Ranks
-from gradgate.watcher._recorder import Recorder, renew_lock
+from gradgate.watcher._recorder import Recorder, StopRun, renew_lock
 from gradgate.watcher._schedules import Loaders, Scalers, Schedulers
 from gradgate.watcher._sites import call_mine
 from gradgate.watcher._steps import Steps
@@ -86,13 +87,13 @@ class Watcher:
         return self._recorder.backwards
 
     @property
-    def on_swallowed(self) -> Callable[[], None] | None:
-        """Called where the script catches StopRun again and again."""
-        return self._recorder.on_swallowed
+    def told_to_stop(self) -> bool:
+        """Whether the script has made the steps that were asked for, and was told to stop."""
+        return self._recorder.raised > 0
 
-    @on_swallowed.setter
-    def on_swallowed(self, act: Callable[[], None] | None) -> None:
-        self._recorder.on_swallowed = act
+    def stop_with(self, kind: type[StopRun], on_stop: Callable[[int], None]) -> None:
+        """Set what is raised out of the script to stop it, and what is called before, with how often it was."""
+        self._recorder.stop_by, self._recorder.on_stop = kind, on_stop
 
     def start(self) -> None:
         """Begin to watch. A second call does nothing."""
@@ -109,6 +110,7 @@ class Watcher:
         for part in self._parts:
             part.install()
         _warnings.install(recorder.patches)
+        recorder.patches.wrap(threading, "excepthook", _unless_stopped)
         recorder.active = True
         recorder.lines.on()
 
@@ -179,3 +181,9 @@ class Watcher:
             self._kept.look()
             self._names.find()
         self._suspects.look()
+
+
+def _unless_stopped(original: Any, raised: threading.ExceptHookArgs) -> None:
+    """Show what ended a thread, as python does: but not what we have ended."""
+    if not issubclass(raised.exc_type, StopRun):
+        original(raised)
