@@ -88,6 +88,60 @@ def test_a_script_may_change_the_folder_and_hide_our_modules(tmp_path: Path) -> 
     assert f"\ntrain.py:{LINE}  error" in (tmp_path / "report.txt").read_text("utf-8")
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "sys.stdout.close()",
+        "sys.stdout = None",
+        "sys.stdout = open('out.txt', 'w')",
+        "import io; sys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='ascii')",
+        "import os; os.close(1)",
+    ],
+)
+def test_a_report_is_seen_whatever_the_script_makes_of_its_output(tmp_path: Path, end: str) -> None:
+    done = gradgate(tmp_path, "check", "train.py", end=end)
+    assert done.returncode == (2 if "os.close" in end else 1)
+    assert "Found 1 error." in done.stdout + done.stderr or "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "json", "sarif"])
+def test_an_output_that_knows_ascii_only_gets_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = gradgate(tmp_path, "check", "--format", form, "train.py", comment="  # größer")
+    assert done.returncode == 1
+    assert "GG101" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("comment", "silent"),
+    [
+        ("ignore", True),
+        ("ignore [GG101]", True),
+        ("ignore[GG101", True),
+        ("ignore: as the paper does", True),
+        ("ignore[GG103]", False),
+        ("ignore [GG999]", False),
+        ("ignored later", False),
+    ],
+)
+def test_a_comment_silences_what_it_names(tmp_path: Path, comment: str, silent: bool) -> None:
+    done = gradgate(tmp_path, "check", "train.py", comment=f"  # gradgate: {comment}")
+    assert ("error  GG101" not in done.stdout) == silent
+    assert ("`# gradgate: ignore[GG999]` silences nothing" in done.stdout) == ("GG999" in comment)
+
+
+def test_a_run_without_steps_is_not_called_right(tmp_path: Path) -> None:
+    script = "import torch\nw = torch.ones(2, requires_grad=True)\ntorch.autograd.grad(w.sum(), [w])\n"
+    done = gradgate(tmp_path, "check", "train.py", script=script)
+    assert done.returncode == 0
+    assert done.stdout.startswith("No mistakes found in what could be judged.\n")
+    assert "1 backward call" in done.stdout
+    assert "No step of a torch optimizer was seen: " in done.stdout
+
+
 def test_a_comment_silences_its_line_and_sarif_is_written_to_standard_output(tmp_path: Path) -> None:
     done = gradgate(tmp_path, "check", "--format=sarif", "-m", "train", comment="  # gradgate: ignore[GG101]")
     assert done.returncode == 0
@@ -153,7 +207,15 @@ def test_an_interrupt_ends_the_run_with_a_report(tmp_path: Path) -> None:
         ),
         (
             ["check", "--output", "no/folder.json", __file__],
-            "gradgate check: --output no/folder.json lies in no folder. Make it first.\n",
+            "gradgate check: --output no/folder.json: there is no folder no. Make it first.\n",
+        ),
+        (
+            ["check", "--output", "/", __file__],
+            "gradgate check: --output / is a folder. Name a file: /report.txt\n",
+        ),
+        (
+            ["check", "-"],
+            "gradgate check: '-' is no file whose lines a report could name. Save the script to a file.\n",
         ),
         (
             ["check", "--select", "GG9", __file__],
@@ -214,7 +276,10 @@ def test_an_option_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[
             "[tool.gradgate]\nformat = 'html'",
             "[tool.gradgate]: format is 'html'. Write one of text, json, sarif.",
         ),
-        ("[tool]\ngradgate = 1", "tool.gradgate is no table. Write [tool.gradgate], with options below it."),
+        (
+            "[tool]\ngradgate = 1",
+            "tool.gradgate is not a table. Write [tool.gradgate], with options below it.",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -1,5 +1,6 @@
 """Watching a loop in one's own process."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -107,7 +108,7 @@ def test_gradgate_itself_waits_for_torch_until_a_name_is_asked_for() -> None:
 
 
 TESTS = """\
-import sys
+import unittest
 import pytest
 from tests.test_session import right_loop, wrong_loop
 
@@ -130,6 +131,30 @@ def test_seen(watch_gradients):
 def test_fails_by_itself(watch_gradients):
     wrong_loop()
     assert False, "of its own"
+
+@pytest.mark.watch_gradients
+def test_marked():
+    wrong_loop()
+
+@pytest.mark.watch_gradients(raise_on="eror")
+def test_misspelt():
+    pass
+
+@pytest.mark.watch_gradients("GG101")
+def test_unnamed():
+    pass
+
+@pytest.mark.usefixtures("watch_gradients")
+class TestOfUnittest(unittest.TestCase):
+    def test_right(self):
+        right_loop()
+
+    def test_wrong(self):
+        wrong_loop()
+
+    def test_fails(self):
+        wrong_loop()
+        self.fail("of its own")
 """
 
 
@@ -139,7 +164,15 @@ def test_the_fixture_fails_a_test_whose_loop_is_wrong(tmp_path: Path) -> None:
     assert "FAILED test_it.py::test_wrong - Failed: watch: the loop shows mistakes." in done
     assert "FAILED test_it.py::test_fails_by_itself - AssertionError: of its own" in done
     assert "GG101 accumulation-window" in done
-    assert "2 failed, 3 passed" in done
+    assert "FAILED test_it.py::test_marked - Failed: watch: the loop shows mistakes." in done
+    assert (
+        "ERROR test_it.py::test_misspelt - Failed: the marker watch_gradients: watch: raise_on is 'eror'"
+        in done
+    )
+    assert "ERROR test_it.py::test_unnamed - Failed: the marker watch_gradients: 'GG101'" in done
+    assert "ERROR test_it.py::TestOfUnittest::test_wrong - Failed: watch: the loop shows mistakes." in done
+    assert "FAILED test_it.py::TestOfUnittest::test_fails - AssertionError: of its own" in done
+    assert "4 failed, 5 passed, 3 errors" in done
 
 
 def test_the_plugin_imports_nothing_where_it_is_not_asked_for(tmp_path: Path) -> None:
@@ -160,4 +193,5 @@ def pytest_in(folder: Path) -> str:
         f"pythonpath={Path(__file__).parents[1]}",
     ]
     command = [sys.executable, "-m", "pytest", *options, "test_it.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+    wide = {**os.environ, "COLUMNS": "200"}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=wide).stdout

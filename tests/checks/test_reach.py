@@ -189,7 +189,7 @@ def test_a_broken_gradient_that_a_step_used() -> None:
     story = broken(1, "d = d2.sqrt()\n").step(9, nonfinite=frozenset({0}))
     assert said(story.judged()) == [
         "train.py:1: GG404 error: The gradient becomes NaN or infinite here (Sqrt), and optimizer stepped net.w "
-        "with it, in its step 1 for the first time."
+        "with it, first in step 1."
     ]
 
 

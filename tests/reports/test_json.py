@@ -33,6 +33,7 @@ def test_json_holds_the_findings_the_summary_and_nothing_else(tmp_path: Path) ->
         "processes": 1,
         "equal": True,
         "silenced": 0,
+        "notes": [],
         "outcome": "finished",
         "began": True,
     }

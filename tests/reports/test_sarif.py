@@ -142,5 +142,6 @@ def test_a_result_is_recognised_where_lines_above_it_come_or_go(tmp_path: Path) 
     from gradgate.reports._sarif import _fingerprint
 
     line = "    optimizer.step()"
-    assert _fingerprint(finding("a/t.py", 3), line) == _fingerprint(finding("b/t.py", 9), "optimizer.step()")
+    assert _fingerprint(finding("a/t.py", 3), line) == _fingerprint(finding("a/t.py", 9), "optimizer.step()")
+    assert _fingerprint(finding("a/t.py", 3), line) != _fingerprint(finding("b/t.py", 3), line)
     assert _fingerprint(finding("t.py", 3), line) != _fingerprint(finding("t.py", 3, code="GG201"), line)

@@ -248,3 +248,19 @@ def test_a_warning_is_shown_once_for_each_line_of_the_users(watcher: Watcher) ->
         again.stop()
     lines = [line for file, line in shown if file == __file__]
     assert len(lines) == len(shown) == len(set(lines)) == 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_step_is_said_to_be_unseen_and_not_called_missing() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    step = torch.compile(optimizer.step, backend="eager")
+    with gg.watch() as report:
+        for _ in range(3):
+            optimizer.zero_grad()
+            weight.sum().backward()
+            step()
+    assert weight.tolist() == pytest.approx([0.7, 0.7])
+    assert not report.findings
+    assert "TORCH_COMPILE_DISABLE=1" in str(report)
+    torch._dynamo.reset()

@@ -1,7 +1,7 @@
 """A term of the loss counts twice.
 
 ## What it does
-Knows every node of a loss's graph. Reports a term that the loss adds up along two ways, one that is back-propagated
+Knows every node of a loss's graph. Reports a term that the loss adds up twice, one that is back-propagated
 by itself and again as a part of another loss in the same window, and an L2 penalty on parameters that the optimizer
 decays as well.
 
@@ -53,11 +53,11 @@ def _added_twice(run: Run) -> Iterator[Finding]:
         term = terms[0]
         yield RULE.finding(
             term.joined or site,
-            f"The loss adds the term of line {innermost(term.site).line} along {term.paths} ways.",
+            f"The loss adds up one and the same term, of line {innermost(term.site).line}, {term.paths} times.",
             why=_WHY,
             fix="Add each term once: one of the sums that are added here holds it already.",
             count=len(terms),
-            evidence={"term_line": innermost(term.site).line, "ways": term.paths},
+            evidence={"term_line": innermost(term.site).line, "times": term.paths},
         )
 
 

@@ -62,8 +62,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield RULE.finding(
         frame,
         f"{'The loss is' if first.loss else 'The gradient becomes'} NaN or infinite here ({name}), and "
-        f"{run.optimizer(stepped.optimizer)} stepped {run.names(stepped.nonfinite)} with it, in its step "
-        f"{sum(1 for number, _ in run.numbered(Stepped) if number <= step)} for the first time.",
+        f"{run.optimizer(stepped.optimizer)} stepped {run.names(stepped.nonfinite)} with it, first in step "
+        f"{sum(1 for number, _ in run.numbered(Stepped) if number <= step)}.",
         why="The parameters are NaN from then on, and so is all that is computed from them.",
         fix="Keep what is divided by, or what a root or logarithm is taken of, away from 0 before the operation: "
         "clamp(min=1e-8), or + eps under the root.",

@@ -74,7 +74,7 @@ def _divided(args: list[str], params: list[Any]) -> list[str]:
         word = args[at]
         if word == "--":
             return args
-        if word == "-m":
+        if word == "-m" and at + 1 < len(args):
             return [*args[: at + 2], "--", *args[at + 2 :]]
         if word.startswith("-m") and not word.startswith("--"):
             return [*args[:at], "-m", word[2:], "--", *args[at + 1 :]]
@@ -95,7 +95,8 @@ def _gradgate(
 
 @app.command(
     cls=ScriptCommand,
-    epilog="Exit code: 0 nothing found, 1 warnings or errors, 2 it could not do its work or the script failed.",
+    epilog="Exit code: 0 nothing found, 1 warnings or errors, 2 it could not do its work or the script failed, "
+    "130 interrupted.",
 )
 def check(
     arguments: Annotated[

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 import gradgate
 from gradgate.cli._config import configured
@@ -52,13 +55,19 @@ def check_program(module: str | None, arguments: list[str], options: Options) ->
     )
     form = options.format or settings.get("format", "text")
     if options.output is not None and not options.output.resolve().parent.is_dir():
-        raise OptionError(f"gradgate check: --output {options.output} lies in no folder. Make it first.")
+        raise OptionError(
+            f"gradgate check: --output {options.output}: there is no folder {options.output.parent}. Make it first."
+        )
+    if options.output is not None and options.output.is_dir():
+        raise OptionError(
+            f"gradgate check: --output {options.output} is a folder. Name a file: {options.output / 'report.txt'}"
+        )
     output = None if options.output is None else options.output.resolve()  # the script may change the folder
     progress = Progress(enabled=options.progress)
     watched = WatchedRun(
         program,
         max_steps=options.max_steps or settings.get("max_steps"),
-        on_end=partial(_report, program, chosen, form, output, progress),
+        on_end=partial(_report, program, chosen, form, output or sys.stdout, progress),
     )
     if watched.reports:
         progress.start(lambda: watched.progress)
@@ -71,6 +80,11 @@ def _program(module: str | None, arguments: list[str]) -> Program:
     if not arguments:
         raise OptionError("gradgate check: no script is named. Write: gradgate check train.py, or -m module.")
     script = Path(arguments[0])
+    if arguments[0] == "-" or (script.exists() and not script.is_file() and not script.is_dir()):
+        raise OptionError(
+            f"gradgate check: {arguments[0]!r} is no file whose lines a report could name. "
+            "Save the script to a file."
+        )
     if not script.exists():
         raise OptionError(
             f"gradgate check: there is no script {arguments[0]!r}. Options come before the script."
@@ -86,19 +100,21 @@ def _report(
     program: Program,
     chosen: Selection,
     form: str,
-    output: Path | None,
+    output: Path | TextIO,
     progress: Progress,
     how: How,
     logs: list[Log],
 ) -> int:
     progress.stop()
+    output = output if isinstance(output, Path) else _first_open(output)
     report = report_on(logs, script=program.target, outcome=how, selection=chosen)
     try:
         _write(report, form, output)
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read the report has enough, and python would complain of it
-    except OSError as error:
-        sys.stderr.write(f"gradgate: the report cannot be written: {error}\n")
+        if sys.stderr is not None:
+            sys.stderr.close()  # whoever read the report has enough, and python would complain of it
+    except (OSError, ValueError) as error:
+        _say(f"gradgate: the report cannot be written: {error}\n")
         return _FAILED
     if how == "failed":
         return _FAILED
@@ -107,28 +123,46 @@ def _report(
     return _FOUND if report.faults else 0
 
 
-def _write(report: Report, form: str, output: Path | None) -> None:
-    if form == "text" and output is None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        show(report, sys.stdout)
-        sys.stdout.flush()
+def _write(report: Report, form: str, output: Path | TextIO) -> None:
+    if form == "text" and not isinstance(output, Path):
+        with suppress(
+            OSError, ValueError, AttributeError
+        ):  # the script may have closed it, or put another there
+            sys.stdout.flush()
+            sys.stderr.flush()
+        show(report, output)
+        output.flush()
         return
     if form == "sarif":
         text = to_sarif(report, version=gradgate.__version__)
     else:
         text = to_json(report) if form == "json" else to_text(report)
-    if output is None:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
-    else:
+    if isinstance(output, Path):
         output.write_text(text + "\n", encoding="utf-8")
-    sys.stderr.write(_in_a_word(report, output))
+    else:
+        output.write(text + "\n")
+        output.flush()
+    _say(_in_a_word(report, output))
 
 
-def _in_a_word(report: Report, output: Path | None) -> str:
+def _first_open(stream: TextIO) -> TextIO:
+    """Return the stream that was there at first, or another one where the script has closed it."""
+    for each in (stream, sys.stdout, sys.__stdout__, sys.__stderr__):
+        with suppress(ValueError, AttributeError):
+            if each is not None and each.writable():
+                return each
+    return stream
+
+
+def _in_a_word(report: Report, output: Path | TextIO) -> str:
     found = counted(len(report.findings), "finding")
     steps = counted(report.summary.steps, "step")
     how = {"failed": ", where the script failed", "interrupted": ", where it was interrupted"}
-    where = f"; the report is in {output}" if output else ""
+    where = f"; the report is in {output}" if isinstance(output, Path) else ""
     return f"gradgate: {found} after {steps}{how.get(report.summary.outcome, '')}{where}\n"
+
+
+def _say(text: str) -> None:
+    """Write to standard error, past what the script may have put in its place."""
+    with suppress(OSError):
+        os.write(2, text.encode())

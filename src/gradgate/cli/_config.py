@@ -10,7 +10,7 @@ from typing import Any
 
 from gradgate.errors import OptionError
 
-_KEYS = {"select": list, "ignore": list, "format": str, "max-steps": int}
+_KEYS = ("select", "ignore", "format", "max-steps")
 _FORMATS = ("text", "json", "sarif")
 
 
@@ -36,10 +36,11 @@ def _table(path: Path) -> Mapping[str, Any]:
         found = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise OptionError(f"gradgate: {path} cannot be read: {error}. Mend it, or check elsewhere.") from None
-    table = found.get("tool", {}).get("gradgate", {})
+    tools = found.get("tool", {})
+    table = tools.get("gradgate", {}) if isinstance(tools, dict) else {}
     if not isinstance(table, dict):
         raise OptionError(
-            f"gradgate: {path}: tool.gradgate is no table. Write [tool.gradgate], with options below it."
+            f"gradgate: {path}: tool.gradgate is not a table. Write [tool.gradgate], with options below it."
         )
     return table
 

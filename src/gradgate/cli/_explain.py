@@ -39,8 +39,13 @@ def list_rules(*, as_json: bool) -> int:
 
 
 def explain_rule(name: str) -> int:
-    """Print the page of a rule, or those of all rules of a category."""
-    pages = [rule_page(rule) for rule in rules() if name.upper() == rule.code or name == rule.name]
+    """Print the page of a rule, or those of all rules of a category, or of a beginning: GG1."""
+    if name.upper() == "GG000":
+        raise OptionError(
+            "gradgate explain: GG000 says that a rule of gradgate's failed: there is no more to it."
+        )
+    code = name.upper() if name.upper().startswith("GG") else "-"
+    pages = [rule_page(rule) for rule in rules() if rule.code.startswith(code) or name == rule.name]
     if not pages:
         raise OptionError(
             f"gradgate explain: no rule has the code or category {name!r}. `gradgate rules` lists them all."

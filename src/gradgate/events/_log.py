@@ -24,6 +24,7 @@ class Log:
     rank: int = 0
     world: int = 1
     distributed: bool = False  # DDP, FSDP or the like wraps a module
-    failures: tuple[str, ...] = ()  # of the watcher itself: what it saw may be incomplete
+    failures: tuple[str, ...] = ()  # of the watcher itself, as tracebacks: what it saw may be incomplete
+    not_judged: str = ""  # why what was seen does not tell what happened, if so; then there are no events
 
     VERSION: ClassVar[int] = 1

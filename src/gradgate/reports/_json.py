@@ -21,7 +21,6 @@ def to_json(report: Report) -> str:
             "summary": plain(dataclasses.asdict(report.summary) | {"began": report.summary.began}),
         },
         indent=2,
-        ensure_ascii=False,
         allow_nan=False,
     )
 

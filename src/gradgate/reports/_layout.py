@@ -95,6 +95,8 @@ def _end(report: Report, width: int) -> Iterator[Line]:
         if summary.unowned:
             yield from _labelled("", _holds(summary.unowned), width)
         yield from _labelled("took", _took(summary), width)
+    for note in summary.notes:
+        yield from _labelled("note", note, width)
     if summary.silenced:
         text = f"{counted(summary.silenced, 'finding')}, by `# gradgate: ignore`"
         yield from _labelled("silenced", text, width)
@@ -125,6 +127,8 @@ def _verdict(report: Report) -> tuple[str, str]:
         return f"Found {listed(found)}.", worst
     if not summary.began:
         return f"Nothing to judge: {name} made no backward call and no optimizer step.", "warning"
+    if summary.notes:
+        return "No mistakes found in what could be judged.", "warning"
     return "No mistakes found.", "ok"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gradgate.checks import Finding, check
 from gradgate.events import Log
 from gradgate.reports._merge import merged
-from gradgate.reports._select import Selection, silenced
+from gradgate.reports._select import Selection, misnamed, silenced
 from gradgate.reports._summary import Summary, summarized
 
 
@@ -48,5 +48,10 @@ def report_on(
     return Report(
         script=script,
         findings=tuple(heard),
-        summary=summarized(logs, outcome=outcome, silenced=len(chosen) - len(heard)),
+        summary=summarized(
+            logs,
+            outcome=outcome,
+            silenced=len(chosen) - len(heard),
+            notes=[note for finding in heard for note in misnamed(finding)],
+        ),
     )

@@ -36,7 +36,7 @@ def to_sarif(report: Report, *, version: str = "") -> str:
         "results": [_result(finding, numbers) for finding in report.findings],
         "properties": {"script": report.script},
     }
-    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False)
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -79,5 +79,5 @@ def _artifact(file: str) -> dict[str, str]:
 
 
 def _fingerprint(finding: Finding, line: str) -> str:
-    named = f"{finding.code}\0{Path(finding.file).name}\0{line.strip() or finding.line}"
+    named = f"{finding.code}\0{_artifact(finding.file)['uri']}\0{line.strip() or finding.line}"
     return hashlib.sha256(named.encode()).hexdigest()[:16]

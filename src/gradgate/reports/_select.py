@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from gradgate.checks import Finding, rules
 from gradgate.errors import OptionError
 from gradgate.reports._source import source_line
+from gradgate.reports._words import near
 
-_COMMENT = re.compile(r"#\s*gradgate:\s*ignore(?:\[(?P<names>[^\]]*)\])?", re.IGNORECASE)
+_COMMENT = re.compile(r"#\s*gradgate:\s*ignore(?!\w)(?:\s*\[(?P<names>[^\]]*))?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,17 @@ def silenced(finding: Finding) -> bool:
     return names is None or _named(finding, _split(names))
 
 
+def misnamed(finding: Finding) -> Iterator[str]:
+    """Yield what is wrong with the comment on a finding's line: it names what is no rule."""
+    comment = _COMMENT.search(source_line(finding.file, finding.line))
+    for name in _split((comment and comment["names"]) or ""):
+        if not _is_known(name):
+            yield (
+                f"{near(finding.file)}:{finding.line}: `# gradgate: ignore[{name}]` silences nothing: no rule has "
+                f"that code or category.{_hint(name)}"
+            )
+
+
 def _named(finding: Finding, names: Iterable[str]) -> bool:
     return any(
         name == finding.category or (name.startswith("GG") and finding.code.startswith(name))
@@ -66,14 +78,23 @@ def _split(names: str | Iterable[str]) -> tuple[str, ...]:
 
 def _checked(names: str | Iterable[str], where: str) -> tuple[str, ...]:
     names = _split(names)
-    known = [rule.code for rule in rules()] + sorted({rule.name for rule in rules()})
     for name in names:
-        if name in known or (name.startswith("GG") and any(code.startswith(name) for code in known)):
-            continue
-        close = get_close_matches(name, known, n=1)
-        raise OptionError(
-            f"{where} names {name!r}, and no rule has that code or category. "
-            + (f"Did you mean {close[0]!r}? " if close else "")
-            + "`gradgate rules` lists them all."
-        )
+        if not _is_known(name):
+            raise OptionError(
+                f"{where} names {name!r}, and no rule has that code or category.{_hint(name)} "
+                "`gradgate rules` lists them all."
+            )
     return names
+
+
+def _known() -> list[str]:
+    return ["GG000", *(rule.code for rule in rules()), *sorted({rule.name for rule in rules()})]
+
+
+def _is_known(name: str) -> bool:
+    return name in _known() or (name.startswith("GG") and any(code.startswith(name) for code in _known()))
+
+
+def _hint(name: str) -> str:
+    close = get_close_matches(name, _known(), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""

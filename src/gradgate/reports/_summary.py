@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -32,6 +32,7 @@ class Summary:
     processes: int = 1
     equal: bool = True  # all processes made the same number of steps
     silenced: int = 0  # findings left out by a comment in the source
+    notes: tuple[str, ...] = ()  # what could not be judged, and why
     outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
 
     @property
@@ -40,20 +41,37 @@ class Summary:
         return bool(self.steps or self.backwards)
 
 
-def summarized(logs: Sequence[Log], *, outcome: str, silenced: int = 0) -> Summary:
+def summarized(logs: Sequence[Log], *, outcome: str, silenced: int = 0, notes: Sequence[str] = ()) -> Summary:
     """Sum up the logs of a run's processes."""
+    notes = tuple(dict.fromkeys([*(note for log in logs for note in _notes(log)), *notes]))
     trained = [log for log in logs if log.steps or log.backwards]
     if not trained:
         seconds = max((log.seconds for log in logs), default=0.0)
-        return Summary(0, 0, seconds, 0.0, outcome=outcome, silenced=silenced)
+        return Summary(0, 0, seconds, 0.0, outcome=outcome, silenced=silenced, notes=notes)
     furthest = max(trained, key=lambda log: (log.steps, log.backwards))
     return replace(
         _of_one(furthest),
         processes=len(trained),
         equal=len({log.steps for log in trained}) == 1,
         silenced=silenced,
+        notes=notes,
         outcome=outcome,
     )
+
+
+def _notes(log: Log) -> Iterator[str]:
+    if log.not_judged:
+        yield log.not_judged
+    elif log.backwards and not log.steps:
+        yield (
+            "No step of a torch optimizer was seen: what is done by hand is judged only as far as it can be told."
+        )
+    if log.failures:
+        last = log.failures[0].strip().splitlines()[-1]
+        yield (
+            f"gradgate itself failed while it watched ({last}): what it saw is incomplete. That is a fault of "
+            "gradgate; a report with the script helps to mend it."
+        )
 
 
 def _of_one(log: Log) -> Summary:

@@ -44,6 +44,7 @@ class Steps:
         self.scaler: int | None = None  # that is stepping
         self.after_step: list[Callable[[], None]] = []
         self._handles: list[Any] = []
+        self.stepped: set[int] = set()  # optimizers that have
 
     def install(self) -> None:
         """Register the hooks."""
@@ -217,6 +218,7 @@ class Steps:
         )
         recorder.stepped()
         record["counted"] = True
+        self.stepped.add(recorder.optimizers.number(optimizer))
         recorder.add(
             Stepped(
                 record["site"],

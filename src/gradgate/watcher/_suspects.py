@@ -53,7 +53,7 @@ class Suspects:
         if not missing or len(sights) == self._looked_at or recorder.steps > 3 * _RUNS:
             return
         self._looked_at = len(sights)
-        if _compiling():
+        if compiles():
             return
         for module in recorder.modules.alive():
             own = module.__dict__.get("_parameters") or {}
@@ -124,7 +124,7 @@ class Suspects:
             parameters.sights[number].still = before.shape == now.shape and torch.equal(before, now)
 
 
-def _compiling() -> bool:
+def compiles() -> bool:
     """Say whether the user's code compiles something; None stands among the backends from the start."""
     dynamo = sys.modules.get("torch._dynamo")
     backends = getattr(getattr(dynamo, "eval_frame", None), "cached_backends", {})

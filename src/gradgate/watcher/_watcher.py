@@ -25,7 +25,7 @@ from gradgate.watcher._recorder import Recorder, StopRun, renew_lock
 from gradgate.watcher._schedules import Loaders, Scalers, Schedulers
 from gradgate.watcher._sites import call_mine
 from gradgate.watcher._steps import Steps
-from gradgate.watcher._suspects import Suspects
+from gradgate.watcher._suspects import Suspects, compiles
 from gradgate.watcher._writes import Writes
 
 
@@ -83,8 +83,8 @@ class Watcher:
 
     @property
     def backwards(self) -> int:
-        """Backward calls so far."""
-        return self._recorder.backwards
+        """Calls that derived so far: of backward, or of autograd.grad where there are no others."""
+        return self._recorder.backwards or self._recorder.derivatives
 
     @property
     def told_to_stop(self) -> bool:
@@ -141,17 +141,24 @@ class Watcher:
         started = self._started if self._started is not None else time.perf_counter()
         seconds = self._seconds if self._seconds is not None else time.perf_counter() - started
         names = recorder.optimizer_names
+        # Nothing shows itself of a step that is compiled.
+        if not recorder.not_judged and len(self._steps.stepped) < len(recorder.optimizers) and compiles():
+            recorder.not_judged = (
+                "The script compiles, and an optimizer made no step that could be seen. Where its step is "
+                "compiled, check with TORCH_COMPILE_DISABLE=1."
+            )
         return Log(
             self._script,
             {number: self._parameter(number) for number in recorder.parameters.sights},
             {number: names.get(number, "optimizer") for number in range(len(recorder.optimizers))},
             () if recorder.not_judged else recorder.journal.events(),
             recorder.steps,
-            recorder.backwards,
+            self.backwards,
             seconds,
             recorder.seconds,
             *self._ranks.place(),
-            failures=(*recorder.failures, *([recorder.not_judged] if recorder.not_judged else [])),
+            failures=tuple(recorder.failures),
+            not_judged=recorder.not_judged,
         )
 
     def _parameter(self, number: int) -> Parameter:
