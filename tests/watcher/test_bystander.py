@@ -253,9 +253,9 @@ def test_a_warning_is_shown_once_for_each_line_of_the_users(watcher: Watcher) ->
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_compiled_step_is_said_to_be_unseen_and_not_called_missing() -> None:
     weight = nn.Parameter(torch.ones(2))
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    step = torch.compile(optimizer.step, backend="eager")
     with gg.watch() as report:
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        step = torch.compile(optimizer.step, backend="eager")
         for _ in range(3):
             optimizer.zero_grad()
             weight.sum().backward()
