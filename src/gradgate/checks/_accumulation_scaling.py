@@ -34,9 +34,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._history import Window
 from gradgate.checks._origins import chosen_at
 from gradgate.checks._rule import Rule
-from gradgate.checks._run import Run, Window, innermost
+from gradgate.checks._run import Run, innermost
 from gradgate.checks._shares import Share, by_place, of_window
 from gradgate.checks._source import condition_around, loops_around, text_of
 from gradgate.events import Differentiated, Frame, Reduced, Site, Written

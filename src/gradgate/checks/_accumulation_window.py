@@ -42,8 +42,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._history import Window
 from gradgate.checks._rule import Rule
-from gradgate.checks._run import Run, Window, innermost
+from gradgate.checks._run import Run, innermost
 from gradgate.checks._source import condition_around
 from gradgate.events import Frame, Site
 

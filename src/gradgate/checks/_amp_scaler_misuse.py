@@ -38,8 +38,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._history import Contribution, Window
 from gradgate.checks._rule import Rule
-from gradgate.checks._run import Contribution, Run, Window
+from gradgate.checks._run import Run
 from gradgate.events import (
     Clipped,
     Scaled,

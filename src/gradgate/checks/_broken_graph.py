@@ -32,7 +32,8 @@ from collections.abc import Iterator
 
 from gradgate.checks._fates import replaced, temporary, unowned, unreached
 from gradgate.checks._finding import Finding
-from gradgate.checks._live import Reader
+from gradgate.checks._live import dead_parts
+from gradgate.checks._reader import Reader
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
 from gradgate.checks._scopes import called, no_grad_around, own_nodes, scope_at, statements_at
@@ -184,7 +185,7 @@ def _constants(run: Run) -> Iterator[Finding]:
     ]
     said: set[Frame] = set()
     for site in dict.fromkeys(sites):
-        for part, value in Reader(_files(run), _names(run)).dead_parts(site):
+        for part, value in dead_parts(Reader(_files(run), _names(run)), site):
             frame = next((cut for cut in value.cuts if _confirmed(run, cut)), None)
             if frame is None or frame in said:
                 continue

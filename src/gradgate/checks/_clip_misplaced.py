@@ -42,8 +42,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._history import Contribution, Window
 from gradgate.checks._rule import Rule
-from gradgate.checks._run import Contribution, Run, Window, innermost
+from gradgate.checks._run import Run, innermost
 from gradgate.events import Backward, Clipped, Frame
 
 _WHY = "The steps are given gradients of any size: the limit that stands here does not hold for them."

@@ -37,8 +37,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._history import Contribution, Window
 from gradgate.checks._rule import Rule
-from gradgate.checks._run import Contribution, Run, Window, innermost
+from gradgate.checks._run import Run, innermost
 from gradgate.checks._source import next_use, text_of
 from gradgate.events import Backward, Cleared, Frame, Ids, Opposed, Site
 

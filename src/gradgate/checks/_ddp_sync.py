@@ -39,8 +39,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._history import Contribution, Window
 from gradgate.checks._rule import Rule
-from gradgate.checks._run import Contribution, Run, Window, innermost
+from gradgate.checks._run import Run, innermost
 from gradgate.checks._source import text_of
 from gradgate.events import Backward, Reduced, Sharded, Site, Written
 

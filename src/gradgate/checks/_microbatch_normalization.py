@@ -35,8 +35,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._history import Window
 from gradgate.checks._rule import Rule
-from gradgate.checks._run import Run, Window
+from gradgate.checks._run import Run
 from gradgate.checks._shares import Share, by_place, of_window, spread
 from gradgate.events import Site
 

@@ -32,8 +32,9 @@ import ast
 from collections.abc import Iterator
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._history import Window
 from gradgate.checks._rule import Rule
-from gradgate.checks._run import Run, Window, innermost
+from gradgate.checks._run import Run, innermost
 from gradgate.checks._source import tree_of
 from gradgate.events import Backward, Cleared, Frame, Ids, Site
 

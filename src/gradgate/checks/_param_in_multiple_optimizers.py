@@ -32,9 +32,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._history import Window
 from gradgate.checks._origins import list_line
 from gradgate.checks._rule import Rule
-from gradgate.checks._run import Run, Window
+from gradgate.checks._run import Run
 from gradgate.events import Ids, OptimizerMade
 
 _WHY = "It moves twice for one gradient, and neither optimizer's averages tell how far it went."

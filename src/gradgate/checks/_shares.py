@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gradgate.checks._run import Run, Window
+from gradgate.checks._history import Window
+from gradgate.checks._run import Run
 from gradgate.events import Site, Term
 
 

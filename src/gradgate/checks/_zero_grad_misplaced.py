@@ -34,8 +34,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checks._finding import Finding
+from gradgate.checks._history import Contribution
 from gradgate.checks._rule import Rule
-from gradgate.checks._run import Contribution, Run
+from gradgate.checks._run import Run
 from gradgate.events import Cleared, Ids, ScalerStepped, Site, Stepped, Written
 
 _WHY = "The gradients are lost before the optimizer sees them: what was computed there trains nothing."
