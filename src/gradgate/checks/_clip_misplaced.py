@@ -149,7 +149,7 @@ def _each_micro(run: Run, where: Frame, calls: set[int]) -> Iterator[Finding]:
     windows: list[tuple[Window, int]] = []
     for window in run.windows:
         within = _within(run, window, calls)
-        if within and not run.stepped(window.step).closure:
+        if within and not run.asks_again(window):
             windows.append((window, len(within)))
     if (
         not windows

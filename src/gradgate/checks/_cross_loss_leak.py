@@ -76,7 +76,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _leaked(run: Run, window: Window) -> Iterator[Contribution]:
     """Yield contributions that another optimizer's step had used up before this window's own loss."""
-    if not window.micro or run.stepped(window.step).closure:
+    if not window.micro or run.asks_again(window):
         return
     last = window.micro[-1]
     for one in window.fresh:

@@ -20,7 +20,7 @@ Each step repeats all earlier ones. The gradient grows with the number of steps;
 
 ## Known limits
 Gradients that are multiplied or written by hand between two steps (decay, momentum by hand) are taken to be meant.
-Steps with a closure are left out.
+Steps that ask a closure several times are left out.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -44,7 +44,7 @@ _WHY = "Every step applies the gradients of earlier steps again, and the update 
 def _judge(run: Run) -> Iterator[Finding]:
     by_optimizer: dict[int, list[Window]] = {}
     for window in run.windows:
-        if not run.stepped(window.step).closure and _repeats(run, window):
+        if not run.asks_again(window) and _repeats(run, window):
             by_optimizer.setdefault(window.optimizer, []).append(window)
     for optimizer, windows in by_optimizer.items():
         if len(windows) < 2 or len(windows) * 8 < run.stepping[optimizer]:

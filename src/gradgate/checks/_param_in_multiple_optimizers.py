@@ -63,7 +63,7 @@ def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
     """Return by pairs of optimizers what both stepped with one gradient, and the second ones' steps."""
     found: dict[tuple[int, int], tuple[Ids, set[int]]] = defaultdict(lambda: (frozenset(), set()))
     for window in run.windows:
-        if run.stepped(window.step).closure:
+        if run.asks_again(window):
             continue
         for one in window.fresh:
             for number in one.consumed:

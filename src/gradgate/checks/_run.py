@@ -131,12 +131,16 @@ class Run:
             found[self.events[number].site].append(number)
         return found
 
+    def asks_again(self, window: Window) -> bool:
+        """Say whether an optimizer asked its closure several times for one step; that of a trainer runs once."""
+        return sum(self.backward(number).closure for number in window.micro) > 1
+
     def accumulating(self) -> Iterator[tuple[int, Site, list[tuple[Window, list[int]]]]]:
         """Yield optimizer, backward line and windows wherever windows hold several backward calls of one line."""
         lines: dict[tuple[int, Site], list[tuple[Window, list[int]]]] = defaultdict(list)
         for window in self.windows:
-            if sum(self.backward(number).closure for number in window.micro) > 1:
-                continue  # the optimizer asks its closure several times; a trainer's runs once
+            if self.asks_again(window):
+                continue
             for site, micro in self.by_line(window.micro).items():
                 if any(self.backward(number).managed for number in micro):
                     continue

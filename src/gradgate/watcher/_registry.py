@@ -87,8 +87,16 @@ def extent(tensor: Tensor) -> tuple[tuple[int, ...], int]:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Say whether a tensor lies in parts on several ranks: to ask it for a number makes all of them exchange."""
-    return type(tensor).__name__ == "DTensor"
+    """Say whether a tensor lies in parts on several ranks: to ask it for a number makes all of them exchange.
+
+    FSDP puts the parts together for the forward pass, and frees the memory of the whole again.
+    """
+    if type(tensor).__name__ == "DTensor":
+        return True
+    try:
+        return tensor.numel() > 0 and tensor.untyped_storage().size() == 0
+    except (RuntimeError, NotImplementedError, ValueError):  # sparse ones have none, nor what is lazy
+        return False
 
 
 class Parameters:

@@ -12,7 +12,7 @@ from torch import nn
 from gradgate.events import Ran, StatisticsMoved
 from gradgate.watcher._patches import Patches
 from gradgate.watcher._recorder import Recorder
-from gradgate.watcher._registry import Numbers
+from gradgate.watcher._registry import Numbers, is_sharded
 from gradgate.watcher._samples import sample
 
 _RUNS = 4  # of a suspect that are recorded
@@ -113,7 +113,7 @@ class Suspects:
         others = [
             (number, tensor)
             for number, tensor in parameters.numbers.alive()
-            if number not in parameters.owned or not tensor.requires_grad
+            if (number not in parameters.owned or not tensor.requires_grad) and not is_sharded(tensor)
         ]
         for number, tensor in others[:_MOST_OTHERS]:
             if not parameters.sights[number].still:
