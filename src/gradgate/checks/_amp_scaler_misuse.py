@@ -117,6 +117,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix=mistake.fix.format(name=name),
             count=steps,
             evidence={"steps": steps},
+            about=set().union(*(one.parameters for one in run.windows if one.optimizer == optimizer)),
         )
     yield from _built_anew(run)
 

@@ -166,7 +166,7 @@ def _each_micro(run: Run, where: Frame, calls: set[int]) -> Iterator[Finding]:
         + (", though none of them was large enough so far." if idle else "."),
         why="The sum so far is shrunk again and again: early micro-batches count less than late ones.",
         fix="Clip once, after the last micro-batch: in the branch of optimizer.step(), just before it.",
-        severity="info" if idle else None,
+        severity="warning" if idle else None,
         count=len(windows),
         evidence={"windows": len(windows), "micro_batches": len(window.micro), "clipped_within": often},
     )

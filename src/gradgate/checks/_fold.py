@@ -11,6 +11,8 @@ _EXPLAINS: dict[str, frozenset[str]] = {
     "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
     "ineffective-step": frozenset({"zero-grad-misplaced"}),
     "zero-grad-misplaced": frozenset({"zero-gradient"}),
+    "amp-scaler-misuse": frozenset({"nonfinite-gradient"}),
+    "frozen-state-drift": frozenset({"zero-gradient"}),
 }
 
 

@@ -69,6 +69,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         "clamp(min=1e-8), or + eps under the root.",
         count=len(used),
         evidence={"operation": first.node, "parameters": len(stepped.nonfinite), "steps": len(used)},
+        about=stepped.nonfinite,
     )
 
 
