@@ -24,7 +24,6 @@ class Walk:
     old_nodes: int = 0
     old_site: Site = ()
     order: list[Any] = field(default_factory=list)
-    opaque: bool = False  # a compiled function or a user's own: what it holds cannot be told
 
 
 def roots_of(tensors: Any) -> list[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from gradgate.events import Ids, Site
@@ -63,7 +63,6 @@ class Sight:
 
     shape: tuple[int, ...]
     nbytes: int
-    is_parameter: bool
     made: Site = ()
     made_at: int = -1
     copied: bool = False
@@ -123,7 +122,7 @@ class Parameters:
         """Return the parameter's number, and begin to keep what is seen of it."""
         number = self.numbers.known(tensor)
         if number is None:
-            sight = Sight(*extent(tensor), isinstance(tensor, nn.Parameter), trainable=tensor.requires_grad)
+            sight = Sight(*extent(tensor), trainable=tensor.requires_grad)
             number = self.numbers.number(tensor)
             origin = self._origins.get(id(tensor))
             if origin is not None and origin[0]() is tensor:

@@ -33,7 +33,7 @@ class Watcher:
     """Makes events from an unmodified script, from :meth:`start` to :meth:`stop`.
 
     Nothing that the script computes is changed, and nothing it makes is kept alive. torch's classes are given back
-    as they were. One watcher is active at a time.
+    as they were, also where several watchers overlap.
 
     Args:
         script: the file that is watched, for the log.
