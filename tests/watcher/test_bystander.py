@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradgate as gg
 from gradgate.events import Clipped, Ended
-from gradgate.watcher import Watcher
+from gradgate.watcher import StopRun, Watcher
 
 
 @pytest.fixture
@@ -264,3 +264,19 @@ def test_a_compiled_step_is_said_to_be_unseen_and_not_called_missing() -> None:
     assert not report.findings
     assert "TORCH_COMPILE_DISABLE=1" in str(report)
     torch._dynamo.reset()
+
+
+def test_memory_stays_bounded_where_models_are_made_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradgate.watcher._recorder._MOST_PARAMETERS", 40)
+    with gg.watch() as report:
+        for _ in range(100):
+            steps(1)
+    assert report.summary.steps == 100
+    assert len(report._watcher._recorder.parameters.sights) < 50
+    assert "more than 40 parameters by step 11" in str(report)
+    watcher = Watcher(max_steps=50, strict=True)
+    watcher.start()
+    with pytest.raises(StopRun):
+        [steps(1) for _ in range(100)]
+    watcher.stop()
+    assert watcher.steps == 50

@@ -27,6 +27,7 @@ _LEAST_STEPS = 12  # also where looking is slow
 _SLOW_SECONDS = 2.0
 _FAILURES = 4  # of the watcher's own that are told
 _EVERY = 8  # later on, looks are taken in blocks of this many steps, ever farther apart
+_MOST_PARAMETERS = 50_000  # that are kept account of: a run may make models for ever
 _AGAIN = 16  # times that a look is taken because something new came up
 
 
@@ -78,6 +79,7 @@ class Recorder:
         self.strict = strict
         self.failures: list[str] = []
         self.journal = Journal()
+        self.left_off = ""  # why no more is looked at, if so
         self.not_judged = ""  # why what was seen does not tell what happened, if so
         self.patches = Patches()
         self.lines = Lines()
@@ -221,6 +223,9 @@ class Recorder:
     def stepped(self) -> None:
         """Count a step, decide whether to go on looking, and stop the run where it was to be stopped."""
         self.steps += 1
+        if len(self.parameters.sights) > _MOST_PARAMETERS:
+            self.leave_off()
+            return
         self._own.last_key = self._own.newest_key
         slow = self._busy > _SLOW_SECONDS and self.steps >= _LEAST_STEPS
         if self.steps < _FIRST_STEPS and not slow:
@@ -237,6 +242,15 @@ class Recorder:
             else:
                 self.lines.off()
 
+    def leave_off(self) -> None:
+        """Count steps from now on, and nothing else: memory has to stay bounded."""
+        self.left_off = (
+            f"The run has made more than {_MOST_PARAMETERS:,} parameters by step {self.steps}: what came after was "
+            "not looked at."
+        )
+        self.looking = self.active = False
+        self.lines.off()
+
     def look_again(self) -> None:
         """Look closely for a few steps from now on: a model or an optimizer was made in the middle of the run."""
         if self._again < _AGAIN and self._until != self.steps + _EVERY:
@@ -252,7 +266,7 @@ class Recorder:
         A loop without an optimizer makes its steps by hand: there each call that derives counts as one.
         """
         steps = self.steps if len(self.optimizers) else self.backwards + self.derivatives
-        if self.max_steps is None or steps < self.max_steps or not self.active:
+        if self.max_steps is None or steps < self.max_steps or not (self.active or self.left_off):
             return
         self.raised += 1
         self.on_stop(self.raised)

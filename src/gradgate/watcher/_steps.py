@@ -174,6 +174,9 @@ class Steps:
         if torch.compiler.is_compiling():
             return
         recorder = self._recorder
+        if recorder.left_off:
+            recorder.steps += 1
+            recorder.stop_if_due()
         record = self._last_open()
         if record is None or record["optimizer"]() is not optimizer:
             return

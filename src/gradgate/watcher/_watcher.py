@@ -117,11 +117,12 @@ class Watcher:
     def stop(self, how: Literal["finished", "stopped", "failed"] = "finished") -> None:
         """Stop watching and give torch back as it was. A second call does nothing."""
         recorder = self._recorder
-        if self._started is None or not recorder.active:
+        if self._started is None or self._seconds is not None:
             return
         if os.getpid() != self._process:
             renew_lock()
-        recorder.add(Ended((), how))
+        if not recorder.left_off:
+            recorder.add(Ended((), how))
         recorder.active = False
         recorder.lines.off()
         self._suspects.let_go()
@@ -158,7 +159,7 @@ class Watcher:
             recorder.seconds,
             *self._ranks.place(),
             failures=tuple(recorder.failures),
-            not_judged=recorder.not_judged,
+            not_judged=recorder.not_judged or recorder.left_off,
         )
 
     def _parameter(self, number: int) -> Parameter:
