@@ -8,14 +8,27 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from gradgate.accumulation import Accumulator, Update, decay, scale_lr, warmup, windows
+    from gradgate.memory import Plan, plan
     from gradgate.session import watch
     from gradgate.tally import Tally
 
 __version__ = "0.1.0"
 
-__all__ = ["scale_lr", "warmup", "Accumulator", "windows", "Update", "Tally", "decay", "watch"]  # noqa: RUF022
+__all__ = [  # noqa: RUF022
+    "scale_lr",
+    "warmup",
+    "Accumulator",
+    "plan",
+    "Plan",
+    "windows",
+    "Update",
+    "Tally",
+    "decay",
+    "watch",
+]
 
-_HOMES = {"Tally": "tally", "watch": "session"}  # all others are in accumulation
+# All others are in accumulation.
+_HOMES = {"Tally": "tally", "watch": "session", "plan": "memory", "Plan": "memory"}
 _ROOMS = ("accumulation", "errors", "memory", "tally", "testing")  # those with names for users
 
 

@@ -50,7 +50,7 @@ def test_clipping_each_micro_batch_shrinks_the_early_ones_again() -> None:
     assert said(windows(each=True).judged("GG302")) == [
         "train.py:3: GG302 error: Gradients are clipped 3 times before the last of 4 micro-batches is added."
     ]
-    assert [one.severity for one in windows(each=True, norm=0.5).judged("GG302")] == ["info"]
+    assert [one.severity for one in windows(each=True, norm=0.5).judged("GG302")] == ["warning"]
 
 
 def test_clipping_in_its_place_is_silent() -> None:

@@ -18,7 +18,7 @@ from gradgate.accumulation._first_looks import FirstLooks
 from gradgate.accumulation._modules import LiveModules
 from gradgate.accumulation._parameters import as_optimizers, owned_parameters
 from gradgate.accumulation._precision import has_wide_state, keep_loaded_state_wide
-from gradgate.accumulation._retry import LossFunction, run_window
+from gradgate.accumulation._retry import LossFunction, Planned, run_window
 from gradgate.accumulation._settings import Nonfinite, checked_settings
 from gradgate.accumulation._states import checked_state, plain_state
 from gradgate.accumulation._update import Update
@@ -146,20 +146,28 @@ class Accumulator:
         return Update(self)
 
     def step(
-        self, loss_fn: LossFunction, micro_batches: Iterable[Any], *, reduction: Reduction = "mean"
+        self,
+        loss_fn: LossFunction,
+        micro_batches: Iterable[Any],
+        *,
+        plan: Planned | None = None,
+        reduction: Reduction = "mean",
     ) -> Update:
-        """Make one update of a list of micro-batches; if memory runs out, cut finer and replay.
+        """Make one update of a list of micro-batches, or of a batch by plan; if memory runs out, cut finer, replay.
 
         Out of memory in a forward or backward pass: the window is rolled back (gradients, buffers of
         modules in training mode, random state), micro-batches are cut to at most half the size that
         failed, and the window runs again. The update is the same, for a cut does not change it. The size
-        that worked is kept for the next windows (:attr:`samples_that_fit`).
+        that worked is kept for the next windows (:attr:`samples_that_fit`); a plan keeps it itself.
 
         Args:
             loss_fn: takes one micro-batch, returns its loss, or the loss and its count. Called again on a
                 replay: it should change nothing but modules and torch's random state.
             micro_batches: the window. To be cut finer a micro-batch has to be a tensor, or a tuple, list,
-                dict or dataclass of tensors, with its samples along dimension 0.
+                dict or dataclass of tensors, with its samples along dimension 0. With ``plan`` a batch, or a
+                window of loader batches, as ``plan.split`` takes them.
+            plan: how to cut, from :func:`gradgate.plan`. Where ``loss_fn`` returns no count and the graph does
+                not tell it, a micro-batch counts its samples, or with lengths its valid items.
             reduction: "mean" or "sum": what the loss is, over its items.
 
         Returns:
@@ -177,8 +185,9 @@ class Accumulator:
             >>> update.count, update.micro_batch_count
             (5, 2)
         """
-        check_window(micro_batches, "step")
-        return run_window(self, loss_fn, list(micro_batches), reduction)
+        if plan is None:
+            check_window(micro_batches, "step")
+        return run_window(self, loss_fn, micro_batches, reduction, plan)
 
     def discard(self) -> None:
         """Give up a window: one that an interrupt left open, or an unfinished one that was loaded.

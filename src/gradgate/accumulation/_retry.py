@@ -5,17 +5,17 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gradgate.accumulation._counts import Count, Reduction
-from gradgate.accumulation._nests import cut, sample_count
+from gradgate.accumulation._counts import Count, Reduction, count_in_graph
 from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._update import Update
 from gradgate.errors import BudgetError, OptionError
+from gradgate.nests import cut, sample_count
 
 if TYPE_CHECKING:
     from gradgate.accumulation._accumulator import Accumulator
@@ -32,35 +32,98 @@ _OUT_OF_MEMORY = (
 _log = logging.getLogger("gradgate")
 
 
+class Planned(Protocol):
+    """What cuts a batch so that it fits: see ``gradgate.plan``."""
+
+    def split(self, batch: Any, /) -> Any:
+        """Return micro-batches, with ``data`` and ``count``."""
+        ...
+
+    def finer(self, cut: Any, place: int, /, *, keep: int) -> Any:
+        """Learn that one of them did not fit, and cut all but the first ones anew."""
+        ...
+
+
+class _Listed:
+    """Micro-batches that the caller has cut; finer ones where these do not fit."""
+
+    def __init__(self, accumulator: Accumulator, micro_batches: Sequence[Any], keep: int) -> None:
+        self._accumulator = accumulator
+        # What is in a sum that goes on was cut as the saved state says, and is counted off in these pieces.
+        pieces = _cut_to(micro_batches, accumulator.samples_that_fit)
+        self._kept, self._rest = (pieces[:keep], pieces[keep:]) if keep else ([], micro_batches)
+
+    def pieces(self) -> Sequence[tuple[Any, Count | None]]:
+        rest = _cut_to(self._rest, self._accumulator.samples_that_fit)
+        return [(one, None) for one in (*self._kept, *rest)]
+
+    def ran_out(self, place: int, error: BaseException) -> str:
+        samples = sample_count(self.pieces()[place][0])
+        self._accumulator.samples_that_fit = fits = _next_size(samples, error)
+        return f"{samples} samples; replaying the window with {fits}"
+
+
+class _FromPlan:
+    """Micro-batches as a plan cuts them, which learns from those that do not fit."""
+
+    def __init__(self, plan: Planned, batch: Any, keep: int) -> None:
+        self._plan = plan
+        self._cut = plan.split(batch)
+        self._keep = keep
+
+    def pieces(self) -> Sequence[tuple[Any, Count | None]]:
+        return _Lazily(self._cut)
+
+    def ran_out(self, place: int, error: BaseException) -> str:
+        samples = len(self._cut[place].indices)
+        _next_size(samples, error)
+        self._cut = self._plan.finer(self._cut, place, keep=self._keep)
+        return f"{samples} samples, for which the plan foresaw less; replaying the window with fewer"
+
+
+class _Lazily(Sequence[tuple[Any, "Count | None"]]):
+    """The data and count of micro-batches, each put together when it is its turn."""
+
+    def __init__(self, cut: Sequence[Any]) -> None:
+        self._cut = cut
+
+    def __len__(self) -> int:
+        return len(self._cut)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return _Lazily(self._cut[place])
+        micro = self._cut[place]
+        return micro.data, micro.count
+
+
 def run_window(
-    accumulator: Accumulator, loss_fn: LossFunction, micro_batches: Sequence[Any], reduction: Reduction
+    accumulator: Accumulator,
+    loss_fn: LossFunction,
+    batch: Any,
+    reduction: Reduction,
+    plan: Planned | None = None,
 ) -> Update:
-    """Run a window; each time memory runs out, roll back, halve the largest micro-batch, and replay."""
+    """Run a window; each time memory runs out, roll back, cut finer, and replay."""
     accumulator._modules.look_for(owned_parameters(accumulator._settings.optimizers))
     surroundings = Surroundings(accumulator._modules)
     unfinished = accumulator._unfinished
-    done: Sequence[Any] = ()
-    if unfinished is not None:
-        # What is in the sum already was cut as the saved state says, and is counted off in these pieces.
-        pieces = _cut_to(micro_batches, accumulator.samples_that_fit)
-        done, micro_batches = pieces[: unfinished["micro_batches"]], pieces[unfinished["micro_batches"] :]
+    keep = unfinished["micro_batches"] if unfinished is not None else 0
+    source = _Listed(accumulator, list(batch), keep) if plan is None else _FromPlan(plan, batch, keep)
     while True:
-        pieces = [*done, *_cut_to(micro_batches, accumulator.samples_that_fit)]
         attempt = _Attempt(accumulator.update())
         try:
-            attempt.run(loss_fn, pieces, reduction)
+            attempt.run(loss_fn, source.pieces(), reduction)
             return attempt.update
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not attempt.ran_out_of_memory(error):
                 raise
-            samples = sample_count(attempt.piece)
-            fits = _next_size(samples, error)
+            told = source.ran_out(attempt.place, error)
         # Only here, after the exception and the frames that it held are gone, is their memory free.
-        accumulator.samples_that_fit = fits
         accumulator._unfinished = unfinished
         surroundings.restore()
         _free_caches()
-        _log.warning("step: out of memory with %s samples; replaying the window with %d", samples, fits)
+        _log.warning("step: out of memory with %s", told)
 
 
 class _Attempt:
@@ -68,17 +131,22 @@ class _Attempt:
 
     def __init__(self, update: Update) -> None:
         self.update = update
-        self.piece: Any = None
+        self.place = -1  # of the micro-batch that runs
         self._finished_adding = False
 
-    def run(self, loss_fn: LossFunction, pieces: Sequence[Any], reduction: Reduction) -> None:
+    def run(
+        self, loss_fn: LossFunction, pieces: Sequence[tuple[Any, Count | None]], reduction: Reduction
+    ) -> None:
         with self.update:
-            for piece in self.update.micro_batches(pieces):
-                self.piece = piece
-                outcome = loss_fn(piece)
-                loss, count = _loss_and_count(outcome)
-                self.update.backward(loss, count=count, reduction=reduction)
-                del outcome, loss
+            for data, count in self.update.micro_batches(pieces):
+                self.place = self.update.micro_batch_count - 1
+                outcome = loss_fn(data)
+                loss, given = _loss_and_count(outcome)
+                if given is None and count is not None:
+                    given = count_in_graph(loss) if reduction == "mean" else None
+                    given = count if given is None else given
+                self.update.backward(loss, count=given, reduction=reduction)
+                del outcome, loss, data
             self._finished_adding = True
 
     def ran_out_of_memory(self, error: BaseException) -> bool:

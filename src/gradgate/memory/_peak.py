@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 
 class peak_memory(TorchDispatchMode):  # noqa: N801 - used as torch.no_grad is
@@ -36,33 +36,57 @@ class peak_memory(TorchDispatchMode):  # noqa: N801 - used as torch.no_grad is
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak_bytes = 0
         self.live_bytes = 0
-        self._known: set[int] = set()
+        self._known: dict[int, weakref.ref[Any]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        for value in tree_leaves((args, kwargs)):
-            if isinstance(value, Tensor):
-                self._note(value, new=False)
+        for tensor in tensors_of((args, (kwargs or {}).values())):
+            self.existed(tensor)
         result = func(*args, **(kwargs or {}))
-        for value in tree_leaves(result):
-            if isinstance(value, Tensor):
-                self._note(value, new=True)
+        for tensor in tensors_of((result,)):
+            self.made(tensor)
         return result
 
-    def _note(self, tensor: Tensor, *, new: bool) -> None:
+    def existed(self, tensor: Tensor) -> None:
+        """Note a tensor whose storage does not count, unless it is known already."""
+        if tensor.layout == torch.strided:
+            self._know(tensor.untyped_storage(), 0)
+
+    def made(self, tensor: Tensor) -> None:
+        """Count a tensor's storage, unless it is known already."""
         if tensor.layout != torch.strided:
             return
         storage = tensor.untyped_storage()
+        self._know(storage, storage.nbytes())
+
+    def _know(self, storage: torch.UntypedStorage, size: int) -> None:
         key = storage._cdata
         if key in self._known:
             return
-        self._known.add(key)
-        size = storage.nbytes() if new else 0
+
+        def gone(_: Any) -> None:
+            del self._known[key]
+            if size:
+                self.changed(-size, key)
+
+        self._known[key] = weakref.ref(storage, gone)
+        if size:
+            self.changed(size, key)
+
+    def changed(self, size: int, key: int) -> None:
+        """Called when a storage came (its bytes) or went (minus its bytes); its key is its own in between."""
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
-        weakref.finalize(storage, self._freed, key, size)
 
-    def _freed(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.live_bytes -= size
+
+def tensors_of(values: Iterable[Any]) -> Iterator[Tensor]:
+    """Yield the tensors among an operation's arguments or results, which hold lists of them at most."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)) or type(value) is _VALUES:
+            yield from tensors_of(value)
+
+
+_VALUES: Any = type({}.values())

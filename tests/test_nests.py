@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gradgate.accumulation._nests import cut, sample_count
+from gradgate.nests import cut, sample_count
 from tests.tensors import arange, tensor
 
 

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import itertools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -24,10 +24,25 @@ def sample_count(micro_batch: Any) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
+def tensors_in(nest: Any) -> Iterator[Tensor]:
+    """Yield the tensors of a nest, in order."""
+    if isinstance(nest, Tensor):
+        yield nest
+    elif not is_sample_list(nest):
+        for item in _items(nest):
+            yield from tensors_in(item)
+
+
+def mapped(nest: T, change: Callable[[Any], Any]) -> T:
+    """Return a nest of the same types in which every tensor and sample list is what ``change`` makes of it."""
+    result: T = _mapped(nest, change)
+    return result
+
+
 def _sizes(value: Any) -> list[int]:
     if isinstance(value, Tensor):
         return [value.shape[0]] if value.dim() else []
-    if _is_sample_list(value):
+    if is_sample_list(value):
         return [len(value)]
     return [size for item in _items(value) for size in _sizes(item)]
 
@@ -42,7 +57,7 @@ def cut(micro_batch: T, parts: int) -> list[T]:
     return [_mapped(micro_batch, operator.itemgetter(span)) for span in spans]
 
 
-def _is_sample_list(value: Any) -> bool:
+def is_sample_list(value: Any) -> bool:
     """Say whether a sequence is a list of samples rather than of fields, each with all the samples."""
     if not isinstance(value, (list, tuple)) or not value or hasattr(value, "_fields"):
         return False
@@ -68,7 +83,7 @@ def _mapped(value: Any, take: Callable[[Any], Any]) -> Any:
     """Apply ``take`` to every tensor and sample list, and rebuild the nest in its own types."""
     if isinstance(value, Tensor):
         return take(value) if value.dim() else value
-    if _is_sample_list(value):
+    if is_sample_list(value):
         return take(value)
     if isinstance(value, Mapping):
         items = {key: _mapped(item, take) for key, item in value.items()}

@@ -1,0 +1,112 @@
+"""The peak of a pass as a function of samples and length, from a few passes that were followed.
+
+Each storage has a size that is linear in the samples and at most quadratic in their length. So is what is live
+after each operation. The peak is the largest of these, at any samples and length: it may lie elsewhere there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradgate.memory._trace import Trace
+
+_FLOPS_PER_BYTE = 8  # that take as long as to write a byte and to read it
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A pass that was followed: of how many samples, of which length (0: samples have none)."""
+
+    samples: int
+    length: int
+    trace: Trace
+
+
+class Forecast:
+    """The memory of a micro-batch that was never run.
+
+    Args:
+        followed: passes of two numbers of samples at each of one to three lengths.
+    """
+
+    def __init__(self, followed: Sequence[Followed]) -> None:
+        self._unit = max(*(one.length for one in followed), 1)
+        self.same = len({len(one.trace.sizes) for one in followed}) == 1
+        """Whether all passes made the same operations; else only their peaks are known."""
+        lines = [_live(one.trace) for one in followed]
+        if not self.same:
+            lines = [line.amax()[None] for line in lines]
+        lengths = len({one.length for one in followed})
+        left = torch.stack([self._terms(one.samples, one.length, lengths) for one in followed])
+        solved = torch.linalg.solve(left, torch.stack(lines))  # [terms, operations]
+        # The peak is where something goes next; all else need not be kept.
+        nothing = torch.zeros(len(lines), 1, dtype=torch.float64)
+        rows = torch.stack(lines).diff(dim=1, append=nothing).lt(0).any(0)
+        self._fixed, self._each = solved[:lengths, rows], solved[lengths:, rows]
+        self._followed = followed
+        works = torch.tensor([_work(one.trace) for one in followed], dtype=torch.float64)
+        self._work = torch.linalg.solve(left, works)[lengths:]
+        self.mixes = frozenset(kind for one in followed for kind in one.trace.mixes)
+
+    def _terms(self, samples: int, length: int, degrees: int) -> Tensor:
+        powers = torch.tensor(
+            [(length / self._unit) ** degree for degree in range(degrees)], dtype=torch.float64
+        )
+        return torch.cat([powers, samples * powers])
+
+    def peak_bytes(self, samples: int, length: int = 0) -> int:
+        """Return the most bytes that are live at once."""
+        fixed, each = self._at(length)
+        return round(float((fixed + samples * each).amax())) if len(fixed) else 0
+
+    def most_samples(self, budget_bytes: float, length: int = 0) -> int:
+        """Return how many samples of a length fit into a budget; 0 where one does not."""
+        fixed, each = self._at(length)
+        room = budget_bytes + 0.5 - fixed
+        if not len(fixed) or not bool((room >= 0).all()):
+            return 0 if len(fixed) else 1 << 62
+        grows = each > 1e-3
+        return int((room[grows] / each[grows]).amin().floor()) if bool(grows.any()) else 1 << 62
+
+    def _at(self, length: int) -> tuple[Tensor, Tensor]:
+        powers = [(length / self._unit) ** degree for degree in range(len(self._fixed))]
+        scale = torch.tensor(powers, dtype=torch.float64)
+        return scale @ self._fixed, scale @ self._each
+
+    def costs(self, lengths: Sequence[int]) -> dict[int, float]:
+        """Return what a sample costs at each length, in floating-point operations; ascending with the length."""
+        found, most = {}, 0.0
+        for length in sorted(lengths):
+            powers = [(length / self._unit) ** degree for degree in range(len(self._work))]
+            most = max(most, sum(power * float(work) for power, work in zip(powers, self._work, strict=True)))
+            found[length] = most
+        return found
+
+    def by_module(self) -> dict[str, int]:
+        """Return the bytes that each sample adds at the peak, by the module that made them."""
+        one, other = sorted(self._followed, key=lambda each: (-each.length, each.samples))[:2]
+        if not self.same or one.length != other.length:
+            return {}
+        place = int(_live(other.trace).argmax())
+        found: dict[str, float] = defaultdict(float)
+        for sign, each in ((1, other), (-1, one)):
+            for size, maker in itertools.islice(
+                zip(each.trace.sizes, each.trace.makers, strict=True), place + 1
+            ):
+                found[maker] += sign * size / (other.samples - one.samples)
+        return {maker: round(size) for maker, size in found.items() if size >= 1}
+
+
+def _live(trace: Trace) -> Tensor:
+    return torch.tensor(trace.sizes or [0], dtype=torch.float64).cumsum(0)
+
+
+def _work(trace: Trace) -> float:
+    """Return what a pass takes, in floating-point operations: also small ones have to move what they make."""
+    return trace.flops + _FLOPS_PER_BYTE * sum(size for size in trace.sizes if size > 0)

@@ -1,0 +1,59 @@
+"""Put samples together into micro-batches that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from gradgate.errors import BudgetError
+from gradgate.memory._budget import written
+from gradgate.memory._cut import cheapest_cut, even_cut
+from gradgate.memory._forecast import Forecast
+from gradgate.memory._micro_batches import Part
+from gradgate.memory._samples import Samples
+
+
+def pack(samples: Samples, among: Sequence[int], forecast: Forecast, room: int, start: float) -> list[Part]:
+    """Return micro-batches of some samples: equally large ones, or with lengths those with the least work.
+
+    Args:
+        samples: the batch.
+        among: which of its samples.
+        forecast: the peak of each micro-batch, and the work.
+        room: bytes that a forward and backward pass may hold.
+        start: the work of starting a micro-batch, in floating-point operations.
+
+    Raises:
+        BudgetError: one sample does not fit.
+    """
+    lengths = samples.lengths
+    if lengths is None:
+        most = forecast.most_samples(room)
+        if most < 1:
+            _refuse(0, 0, forecast, room)
+        order, each, counts = list(among), [0] * len(among), [1] * samples.count
+        ends = even_cut(len(among), most)
+    else:
+        order = sorted(among, key=lambda index: (lengths.values[index], index))
+        each, counts = [lengths.values[index] for index in order], lengths.counts
+        fits = {length: forecast.most_samples(room, length) for length in dict.fromkeys(each)}
+        for index, length in zip(order, each, strict=True):
+            if fits[length] < 1:
+                _refuse(index, length, forecast, room)
+        cost = forecast.costs(list(fits))
+        ends = cheapest_cut([cost[length] for length in each], [fits[length] for length in each], start)
+    parts = []
+    for begin, end in pairwise([0, *ends]):
+        chosen, length = order[begin:end], each[end - 1]
+        count = sum(counts[index] for index in chosen)
+        parts.append(Part(chosen, length, count, forecast.peak_bytes(end - begin, length)))
+    return parts
+
+
+def _refuse(index: int, length: int, forecast: Forecast, room: int) -> None:
+    long = f", of length {length}," if length else ""
+    raise BudgetError(
+        f"plan: sample {index}{long} needs {written(forecast.peak_bytes(1, length))} for one forward and backward "
+        f"pass, and {written(room)} of the budget are left for it. A sample cannot be cut: recompute activations "
+        "(torch.utils.checkpoint), shorten the sample, freeze a part of the model, or raise the budget."
+    )

@@ -1,0 +1,248 @@
+"""How a window is cut: the peak of each micro-batch foreseen, the padding least."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from gradgate.errors import BudgetError, OptionError
+from gradgate.memory._budget import MARGIN, as_bytes, free_bytes, written
+from gradgate.memory._forecast import Followed, Forecast
+from gradgate.memory._kinds import kind_of, told
+from gradgate.memory._micro_batches import Cut, Part
+from gradgate.memory._packing import pack
+from gradgate.memory._samples import Collate, Samples, pooled
+from gradgate.memory._standing import Standing, standing
+from gradgate.memory._trace import Fakes, NotForeseeableError, trace_fake, trace_real
+from gradgate.nests import tensors_in
+
+_MEASURED = 16  # samples at most, where a pass is run and measured
+_UNSURE = 0.05  # of what varies, left alone where it was measured and not foreseen
+_START_FLOPS = {"cpu": 2e5, "cuda": 1e8}  # that take as long as to start one operation
+
+
+class Plan:
+    """How windows like one batch are cut within a budget. Made by :func:`plan`; ``print`` shows it.
+
+    Attributes:
+        budget_bytes: what training may take in all.
+        parts: the cut of that batch: indices, length, count and peak of each micro-batch.
+        foreseen: True if it was found on fake tensors, False if small micro-batches were run and measured.
+        reason: why it could not be foreseen, if so.
+        warnings: what a cut changes in this model.
+    """
+
+    def __init__(
+        self,
+        forecast: Forecast,
+        budget_bytes: int,
+        samples: Samples,
+        stands: Standing,
+        *,
+        reason: str,
+        lengths: Any,
+        collate: Collate | None,
+        pad: Any,
+        start: float,
+    ) -> None:
+        self.forecast = forecast
+        self.budget_bytes = budget_bytes
+        self.standing = stands
+        self.foreseen, self.reason = not reason, reason
+        self.warnings = tuple(sorted(forecast.mixes))
+        self._lengths, self._collate, self._pad, self._start = lengths, collate, pad, start
+        self._kind = kind_of(samples.batch)
+        self._known = (
+            weakref.ref(next(tensors_in(samples.batch))) if isinstance(lengths, (Tensor, list)) else None
+        )
+        self.parts = tuple(self._packed(samples, range(samples.count)))
+
+    def split(self, batch: Any, *, lengths: Any = None) -> Cut[Any]:
+        """Cut a batch, or a window: a list of loader batches, whose samples are pooled.
+
+        Every sample is in exactly one micro-batch. With lengths, samples are put together by length, and padding
+        is trimmed; without, micro-batches are equally large, in order. Deterministic.
+
+        Args:
+            batch: of the same kind as the one that the plan was made for; or a sequence of such.
+            lengths: of this batch, where the plan was given none that hold for every one (a key, a function).
+
+        Raises:
+            BudgetError: a sample does not fit into the budget alone.
+            OptionError: the batch is of another kind.
+
+        Example:
+            >>> model = torch.nn.Linear(8, 1)
+            >>> p = plan(lambda x: model(x).mean(), torch.ones(100, 8), budget_bytes=255)
+            >>> [len(micro.indices) for micro in p.split(torch.ones(100, 8))]
+            [34, 33, 33]
+        """
+        raw = self._collate is not None
+        if raw:
+            batch = (
+                pooled(batch, None, None, raw=True) if all(isinstance(one, list) for one in batch) else batch
+            )
+        elif kind_of(batch) != self._kind:
+            window = list(batch) if isinstance(batch, Iterable) and not isinstance(batch, Tensor) else []
+            if not window or any(kind_of(one) != self._kind for one in window):
+                raise OptionError(
+                    f"split: this plan is for batches like {told(self._kind)}, and this is {told(kind_of(batch))}. "
+                    "Make a plan for it, or pass such batches."
+                )
+            self._check_lengths(None, lengths)
+            batch = pooled(window, self._lengths, self._pad, raw=False)
+        self._check_lengths(batch, lengths)
+        samples = Samples(batch, lengths=self._lengths if lengths is None else lengths, collate=self._collate)
+        return Cut(self._packed(samples, range(samples.count)), samples)
+
+    def _check_lengths(self, batch: Any, lengths: Any) -> None:
+        if self._known is not None and lengths is None and next(tensors_in(batch), None) is not self._known():
+            raise OptionError(
+                "split: this plan was given the lengths of one batch, and this is another. Pass its own: "
+                "plan.split(batch, lengths=mask); or plan with a key or a function: lengths=lambda batch: batch[1]."
+            )
+
+    def peak_bytes(self, samples: int, length: int = 0) -> int:
+        """Return what a pass over so many samples of a length holds at once, beside what stands."""
+        return self.forecast.peak_bytes(samples, length)
+
+    def finer(self, cut: Cut[Any], place: int, *, keep: int = 0) -> Cut[Any]:
+        """Learn that memory ran out where it was foreseen to suffice, and cut anew.
+
+        What varies gets half of what that micro-batch was foreseen to take, from now on.
+
+        Args:
+            cut: what this plan has made.
+            place: of the micro-batch that did not fit.
+            keep: micro-batches at the beginning that stay as they are.
+        """
+        part = cut.parts[place]
+        room = max(part.peak_bytes // 2, self.peak_bytes(1, part.length))
+        self.budget_bytes = min(self.budget_bytes, self.standing.total_bytes + room)
+        rest = [index for each in cut.parts[keep:] for index in each.indices]
+        return Cut([*cut.parts[:keep], *self._packed(cut.samples, rest)], cut.samples)
+
+    def _packed(self, samples: Samples, among: Sequence[int]) -> list[Part]:
+        return pack(samples, among, self.forecast, self._room(), self._start)
+
+    def _room(self) -> int:
+        room = self.budget_bytes - self.standing.total_bytes
+        if not self.foreseen:
+            room = int((1 - _UNSURE) * room)
+        if room <= 0:
+            raise BudgetError(
+                f"plan: the budget is {written(self.budget_bytes)}, and {self.standing} stand before anything is "
+                "computed. Raise the budget, freeze a part of the model, or use an optimizer with less state."
+            )
+        return room
+
+    def __str__(self) -> str:
+        from gradgate.memory._text import to_text
+
+        return to_text(self)
+
+
+def plan(
+    loss_fn: Callable[[Any], Any],
+    batch: Any,
+    *,
+    budget_bytes: float | str | None = None,
+    lengths: Any = None,
+    collate: Collate | None = None,
+    pad: Any = None,
+    optimizer: Optimizer | None = None,
+) -> Plan:
+    """Foresee what training on a batch takes in memory, and cut it so that it fits, with the least padding.
+
+    The loss function runs a few times on fake tensors, which have shapes and no values: nothing is computed,
+    nothing allocated, nothing tried. What is live after each operation is a polynomial in samples and length, so
+    the peak of every cut is known. What fake tensors cannot run (``.item()``, numpy, shapes that depend on values)
+    is run and measured on a few samples instead; buffers and random state are put back.
+
+    Args:
+        loss_fn: takes a micro-batch, returns its loss, or the loss and its count. Called two to six times.
+        batch: a tensor, or a tuple, list, dict or dataclass of tensors, samples along dimension 0; with
+            ``collate`` a list of raw samples. It stands for those that the plan will split.
+        budget_bytes: what parameters, gradients, optimizer state and one forward and backward pass may take
+            together: bytes, or "8GiB". None: what the device has free now, less a tenth of it.
+        lengths: for samples of unequal length: a mask ``[samples, columns]``, lengths ``[samples]``, the key of
+            one of these in the batch, or a function that returns one (with ``collate``: the length of a sample).
+        collate: makes a batch of a list of raw samples.
+        pad: with what batches of a window are padded to one width where their own padding does not show it: a
+            number, or one by key.
+        optimizer: its state is counted, also where it has made none yet. None: no state is counted.
+
+    Returns:
+        the plan: ``split`` cuts batches, ``print`` shows what the memory is made of.
+
+    Raises:
+        BudgetError: one sample does not fit, or nothing does.
+        OptionError: the budget, the batch or the lengths cannot be read; the loss function returns no scalar.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
+        >>> p = plan(lambda x: model(x).pow(2).mean(), torch.randn(512, 64), budget_bytes="500 KB")
+        >>> p.foreseen, [len(part.indices) for part in p.parts]
+        (True, [103, 102, 103, 102, 102])
+        >>> p.standing.total_bytes + p.peak_bytes(samples=103) < 500_000
+        True
+    """
+    samples = Samples(batch, lengths=lengths, collate=collate)
+    device = next((one.device for one in tensors_in(batch)), torch.device("cpu"))
+    given = None if budget_bytes is None else as_bytes(budget_bytes)
+    free = int((1 - MARGIN) * free_bytes(device)) if given is None else 0
+    followed, reason = _followed(loss_fn, samples, given or free)
+    forecast = Forecast(followed)
+    stands = standing(followed[0].trace, optimizer)
+    budget = given or free + stands.there_bytes
+    return Plan(
+        forecast,
+        budget,
+        samples,
+        stands,
+        reason=reason,
+        lengths=lengths,
+        collate=collate,
+        pad=pad,
+        start=followed[0].trace.operations * _START_FLOPS.get(device.type, 1e8),
+    )
+
+
+def _followed(loss_fn: Callable[[Any], Any], samples: Samples, room: float) -> tuple[list[Followed], str]:
+    """Follow a few passes: on fake tensors, or else, with the reason, on real ones."""
+    lengths = _some_lengths(samples)
+    fakes = Fakes()
+    try:
+        return [
+            Followed(count, length, trace_fake(loss_fn, _maker(samples, count, length), fakes))
+            for length in lengths
+            for count in (2, 3)
+        ], ""
+    except NotForeseeableError as error:
+        reason = str(error)
+    one = trace_real(loss_fn, _maker(samples, 1, lengths[-1]))
+    # Few samples are a special case for some kernels; but no more than what is sure to fit.
+    most = min(max(int(room / 4 / max(one.peak_bytes, 1)), 2), _MEASURED)
+    return [
+        Followed(count, length, trace_real(loss_fn, _maker(samples, count, length)))
+        for length in lengths
+        for count in (most // 2, most)
+    ], reason
+
+
+def _maker(samples: Samples, count: int, length: int) -> Callable[[], Any]:
+    return lambda: samples.take([index % samples.count for index in range(count)], length)
+
+
+def _some_lengths(samples: Samples) -> list[int]:
+    """Return up to three lengths between which the others lie."""
+    if samples.lengths is None:
+        return [0]
+    least, most = min(samples.lengths.values), max(samples.lengths.values)
+    least = min(max(least, 8), most)  # one column is a special case for many operations
+    return sorted({least, (least + most) // 2, most})

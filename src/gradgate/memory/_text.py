@@ -1,0 +1,102 @@
+"""A plan in words and numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from gradgate.memory._budget import written
+from gradgate.memory._micro_batches import padding_of
+
+if TYPE_CHECKING:
+    from gradgate.memory._plan import Plan
+
+_MODULES = 6
+
+
+def to_text(plan: Plan) -> str:
+    """Return what the memory is made of, the cut, and what the next larger one would need."""
+    return "\n".join([*_memory(plan), "", *_cut(plan), *_remarks(plan)])
+
+
+def _memory(plan: Plan) -> list[str]:
+    stands, peak = plan.standing, max(part.peak_bytes for part in plan.parts)
+    lines = [
+        f"budget       {written(plan.budget_bytes)}",
+        f"  parameters {written(stands.parameter_bytes)}, buffers among them",
+        f"  gradients  {written(stands.gradient_bytes)}",
+        "  optimizer  "
+        + (
+            "not counted: no optimizer was given"
+            if stands.state_bytes is None
+            else written(stands.state_bytes)
+        ),
+        f"  one pass   {written(peak)} at most",
+        f"peak         {written(stands.total_bytes + peak)} "
+        + (f"({(stands.total_bytes + peak) / plan.budget_bytes:.0%} of the budget)"),
+    ]
+    modules = sorted(_grouped(plan.forecast.by_module()).items(), key=lambda item: -item[1])
+    if modules:
+        lines += ["", "a sample adds at the peak, by module"]
+        lines += [
+            f"  {written(size):>9}  {name or '(outside of modules)'}" for name, size in modules[:_MODULES]
+        ]
+        rest = sum(size for _, size in modules[_MODULES:])
+        lines += [f"  {written(rest):>9}  {len(modules) - _MODULES} others"] if rest else []
+    return lines
+
+
+def _grouped(modules: dict[str, int]) -> dict[str, int]:
+    """Put together what lies in one block of a list of blocks: "blocks.3.mlp.0" is "blocks.3"."""
+    found: Counter[str] = Counter()
+    for name, size in modules.items():
+        parts = name.split(".")
+        place = next((number for number, part in enumerate(parts) if part.isdigit()), 0)
+        found[".".join(parts[: place + 1])] += size
+    return dict(found)
+
+
+def _cut(plan: Plan) -> list[str]:
+    cut, padding = plan.parts, padding_of(plan.parts)
+    sizes = [len(part.indices) for part in cut]
+    samples = sum(sizes)
+    lines = [f"cut          {samples} samples in {len(cut)} micro-batches: {_run_lengths(sizes)}"]
+    lengths = [part.length for part in cut]
+    if lengths and lengths[0]:
+        whole = samples * max(lengths)
+        columns = sum(size * length for size, length in zip(sizes, lengths, strict=True))
+        lines.append(f"lengths      {_run_lengths(lengths)}")
+        lines.append(
+            f"padding      {padding:.1%} of {columns:,} columns; uncut it would be "
+            f"{1 - (1 - padding) * columns / whole:.0%} of {whole:,}"
+        )
+    if len(cut) > 1:
+        larger = -(-samples // (len(cut) - 1)) if not lengths[0] else max(sizes) + 1
+        length = 0 if not lengths[0] else lengths[sizes.index(max(sizes))]
+        needed = plan.standing.total_bytes + plan.forecast.peak_bytes(larger, length)
+        lines.append(f"next larger  {larger} samples together need {written(needed)}")
+    return lines
+
+
+def _run_lengths(numbers: list[int]) -> str:
+    """Write numbers shortly: "4 x 25", or "30, 28, ... 3"."""
+    if len(set(numbers)) == 1:
+        return f"{len(numbers)} x {numbers[0]}" if len(numbers) > 1 else str(numbers[0])
+    shown = numbers if len(numbers) <= 8 else [*numbers[:4], *numbers[-3:]]
+    texts = [str(number) for number in shown]
+    if len(numbers) > 8:
+        texts.insert(4, "...")
+    return ", ".join(texts)
+
+
+def _remarks(plan: Plan) -> list[str]:
+    lines = []
+    if not plan.foreseen:
+        lines.append(f"measured     on small micro-batches, as fake tensors cannot run it: {plan.reason}")
+    if not plan.forecast.same:
+        lines.append("uncertain    operations differ with the batch: only peaks were compared")
+    lines += [
+        f"not exact    {kind} mixes the samples of a micro-batch: a cut changes its statistics"
+        for kind in plan.warnings
+    ]
+    return lines

@@ -1,0 +1,260 @@
+"""Run a forward and backward pass, on fake tensors or real ones, and follow what it holds in memory."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.flop_counter import flop_registry
+
+from gradgate.memory._peak import peak_memory, tensors_of
+from gradgate.nests import mapped, tensors_in
+
+# What these keep for the backward pass is decided by a library, and their fakes know nothing of it.
+_UNKNOWN = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
+_BATCH_NORMS = ("batch_norm", "_batch_norm_with_update")
+_BLOCK = 512  # bytes: CUDA's allocator gives out multiples of this
+
+
+class NotForeseeableError(Exception):
+    """Fake tensors cannot run this; the reason is the text."""
+
+
+@dataclass
+class Trace:
+    """The memory of one forward and backward pass.
+
+    Attributes:
+        sizes: bytes of each storage that came (positive) or went (negative), in order.
+        makers: of each, the module that made it; "" outside of modules.
+        parameters: the real tensors that a gradient reached.
+        others: the other real tensors that were used: buffers, frozen parameters.
+        mixes: operations that mix the samples of a micro-batch.
+        operations: how many ran.
+        flops: floating-point operations of products and convolutions.
+    """
+
+    sizes: list[int] = field(default_factory=list)
+    makers: list[str] = field(default_factory=list)
+    parameters: list[Tensor] = field(default_factory=list)
+    others: list[Tensor] = field(default_factory=list)
+    mixes: set[str] = field(default_factory=set)
+    operations: int = 0
+    flops: int = 0
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was live at once."""
+        return max(itertools.accumulate(self.sizes), default=0)
+
+
+class Fakes:
+    """Fake tensors, which have shapes and no values, and the real ones that they stand for.
+
+    The mode holds its fakes weakly. One that is made anew for every operation would count as a new storage.
+    """
+
+    def __init__(self) -> None:
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._known: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """Return the fake of a real tensor."""
+        if id(tensor) not in self._known:
+            self._known[id(tensor)] = tensor, self.mode.from_tensor(tensor)
+        return self._known[id(tensor)][1]
+
+
+def trace_fake(loss_fn: Callable[[Any], Any], data: Callable[[], Any], fakes: Fakes) -> Trace:
+    """Follow a pass on fake tensors: nothing is computed, nothing is allocated.
+
+    Args:
+        loss_fn: returns the loss of a micro-batch, or the loss and its count.
+        data: makes the micro-batch; called where its tensors become fake ones.
+        fakes: of passes over the same model.
+
+    Raises:
+        NotForeseeableError: the loss function asks for numbers, or uses what has no fake.
+    """
+    try:
+        with fakes.mode:
+            batch = mapped(data(), lambda part: _fake(part, fakes.mode))
+        return _traced(loss_fn, batch, _Follower(fakes), fakes.mode)
+    except NotForeseeableError:
+        raise
+    except Exception as error:
+        raise NotForeseeableError(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
+
+
+def _fake(part: Any, mode: FakeTensorMode) -> Any:
+    return mode.from_tensor(part) if isinstance(part, Tensor) and not isinstance(part, FakeTensor) else part
+
+
+def trace_real(loss_fn: Callable[[Any], Any], data: Callable[[], Any]) -> Trace:
+    """Follow a real pass. Buffers that it writes are put back, and so is the random state."""
+    follower = _Follower(None)
+    try:
+        return _traced(loss_fn, data(), follower, None)
+    finally:
+        follower.put_back()
+
+
+def _traced(
+    loss_fn: Callable[[Any], Any], batch: Any, follower: _Follower, fake: FakeTensorMode | None
+) -> Trace:
+    states = torch.get_rng_state(), random.getstate()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    for tensor in tensors_in(batch):
+        follower.existed(tensor)
+    follower.inputs = {id(tensor) for tensor in tensors_in(batch)}
+    try:
+        with ExitStack() as stack:
+            if "torch._dynamo" in sys.modules:
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(torch.enable_grad())
+            if fake is not None:
+                stack.enter_context(fake)
+            stack.enter_context(follower)
+            stack.enter_context(follower.naming_modules())
+            outcome = loss_fn(batch)
+            loss = outcome[0] if isinstance(outcome, tuple) else outcome
+            del outcome
+            leaves = list(_leaves(loss))
+            handles = [node.register_prehook(_dropped) for node in leaves]
+            follower.trace.parameters = [node.variable for node in leaves]
+            loss.backward()
+            del loss
+            for handle in handles:
+                handle.remove()
+    finally:
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        if devices:
+            torch.cuda.set_rng_state_all(devices)
+    return follower.finished()
+
+
+def _dropped(_: tuple[Tensor | None, ...]) -> tuple[None]:
+    """Let a gradient go where it would be added to the one that stands: nothing is left in ``.grad``."""
+    return (None,)
+
+
+def _leaves(loss: Tensor) -> Iterator[Any]:
+    """Yield the nodes that add to gradients."""
+    todo: list[Any] = [loss.grad_fn]
+    seen: set[Any] = set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node
+        todo.extend(child for child, _ in node.next_functions)
+
+
+class _Follower(peak_memory):
+    """Notes each storage that comes and goes, who made it, and what was there before."""
+
+    def __init__(self, fakes: Fakes | None) -> None:
+        super().__init__()
+        self.trace = Trace()
+        self.inputs: set[int] = set()
+        self._fakes = fakes
+        self._real: dict[int, tuple[Tensor, Tensor]] = {}  # by identity: a tensor, and its fake
+        self._before: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # what a real pass has written: a tensor, and its copy
+        self._there: set[int] = set()  # storages that were there before
+        self._makers: dict[int, str] = {}  # of storages
+        self._modules: list[str] = []
+        self._names: dict[int, str] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func._schema.name.removeprefix("aten::")
+        self.trace.operations += 1
+        if self._fakes is not None and name.startswith(_UNKNOWN):
+            raise NotForeseeableError(f"what {name} keeps for the backward pass is decided by a library")
+        if "batch_norm" in name and "backward" not in name and any(arg is True for arg in args):
+            self.trace.mixes.add("batch norm")
+        if self._fakes is None and func._schema.is_mutable:
+            self._keep(func, args)
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        flops = flop_registry.get(func._overloadpacket)
+        if flops is not None:
+            self.trace.flops += flops(*args, **(kwargs or {}), out_val=result)
+        return result
+
+    def existed(self, tensor: Tensor) -> None:
+        if tensor.layout != torch.strided or type(tensor) is FakeTensor:
+            super().existed(tensor)
+            return
+        if id(tensor) not in self._real:
+            key = tensor.untyped_storage()._cdata
+            if self._fakes is None and key in self._known and key not in self._there:
+                return  # made in this pass
+            self._there.add(key)
+            self._real[id(tensor)] = tensor, tensor if self._fakes is None else self._fakes.of(tensor)
+        super().existed(self._real[id(tensor)][1])
+
+    def changed(self, size: int, key: int) -> None:
+        super().changed(size, key)
+        maker = self._modules[-1] if self._modules else ""
+        self.trace.sizes.append(size)
+        self.trace.makers.append(
+            self._makers.setdefault(key, maker) if size > 0 else self._makers.pop(key, "")
+        )
+
+    def _keep(self, func: Any, args: tuple[Any, ...]) -> None:
+        """Copy what an operation is about to write, where it was there before."""
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                for tensor in tensors_of((value,)):
+                    self.existed(tensor)
+                    there = tensor.untyped_storage()._cdata in self._there
+                    if there and id(tensor) not in self._before and not tensor.requires_grad:
+                        self._before[id(tensor)] = tensor, tensor.detach().clone()
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Undo what the pass wrote into tensors that were there before."""
+        for tensor, copied in self._before.values():
+            tensor.copy_(copied)
+
+    @contextmanager
+    def naming_modules(self) -> Iterator[None]:
+        """Know within which module an operation runs."""
+
+        def enter(module: nn.Module, _: Any) -> None:
+            if id(module) not in self._names:
+                self._names.update((id(inner), name) for name, inner in module.named_modules())
+            self._modules.append(self._names[id(module)])
+
+        def leave(module: nn.Module, _: Any, __: Any) -> None:
+            self._modules.pop()
+
+        handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def finished(self) -> Trace:
+        """Return what was followed."""
+        reached = {id(one) for one in self.trace.parameters}
+        self.trace.others = [
+            tensor for tensor, _ in self._real.values() if id(tensor) not in reached | self.inputs
+        ]
+        return self.trace
