@@ -21,7 +21,7 @@ from gradgate.memory._standing import Standing, standing
 from gradgate.memory._trace import Fakes, NotForeseeableError, trace_fake, trace_real
 from gradgate.nests import tensors_in
 
-_MEASURED = 16  # samples at most, where a pass is run and measured
+_MEASURED = 32  # samples at most, where a pass is run and measured
 _UNSURE = 0.05  # of what varies, left alone where it was measured and not foreseen
 _START_FLOPS = {"cpu": 2e5, "cuda": 1e8}  # that take as long as to start one operation
 

@@ -81,18 +81,17 @@ def _state_bytes(optimizer: Optimizer | None) -> tuple[int | None, int]:
 
 def _state_to_come(optimizer: Optimizer) -> int:
     """Let an optimizer of the same kind step fake parameters."""
-    with FakeTensorMode() as mode:
-        groups: list[dict[str, Any]] = []
-        for group in optimizer.param_groups:
-            fakes = [
-                mode.from_tensor(one.detach()).requires_grad_(one.requires_grad) for one in group["params"]
-            ]
-            for fake in fakes:
-                fake.grad = torch.empty_like(fake) if fake.requires_grad else None
-            groups.append({**group, "params": fakes})
+    mode = FakeTensorMode()
+    groups: list[dict[str, Any]] = []
+    for group in optimizer.param_groups:
+        fakes = [mode.from_tensor(one.detach()).requires_grad_(one.requires_grad) for one in group["params"]]
+        groups.append({**group, "params": fakes})
+    with mode:
+        for fake in (one for group in groups for one in group["params"] if one.requires_grad):
+            fake.grad = torch.empty_like(fake)
         stand_in: Any = type(optimizer)(groups)  # type: ignore[call-arg]
         stand_in.step()
-        return _nbytes(one for state in stand_in.state.values() for one in state.values() if _is_tensor(one))
+    return _nbytes(one for state in stand_in.state.values() for one in state.values() if _is_tensor(one))
 
 
 def _is_tensor(value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
 from gradgate.memory._peak import peak_memory, tensors_of
@@ -21,8 +22,6 @@ from gradgate.nests import mapped, tensors_in
 
 # What these keep for the backward pass is decided by a library, and their fakes know nothing of it.
 _UNKNOWN = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
-_BATCH_NORMS = ("batch_norm", "_batch_norm_with_update")
-_BLOCK = 512  # bytes: CUDA's allocator gives out multiples of this
 
 
 class NotForeseeableError(Exception):
@@ -100,17 +99,14 @@ def _fake(part: Any, mode: FakeTensorMode) -> Any:
 
 
 def trace_real(loss_fn: Callable[[Any], Any], data: Callable[[], Any]) -> Trace:
-    """Follow a real pass. Buffers that it writes are put back, and so is the random state."""
-    follower = _Follower(None)
-    try:
-        return _traced(loss_fn, data(), follower, None)
-    finally:
-        follower.put_back()
+    """Follow a real pass."""
+    return _traced(loss_fn, data(), _Follower(None), None)
 
 
 def _traced(
     loss_fn: Callable[[Any], Any], batch: Any, follower: _Follower, fake: FakeTensorMode | None
 ) -> Trace:
+    """Follow a pass. Buffers that it writes are put back, and so is the random state."""
     states = torch.get_rng_state(), random.getstate()
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     for tensor in tensors_in(batch):
@@ -136,6 +132,7 @@ def _traced(
             for handle in handles:
                 handle.remove()
     finally:
+        follower.put_back()
         torch.set_rng_state(states[0])
         random.setstate(states[1])
         if devices:
@@ -186,10 +183,17 @@ class _Follower(peak_memory):
         self.trace.operations += 1
         if self._fakes is not None and name.startswith(_UNKNOWN):
             raise NotForeseeableError(f"what {name} keeps for the backward pass is decided by a library")
-        if "batch_norm" in name and "backward" not in name and any(arg is True for arg in args):
+        normalises = "batch_norm" in name and "backward" not in name
+        if normalises and any(argument is True for argument in args):
             self.trace.mixes.add("batch norm")
-        if self._fakes is None and func._schema.is_mutable:
-            self._keep(func, args)
+        if normalises:  # it writes its statistics, and its schema does not say so
+            self._keep(args)
+        elif func._schema.is_mutable:
+            self._keep(
+                value
+                for argument, value in zip(func._schema.arguments, args, strict=False)
+                if argument.alias_info is not None and argument.alias_info.is_write
+            )
         result = super().__torch_dispatch__(func, types, args, kwargs)
         flops = flop_registry.get(func._overloadpacket)
         if flops is not None:
@@ -216,15 +220,18 @@ class _Follower(peak_memory):
             self._makers.setdefault(key, maker) if size > 0 else self._makers.pop(key, "")
         )
 
-    def _keep(self, func: Any, args: tuple[Any, ...]) -> None:
-        """Copy what an operation is about to write, where it was there before."""
-        for argument, value in zip(func._schema.arguments, args, strict=False):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                for tensor in tensors_of((value,)):
-                    self.existed(tensor)
-                    there = tensor.untyped_storage()._cdata in self._there
-                    if there and id(tensor) not in self._before and not tensor.requires_grad:
-                        self._before[id(tensor)] = tensor, tensor.detach().clone()
+    def _keep(self, written: Iterable[Any]) -> None:
+        """Copy what an operation is about to write, where it was there before.
+
+        Fake tensors need that too: of a single number they keep the value, in the real tensor itself.
+        """
+        for tensor in tensors_of(written):
+            if type(tensor) is FakeTensor or tensor.requires_grad or id(tensor) in self._before:
+                continue
+            self.existed(tensor)
+            if tensor.untyped_storage()._cdata in self._there:
+                with _disable_current_modes():
+                    self._before[id(tensor)] = tensor, tensor.detach().clone()
 
     @torch.no_grad()
     def put_back(self) -> None:
