@@ -37,7 +37,7 @@ def pack(samples: Samples, among: Sequence[int], forecast: Forecast, room: int, 
         order = sorted(among, key=lambda index: (lengths.values[index], index))
         each, counts = [lengths.values[index] for index in order], lengths.counts
         fits = {length: forecast.most_samples(room, length) for length in dict.fromkeys(each)}
-        for index, length in zip(order, each, strict=True):
+        for index, length in zip(reversed(order), reversed(each), strict=True):
             if fits[length] < 1:
                 _refuse(index, length, forecast, room)
         cost = forecast.costs(list(fits))

@@ -56,7 +56,7 @@ class Plan:
         self.foreseen, self.reason = not reason, reason
         self.warnings = tuple(sorted(forecast.mixes))
         self._lengths, self._collate, self._pad, self._start = lengths, collate, pad, start
-        self._kind = kind_of(samples.batch)
+        self._kind = kind_of(samples.batch, raw=collate is not None)
         self._known = (
             weakref.ref(next(tensors_in(samples.batch))) if isinstance(lengths, (Tensor, list)) else None
         )
@@ -83,19 +83,15 @@ class Plan:
             [34, 33, 33]
         """
         raw = self._collate is not None
-        if raw:
-            batch = (
-                pooled(batch, None, None, raw=True) if all(isinstance(one, list) for one in batch) else batch
-            )
-        elif kind_of(batch) != self._kind:
+        if kind_of(batch, raw=raw) != self._kind:
             window = list(batch) if isinstance(batch, Iterable) and not isinstance(batch, Tensor) else []
-            if not window or any(kind_of(one) != self._kind for one in window):
+            if not window or any(kind_of(one, raw=raw) != self._kind for one in window):
                 raise OptionError(
                     f"split: this plan is for batches like {told(self._kind)}, and this is {told(kind_of(batch))}. "
                     "Make a plan for it, or pass such batches."
                 )
             self._check_lengths(None, lengths)
-            batch = pooled(window, self._lengths, self._pad, raw=False)
+            batch = pooled(window, self._lengths, self._pad, raw=raw)
         self._check_lengths(batch, lengths)
         samples = Samples(batch, lengths=self._lengths if lengths is None else lengths, collate=self._collate)
         return Cut(self._packed(samples, range(samples.count)), samples)

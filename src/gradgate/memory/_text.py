@@ -60,7 +60,7 @@ def _cut(plan: Plan) -> list[str]:
     cut, padding = plan.parts, padding_of(plan.parts)
     sizes = [len(part.indices) for part in cut]
     samples = sum(sizes)
-    lines = [f"cut          {samples} samples in {len(cut)} micro-batches: {_run_lengths(sizes)}"]
+    lines = [f"cut          {samples} samples in {_micro_batches(len(cut))}: {_run_lengths(sizes)}"]
     lengths = [part.length for part in cut]
     if lengths and lengths[0]:
         whole = samples * max(lengths)
@@ -71,11 +71,20 @@ def _cut(plan: Plan) -> list[str]:
             f"{1 - (1 - padding) * columns / whole:.0%} of {whole:,}"
         )
     if len(cut) > 1:
-        larger = -(-samples // (len(cut) - 1)) if not lengths[0] else max(sizes) + 1
-        length = 0 if not lengths[0] else lengths[sizes.index(max(sizes))]
-        needed = plan.standing.total_bytes + plan.forecast.peak_bytes(larger, length)
-        lines.append(f"next larger  {larger} samples together need {written(needed)}")
+        fewer = len(cut) - 1
+        if lengths[0]:  # two neighbours in one
+            needed = min(plan.peak_bytes(sum(sizes[i : i + 2]), lengths[i + 1]) for i in range(fewer))
+        else:
+            needed = plan.peak_bytes(-(-samples // fewer))
+        needed = plan.standing.total_bytes + max(
+            needed, *(part.peak_bytes for part in cut[1:] if lengths[0]), 0
+        )
+        lines.append(f"next larger  {_micro_batches(fewer)} would need {written(needed)}")
     return lines
+
+
+def _micro_batches(number: int) -> str:
+    return f"{number} micro-batch{'es' if number != 1 else ''}"
 
 
 def _run_lengths(numbers: list[int]) -> str:
