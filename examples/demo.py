@@ -19,6 +19,7 @@ import torch
 from demo_parts.compare import compare
 from demo_parts.digits import digits_task
 from demo_parts.picture import draw
+from demo_parts.planned import show_plan
 from demo_parts.table import in_words, table
 from demo_parts.text import text_task
 from rich.console import Console
@@ -42,6 +43,7 @@ def main() -> int:
         comparison = compare(make_task(seed=options.seed, quick=options.quick), console)
         console.print("", table(comparison), "", in_words(comparison), sep="\n")
         comparisons.append(comparison)
+    show_plan(comparisons[-1].task, console)
     draw(comparisons, options.output)
     console.print(f"\n{LEGEND}\n\nPicture: {options.output}")
     return 0 if all(comparison.exact for comparison in comparisons) else 1

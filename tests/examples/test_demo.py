@@ -91,3 +91,11 @@ def test_the_words_follow_the_numbers_and_not_the_hope():
     assert (good.exact, bad.exact) == (True, False)
     assert "no more than rounding in float64" in in_words(good)
     assert "MORE THAN ROUNDING EXPLAINS in float64" in in_words(bad)
+
+
+def test_the_plan_computes_fewer_columns_in_the_same_memory(shown):
+    said = r"Columns to compute: (\d+) by hand, (\d+) by plan, for (\d+) characters"
+    by_hand, by_plan, characters = map(int, re.search(said, " ".join(shown.split())).groups())
+    assert characters < by_plan < by_hand
+    used = int(re.search(r"^peak .*\((\d+)% of the budget\)", shown, re.MULTILINE)[1])
+    assert 80 < used <= 100

@@ -1,8 +1,10 @@
 """What a plan makes of batches: every sample once, padding trimmed, within the budget, in the batch's own types."""
 
+import re
 from collections import UserDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -258,11 +260,22 @@ def test_a_plan_is_worth_reading() -> None:
         "peak         11 KiB (92% of the budget)",
         "",
         "a sample adds at the peak, by module",
-        "      128 B  (outside of modules)",
+        "      256 B  (outside of modules)",
+        "      128 B  1",
         "",
         "cut          64 samples in 4 micro-batches: 4 x 16",
         "next larger  3 micro-batches would need 13.3 KiB",
     ]
+
+
+def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    (program,) = (
+        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "gg.plan" in block
+    )
+    (shown,) = re.findall(r"```text\n(budget.*?)```", text, re.DOTALL)
+    exec(program, {})
+    assert capsys.readouterr().out == shown
 
 
 def test_a_plan_for_lengths_tells_of_the_padding() -> None:

@@ -48,6 +48,7 @@ class Forecast:
         # The peak is where something goes next; all else need not be kept.
         nothing = torch.zeros(len(lines), 1, dtype=torch.float64)
         rows = torch.stack(lines).diff(dim=1, append=nothing).lt(0).any(0)
+        self._places = rows.nonzero().flatten()
         self._fixed, self._each = solved[:lengths, rows], solved[lengths:, rows]
         self._followed = followed
         works = torch.tensor([_work(one.trace) for one in followed], dtype=torch.float64)
@@ -88,12 +89,13 @@ class Forecast:
             found[length] = most
         return found
 
-    def by_module(self) -> dict[str, int]:
-        """Return the bytes that each sample adds at the peak, by the module that made them."""
+    def by_module(self, samples: int, length: int = 0) -> dict[str, int]:
+        """Return the bytes that each sample adds where so many of a length have their peak, by the maker."""
         one, other = sorted(self._followed, key=lambda each: (-each.length, each.samples))[:2]
         if not self.same or one.length != other.length:
             return {}
-        place = int(_live(other.trace).argmax())
+        fixed, each_sample = self._at(length)
+        place = int(self._places[(fixed + samples * each_sample).argmax()])
         found: dict[str, float] = defaultdict(float)
         for sign, each in ((1, other), (-1, one)):
             for size, maker in itertools.islice(

@@ -35,7 +35,9 @@ def _memory(plan: Plan) -> list[str]:
         f"peak         {written(stands.total_bytes + peak)} "
         + (f"({(stands.total_bytes + peak) / plan.budget_bytes:.0%} of the budget)"),
     ]
-    modules = sorted(_grouped(plan.forecast.by_module()).items(), key=lambda item: -item[1])
+    largest = max(plan.parts, key=lambda part: part.peak_bytes)
+    added = plan.forecast.by_module(len(largest.indices), largest.length)
+    modules = sorted(_grouped(added).items(), key=lambda item: -item[1])
     if modules:
         lines += ["", "a sample adds at the peak, by module"]
         lines += [
@@ -88,9 +90,10 @@ def _micro_batches(number: int) -> str:
 
 
 def _run_lengths(numbers: list[int]) -> str:
-    """Write numbers shortly: "4 x 25", or "30, 28, ... 3"."""
-    if len(set(numbers)) == 1:
-        return f"{len(numbers)} x {numbers[0]}" if len(numbers) > 1 else str(numbers[0])
+    """Write numbers shortly: "6 x 72, 8 x 71", or "30, 28, ... 3"."""
+    times = Counter(numbers)
+    if len(times) < 3 and len(times) < len(numbers):
+        return ", ".join(f"{count} x {number}" for number, count in times.items())
     shown = numbers if len(numbers) <= 8 else [*numbers[:4], *numbers[-3:]]
     texts = [str(number) for number in shown]
     if len(numbers) > 8:
