@@ -2,8 +2,8 @@
 
 The memory is a limit on what tensors hold at once: an operation that goes beyond it raises what torch's CPU
 allocator raises. 40 samples fit beside standing gradients, as accumulation needs them; without these 186 do.
-Accelerate is run where it is installed, in the way of its guide. Lightning's BatchSizeFinder was tried and left out:
-it keeps what its trials left and runs out later, which under a limit that is no real allocator's says little.
+Accelerate is run where it is installed, in the way of its guide. Lightning's BatchSizeFinder was tried and left
+out: it keeps what its trials left and runs out later, which under a limit that is no real allocator's says little.
 
     python benchmarks/finding_the_size.py [--output result.md]
 """

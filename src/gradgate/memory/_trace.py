@@ -194,6 +194,9 @@ class _Follower(peak_memory):
                 for argument, value in zip(func._schema.arguments, args, strict=False)
                 if argument.alias_info is not None and argument.alias_info.is_write
             )
+        if self._fakes is not None:
+            # Given fakes only, the mode finds in its cache what it has seen before, and is twice as quick.
+            args = tuple(self._as_fakes(one) for one in args)
         result = super().__torch_dispatch__(func, types, args, kwargs)
         flops = flop_registry.get(func._overloadpacket)
         if flops is not None:
@@ -211,6 +214,14 @@ class _Follower(peak_memory):
             self._there.add(key)
             self._real[id(tensor)] = tensor, tensor if self._fakes is None else self._fakes.of(tensor)
         super().existed(self._real[id(tensor)][1])
+
+    def _as_fakes(self, argument: Any) -> Any:
+        if isinstance(argument, Tensor):
+            if type(argument) is FakeTensor or argument.layout != torch.strided:
+                return argument
+            self.existed(argument)
+            return self._real[id(argument)][1]
+        return [self._as_fakes(one) for one in argument] if type(argument) is list else argument
 
     def changed(self, size: int, key: int) -> None:
         super().changed(size, key)
