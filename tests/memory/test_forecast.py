@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import gradgate as gg
+from gradgate.errors import OptionError
 from gradgate.memory import peak_memory
 
 WIDTH, WORDS = 48, 50
@@ -156,6 +157,50 @@ def asks_for_a_number(model: nn.Module) -> Callable[[Any], Tensor]:
 
 def goes_through_numpy(model: nn.Module) -> Callable[[Any], Tensor]:
     return lambda batch: classifier(model)((torch.from_numpy(batch[0].numpy() * 1), batch[1]))
+
+
+QUEUE = torch.randn(40, 96)
+
+
+def with_a_queue() -> Callable[[Any], Tensor]:
+    """What older samples left is appended: sizes are linear in the samples, and more."""
+    body, head = nn.Sequential(nn.Flatten(), nn.Linear(144, 96)), nn.Linear(96, 10)
+    return lambda batch: head(torch.cat([body(batch[0]), QUEUE]).sigmoid()).square().mean()
+
+
+def one_by_one() -> Callable[[Any], Tensor]:
+    """A loop over the samples, which for a thousand of them would take long to follow."""
+    model = perceptron()
+    return lambda batch: torch.stack(
+        [model(x[None].tanh().sin().cos()).square().mean() for x in batch[0]]
+    ).mean()
+
+
+@pytest.mark.parametrize("make", [with_a_queue, one_by_one])
+def test_sizes_that_a_single_pass_does_not_tell_are_foreseen_by_two(make: Callable[[], Any]) -> None:
+    loss_fn, batch = make(), images()
+    plan = gg.plan(loss_fn, batch, budget_bytes="1GiB")
+    assert plan.foreseen
+    assert plan.forecast.same == (make is with_a_queue)
+    for samples in (2, 5, 64) if make is with_a_queue else (2, 3):
+        micro = tuple(part[:samples] for part in batch)
+        assert plan.peak_bytes(samples) == pytest.approx(tracked(loss_fn, micro), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "message"),
+    [
+        (
+            lambda batch: perceptron()(batch[0]),
+            r"returned a tensor of shape \[\d+, 10\]; it returns the loss, a scalar",
+        ),
+        (lambda batch: batch[0].mean(), r"a tensor of shape \[\], without a graph"),
+        (lambda _: 3.0, "returned a float"),
+    ],
+)
+def test_what_is_no_loss_is_refused(loss_fn: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        gg.plan(loss_fn, images(), budget_bytes="1GiB")
 
 
 def test_a_peak_that_leaves_out_what_a_batch_norm_keeps_is_rejected() -> None:

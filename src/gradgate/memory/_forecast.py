@@ -111,4 +111,4 @@ def _live(trace: Trace) -> Tensor:
 
 def _work(trace: Trace) -> float:
     """Return what a pass takes, in floating-point operations: also small ones have to move what they make."""
-    return trace.flops + _FLOPS_PER_BYTE * sum(size for size in trace.sizes if size > 0)
+    return sum(trace.flops) + _FLOPS_PER_BYTE * sum(size for size in trace.sizes if size > 0)

@@ -18,7 +18,7 @@ from gradgate.memory._micro_batches import Cut, Part
 from gradgate.memory._packing import pack
 from gradgate.memory._samples import Collate, Samples, pooled
 from gradgate.memory._standing import Standing, standing
-from gradgate.memory._trace import Fakes, NotForeseeableError, trace_fake, trace_real
+from gradgate.memory._trace import MANY, Fakes, NotForeseeableError, TooLongError, trace_fake, trace_real
 from gradgate.nests import tensors_in
 
 _MEASURED = 32  # samples at most, where a pass is run and measured
@@ -214,10 +214,20 @@ def _followed(loss_fn: Callable[[Any], Any], samples: Samples, room: float) -> t
     lengths = _some_lengths(samples)
     fakes = Fakes()
     try:
+        if samples.raw:  # so many would have to be collated
+            raise TooLongError
+        many = [
+            (each, trace_fake(loss_fn, _maker(samples, MANY, each), fakes, many=True)) for each in lengths
+        ]
+        if not any(trace.mixed for _, trace in many):
+            return [Followed(n, each, trace.with_samples(n)) for each, trace in many for n in (2, MANY)], ""
+    except (TooLongError, NotForeseeableError):
+        pass
+    try:
         return [
-            Followed(count, length, trace_fake(loss_fn, _maker(samples, count, length), fakes))
-            for length in lengths
-            for count in (2, 3)
+            Followed(n, each, trace_fake(loss_fn, _maker(samples, n, each), fakes))
+            for each in lengths
+            for n in (2, 3)
         ], ""
     except NotForeseeableError as error:
         reason = str(error)
@@ -225,9 +235,9 @@ def _followed(loss_fn: Callable[[Any], Any], samples: Samples, room: float) -> t
     # Few samples are a special case for some kernels; but no more than what is sure to fit.
     most = min(max(int(room / 4 / max(one.peak_bytes, 1)), 2), _MEASURED)
     return [
-        Followed(count, length, trace_real(loss_fn, _maker(samples, count, length)))
-        for length in lengths
-        for count in (most // 2, most)
+        Followed(n, each, trace_real(loss_fn, _maker(samples, n, each)))
+        for each in lengths
+        for n in (most // 2, most)
     ], reason
 
 

@@ -72,6 +72,11 @@ class Samples:
         return tensor
 
     @property
+    def raw(self) -> bool:
+        """Whether the samples are yet to be collated."""
+        return self._collate is not None
+
+    @property
     def copies(self) -> bool:
         """Whether taking samples makes copies of them."""
         return self.lengths is not None or self._collate is not None

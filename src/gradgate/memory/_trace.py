@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +19,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
+from gradgate.errors import OptionError
 from gradgate.memory._peak import peak_memory, tensors_of
 from gradgate.nests import mapped, tensors_in
 
@@ -24,8 +27,17 @@ from gradgate.nests import mapped, tensors_in
 _UNKNOWN = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
 
 
+MANY = 1009
+"""Samples of a fake pass: a prime that no layer is likely to be wide by, so that what it divides is theirs."""
+_MOST_OPERATIONS = 40_000  # with so many samples: else each of them is gone through by itself
+
+
 class NotForeseeableError(Exception):
     """Fake tensors cannot run this; the reason is the text."""
+
+
+class TooLongError(Exception):
+    """A pass of many samples takes too many operations to be followed."""
 
 
 @dataclass
@@ -39,7 +51,8 @@ class Trace:
         others: the other real tensors that were used: buffers, frozen parameters.
         mixes: operations that mix the samples of a micro-batch.
         operations: how many ran.
-        flops: floating-point operations of products and convolutions.
+        flops: of each product and convolution, the floating-point operations.
+        mixed: a storage's size may be linear in the samples and more: a queue of older ones was appended.
     """
 
     sizes: list[int] = field(default_factory=list)
@@ -48,12 +61,21 @@ class Trace:
     others: list[Tensor] = field(default_factory=list)
     mixes: set[str] = field(default_factory=set)
     operations: int = 0
-    flops: int = 0
+    flops: list[int] = field(default_factory=list)
+    mixed: bool = False
 
     @property
     def peak_bytes(self) -> int:
         """The most that was live at once."""
         return max(itertools.accumulate(self.sizes), default=0)
+
+    def with_samples(self, samples: int) -> Trace:
+        """Return the same pass with other samples, from one with ``MANY``: what that prime divides is theirs."""
+
+        def scaled(sizes: list[int]) -> list[int]:
+            return [size // MANY * samples if size % MANY == 0 else size for size in sizes]
+
+        return dataclasses.replace(self, sizes=scaled(self.sizes), flops=scaled(self.flops))
 
 
 class Fakes:
@@ -73,22 +95,29 @@ class Fakes:
         return self._known[id(tensor)][1]
 
 
-def trace_fake(loss_fn: Callable[[Any], Any], data: Callable[[], Any], fakes: Fakes) -> Trace:
+def trace_fake(
+    loss_fn: Callable[[Any], Any], data: Callable[[], Any], fakes: Fakes, *, many: bool = False
+) -> Trace:
     """Follow a pass on fake tensors: nothing is computed, nothing is allocated.
 
     Args:
         loss_fn: returns the loss of a micro-batch, or the loss and its count.
         data: makes the micro-batch; called where its tensors become fake ones.
         fakes: of passes over the same model.
+        many: give up where many samples take many operations.
 
     Raises:
+        TooLongError: it was given up.
+        OptionError: the loss function returns no scalar with a graph.
         NotForeseeableError: the loss function asks for numbers, or uses what has no fake.
     """
     try:
         with fakes.mode:
             batch = mapped(data(), lambda part: _fake(part, fakes.mode))
-        return _traced(loss_fn, batch, _Follower(fakes), fakes.mode)
-    except NotForeseeableError:
+        follower = _Follower(fakes)
+        follower.most_operations = _MOST_OPERATIONS if many else math.inf
+        return _traced(loss_fn, batch, follower, fakes.mode)
+    except (NotForeseeableError, TooLongError, OptionError):
         raise
     except Exception as error:
         raise NotForeseeableError(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
@@ -124,6 +153,7 @@ def _traced(
             outcome = loss_fn(batch)
             loss = outcome[0] if isinstance(outcome, tuple) else outcome
             del outcome
+            _check(loss)
             leaves = list(_leaves(loss))
             handles = [node.register_prehook(_dropped) for node in leaves]
             follower.trace.parameters = [node.variable for node in leaves]
@@ -138,6 +168,20 @@ def _traced(
         if devices:
             torch.cuda.set_rng_state_all(devices)
     return follower.finished()
+
+
+def _check(loss: Any) -> None:
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or loss.grad_fn is None:
+        what = (
+            f"a tensor of shape {list(loss.shape)}"
+            if isinstance(loss, Tensor)
+            else f"a {type(loss).__name__}"
+        )
+        graph = ", without a graph" if isinstance(loss, Tensor) and loss.grad_fn is None else ""
+        raise OptionError(
+            f"plan: loss_fn returned {what}{graph}; it returns the loss, a scalar computed from parameters, or the "
+            "loss and its count: return loss, y.numel()."
+        )
 
 
 def _dropped(_: tuple[Tensor | None, ...]) -> tuple[None]:
@@ -166,12 +210,14 @@ class _Follower(peak_memory):
         super().__init__()
         self.trace = Trace()
         self.inputs: set[int] = set()
+        self.most_operations: float = math.inf
         self._fakes = fakes
         self._real: dict[int, tuple[Tensor, Tensor]] = {}  # by identity: a tensor, and its fake
         self._before: dict[
             int, tuple[Tensor, Tensor]
         ] = {}  # what a real pass has written: a tensor, and its copy
         self._there: set[int] = set()  # storages that were there before
+        self._shapes: set[tuple[int, ...]] = set()  # and theirs, in any order
         self._makers: dict[int, str] = {}  # of storages
         self._modules: list[str] = []
         self._names: dict[int, str] = {}
@@ -179,8 +225,12 @@ class _Follower(peak_memory):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func.namespace == "prim":  # asks on which device a fake is: thousands of times
+            return func(*args, **(kwargs or {}))
         name = func._schema.name.removeprefix("aten::")
         self.trace.operations += 1
+        if self.trace.operations > self.most_operations:
+            raise TooLongError
         if self._fakes is not None and name.startswith(_UNKNOWN):
             raise NotForeseeableError(f"what {name} keeps for the backward pass is decided by a library")
         normalises = "batch_norm" in name and "backward" not in name
@@ -200,7 +250,7 @@ class _Follower(peak_memory):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         flops = flop_registry.get(func._overloadpacket)
         if flops is not None:
-            self.trace.flops += flops(*args, **(kwargs or {}), out_val=result)
+            self.trace.flops.append(flops(*args, **(kwargs or {}), out_val=result))
         return result
 
     def existed(self, tensor: Tensor) -> None:
@@ -212,8 +262,14 @@ class _Follower(peak_memory):
             if self._fakes is None and key in self._known and key not in self._there:
                 return  # made in this pass
             self._there.add(key)
+            self._shapes.add(tuple(sorted(tensor.shape)))
             self._real[id(tensor)] = tensor, tensor if self._fakes is None else self._fakes.of(tensor)
         super().existed(self._real[id(tensor)][1])
+
+    def made(self, tensor: Tensor) -> None:
+        if self._fakes is not None and tensor.numel() % MANY and max(tensor.shape, default=0) > MANY:
+            self.trace.mixed |= tuple(sorted(tensor.shape)) not in self._shapes
+        super().made(tensor)
 
     def _as_fakes(self, argument: Any) -> Any:
         if isinstance(argument, Tensor):
