@@ -251,3 +251,31 @@ def test_the_state_of_an_optimizer_is_known_before_its_first_step(kind: type[tor
     assert foreseen.state_bytes == real.state_bytes
     assert foreseen.gradient_bytes == sum(one.numel() * 4 for one in model.parameters())
     assert real.there_bytes == real.total_bytes
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("make", [perceptron, convolutional, Transformer])
+def test_the_peak_on_a_gpu_is_what_its_allocator_sees(make: Callable[[], nn.Module]) -> None:
+    torch.cuda.empty_cache()
+    model = make().cuda()
+    loss_fn: Callable[[Any], Tensor]
+    if make is Transformer:
+        batch: Any = torch.randint(WORDS, (256, WIDTH), device="cuda")
+
+        def loss_fn(ids: Tensor) -> Tensor:
+            h = model.embed(ids) + model.place.weight
+            for block in model.blocks:
+                h = block(h)
+            return F.cross_entropy(model.head(h).flatten(0, 1), ids.flatten())
+    else:
+        batch = tuple(part.repeat(64, *[1] * (part.dim() - 1)).cuda() for part in images())
+        loss_fn = classifier(model)
+    plan = gg.plan(loss_fn, batch, budget_bytes="8GiB")
+    for _ in range(2):  # gradients stand, and libraries have their work space
+        loss_fn(batch).backward()
+    stood = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    loss_fn(batch).backward()
+    seen = torch.cuda.max_memory_allocated() - stood
+    samples = len(batch if isinstance(batch, Tensor) else batch[0])
+    assert plan.peak_bytes(samples) == pytest.approx(seen, rel=0.05)
