@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "events": set(),
     "tally": {"errors", "torch"},
     "nests": {"torch"},
-    "memory": {"errors", "nests", "torch"},
+    "memory": {"errors", "events", "nests", "torch"},
     "flow": {"errors", "events", "torch"},
     "watcher": {"errors", "events", "torch"},
     "reduction": {"errors", "events", "tally", "torch"},

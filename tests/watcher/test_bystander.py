@@ -280,3 +280,19 @@ def test_memory_stays_bounded_where_models_are_made_for_ever(monkeypatch: pytest
         [steps(1) for _ in range(100)]
     watcher.stop()
     assert watcher.steps == 50
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_planning_is_no_training(watcher: Watcher, measured: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randn(64, 4)
+
+    def loss_fn(x: torch.Tensor) -> torch.Tensor:
+        return model(x).square().mean() * (x.sum().item() if measured else 1.0)
+
+    plan = gg.plan(loss_fn, batch, budget_bytes="1MiB", optimizer=optimizer)
+    assert plan.foreseen != measured
+    log = watcher.log()
+    assert (log.steps, log.backwards, log.failures) == (0, 0, ())
+    assert [type(event).__name__ for event in log.events] == ["OptimizerMade"]

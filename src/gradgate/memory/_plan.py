@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gradgate.errors import BudgetError, OptionError
+from gradgate.events import trial
 from gradgate.memory._budget import MARGIN, as_bytes, free_bytes, written
 from gradgate.memory._forecast import Followed, Forecast
 from gradgate.memory._kinds import kind_of, told
@@ -192,9 +193,10 @@ def plan(
     device = next((one.device for one in tensors_in(batch)), torch.device("cpu"))
     given = None if budget_bytes is None else as_bytes(budget_bytes)
     free = int((1 - MARGIN) * free_bytes(device)) if given is None else 0
-    followed, reason = _followed(loss_fn, samples, given or free)
+    with trial():
+        followed, reason = _followed(loss_fn, samples, given or free)
+        stands = standing(followed[0].trace, optimizer)
     forecast = Forecast(followed)
-    stands = standing(followed[0].trace, optimizer)
     budget = given or free + stands.there_bytes
     return Plan(
         forecast,
@@ -231,9 +233,9 @@ def _followed(loss_fn: Callable[[Any], Any], samples: Samples, room: float) -> t
         ], ""
     except NotForeseeableError as error:
         reason = str(error)
-    one = trace_real(loss_fn, _maker(samples, 1, lengths[-1]))
+    two = trace_real(loss_fn, _maker(samples, 2, lengths[-1]))
     # Few samples are a special case for some kernels; but no more than what is sure to fit.
-    most = min(max(int(room / 4 / max(one.peak_bytes, 1)), 2), _MEASURED)
+    most = min(max(int(room / 2 / max(two.peak_bytes, 1)), 4), _MEASURED)
     return [
         Followed(n, each, trace_real(loss_fn, _maker(samples, n, each)))
         for each in lengths

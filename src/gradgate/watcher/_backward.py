@@ -21,6 +21,7 @@ from gradgate.watcher._reach import Reach, uses_of
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._standing import Standing
 from gradgate.watcher._terms import Head
+from gradgate.watcher._tracing import tracing
 
 _PROBED = 6  # backward calls at one line whose gradients are followed through the graph
 _STILL_PROBED = 24  # the same, while some parameter's gradient was zero each time
@@ -64,7 +65,7 @@ class Backwards:
 
     def _around_backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = self._recorder
-        if torch.compiler.is_compiling() or not recorder.active:
+        if tracing() or not recorder.active:
             return original(*args, **kwargs)
         recorder.stop_if_due()
         args, kwargs = _gone_through_twice(args, kwargs)
@@ -216,7 +217,7 @@ class Backwards:
 
     def _around_grad(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = self._recorder
-        if torch.compiler.is_compiling() or not recorder.active or self.in_backward:
+        if tracing() or not recorder.active or self.in_backward:
             return original(*args, **kwargs)
         recorder.stop_if_due()
         recorder.derivatives += 1

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gradgate.watcher._cuts import Cuts
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._steps import Steps
+from gradgate.watcher._tracing import tracing
 
 
 class Births:
@@ -31,7 +32,7 @@ class Births:
     def _around_new(self, original: Any, cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
         recorder = self._recorder
         parameter = original(cls, data, requires_grad)
-        if recorder.active and not torch.compiler.is_compiling() and isinstance(parameter, Tensor):
+        if recorder.active and not tracing() and isinstance(parameter, Tensor):
             with recorder.working():
                 site = recorder.site()
                 if isinstance(data, Tensor) and data.grad_fn is not None and recorder.looking:
@@ -44,7 +45,7 @@ class Births:
 
     def _around_register(self, original: Any, tensor: Tensor, hook: Any) -> Any:
         recorder = self._recorder
-        if torch.compiler.is_compiling() or not recorder.active:
+        if tracing() or not recorder.active:
             return original(tensor, hook)
         number: int | None = None
         with recorder.working():

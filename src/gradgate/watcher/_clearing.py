@@ -13,6 +13,7 @@ from gradgate.events import Cleared, Clipped, Ids
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._registry import is_sharded
+from gradgate.watcher._tracing import tracing
 
 
 class Clearing:
@@ -36,7 +37,7 @@ class Clearing:
 
     def _around_zero_grad(self, original: Any, owner: Any, set_to_none: bool = True) -> Any:
         recorder = self._recorder
-        if not recorder.active or recorder.quiet or torch.compiler.is_compiling():
+        if not recorder.active or recorder.quiet or tracing():
             return original(owner, set_to_none)
         ids: Ids = frozenset()
         with recorder.working():
@@ -56,7 +57,7 @@ class Clearing:
 
     def _around_norm(self, original: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = self._recorder
-        if not recorder.active or recorder.quiet or torch.compiler.is_compiling():
+        if not recorder.active or recorder.quiet or tracing():
             return original(parameters, max_norm, *args, **kwargs)
         tensors, handed_on = _gone_through_twice(parameters)
         ids: Ids = frozenset()
@@ -78,7 +79,7 @@ class Clearing:
         self, original: Any, parameters: Any, clip_value: Any, *args: Any, **kwargs: Any
     ) -> Any:
         recorder = self._recorder
-        if not recorder.active or recorder.quiet or torch.compiler.is_compiling():
+        if not recorder.active or recorder.quiet or tracing():
             return original(parameters, clip_value, *args, **kwargs)
         tensors, handed_on = _gone_through_twice(parameters)
         ids: Ids = frozenset()

@@ -14,6 +14,7 @@ from gradgate.events import Cut, Ids, Site
 from gradgate.watcher._backward import Backwards
 from gradgate.watcher._graph import walk
 from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._tracing import tracing
 
 _CUTS = ("detach", "detach_", "item", "numpy", "tolist", "argmax", "argmin")
 _CUTS_PER_LINE = 3
@@ -49,7 +50,7 @@ class Cuts:
     def cut(self, tensor: Tensor, name: str) -> None:
         """Record that a tensor's value was taken out of the graph, a few times for each line."""
         recorder = self._recorder
-        if torch.compiler.is_compiling() or recorder.quiet or self._backwards.in_backward:
+        if tracing() or recorder.quiet or self._backwards.in_backward:
             return
         with torch._C.DisableTorchFunction():
             if not tensor.requires_grad or is_lazy(tensor):

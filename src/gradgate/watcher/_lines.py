@@ -18,6 +18,7 @@ import torch.fx.traceback
 from gradgate.events import Site
 from gradgate.watcher._patches import Patches
 from gradgate.watcher._sites import here, kind_of
+from gradgate.watcher._tracing import tracing
 
 
 class _Stack(list[str]):
@@ -95,7 +96,7 @@ class Lines:
 
     def _format_stack(self, original: Any) -> Any:
         caller = sys._getframe(2)
-        if kind_of(caller.f_code.co_filename) == "tracer" or torch.compiler.is_compiling():
+        if kind_of(caller.f_code.co_filename) == "tracer" or tracing():
             return original()
         if not self._theirs[0]:
             return _stack_of(here(caller))

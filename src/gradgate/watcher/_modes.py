@@ -12,6 +12,7 @@ from torch import nn
 from gradgate.events import ModeSet, NoGradEntered
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._sites import kind_of
+from gradgate.watcher._tracing import tracing
 
 _MODAL = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)
 
@@ -60,7 +61,7 @@ class Modes:
     def _around_enter(self, original: Any, context: Any) -> Any:
         recorder = self._recorder
         result = original(context)
-        if recorder.active and not recorder.quiet and not torch.compiler.is_compiling():
+        if recorder.active and not recorder.quiet and not tracing():
             caller = sys._getframe(2)
             if caller.f_code.co_name == "decorate_context" and caller.f_back is not None:
                 caller = caller.f_back

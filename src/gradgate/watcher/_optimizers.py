@@ -8,6 +8,7 @@ from torch.optim.optimizer import Optimizer
 
 from gradgate.events import Group, OptimizerMade, StateLoaded
 from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._tracing import tracing
 
 
 class Optimizers:
@@ -25,7 +26,7 @@ class Optimizers:
 
     def _around_init(self, original: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         recorder = self._recorder
-        if not recorder.active:
+        if not recorder.active or tracing():
             original(optimizer, *args, **kwargs)
             return
         with recorder.library():
@@ -67,7 +68,7 @@ class Optimizers:
     def _around_add(self, original: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         original(optimizer, *args, **kwargs)
         recorder = self._recorder
-        if recorder.active and recorder.optimizers.known(optimizer) is not None:
+        if recorder.active and not tracing() and recorder.optimizers.known(optimizer) is not None:
             with recorder.working():
                 self.meet(optimizer, added=True)
 

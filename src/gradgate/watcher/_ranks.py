@@ -16,6 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 from gradgate.events import Ids, Reduced, Sharded
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._recorder import Recorder
+from gradgate.watcher._tracing import tracing
 
 _EXCHANGES = (
     *("all_reduce", "reduce", "all_gather", "broadcast", "reduce_scatter", "all_to_all", "gather", "scatter"),
@@ -84,7 +85,7 @@ class Ranks:
     def _around_forward(
         self, original: Any, module: DistributedDataParallel, *args: Any, **kwargs: Any
     ) -> Any:
-        if torch.compiler.is_compiling() or not self._recorder.active:
+        if tracing() or not self._recorder.active:
             return original(module, *args, **kwargs)
         for wrapper in self._wrappers:
             if wrapper.ref() is module and torch.is_grad_enabled():
@@ -101,7 +102,7 @@ class Ranks:
     def _around(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = self._recorder
         result = original(*args, **kwargs)
-        if recorder.active and not recorder.quiet and not torch.compiler.is_compiling():
+        if recorder.active and not recorder.quiet and not tracing():
             with recorder.working():
                 self._record(original.__name__, args, kwargs)
         return result

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import lr_scheduler
@@ -30,6 +29,7 @@ from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._graph import roots_of
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._steps import Steps
+from gradgate.watcher._tracing import tracing
 
 _PERIODIC = ("CyclicLR", "CosineAnnealingWarmRestarts")
 _HORIZONS = ("T_max", "total_steps", "total_iters", "step_size", "T_0", "patience")
@@ -93,7 +93,7 @@ class Schedulers:
             result = original(scheduler, *args, **kwargs)
         finally:
             self._depth -= 1
-        if recorder.active and not self._making and not torch.compiler.is_compiling():
+        if recorder.active and not self._making and not tracing():
             with recorder.working():
                 number = recorder.schedulers.known(scheduler)
                 number = self._meet(scheduler) if number is None else number
@@ -180,7 +180,7 @@ class Scalers:
     def _around_scale(self, original: Any, scaler: Any, outputs: Any) -> Any:
         scaled = original(scaler, outputs)
         recorder = self._recorder
-        if recorder.active and not torch.compiler.is_compiling():
+        if recorder.active and not tracing():
             with recorder.working():
                 number = recorder.scalers.number(scaler)
                 if len(recorder.scaled) > 4096:

@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim.optimizer import (
     Optimizer,
@@ -24,6 +23,7 @@ from gradgate.watcher._optimizers import Optimizers, number_of
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._registry import is_sharded
 from gradgate.watcher._samples import drifts, same, sample, sizes, sum_of
+from gradgate.watcher._tracing import tracing
 
 _NORMS = 8
 _STEP_FILE = Optimizer.profile_hook_step.__code__.co_filename
@@ -92,7 +92,7 @@ class Steps:
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         recorder = self._recorder
-        if not recorder.active or torch.compiler.is_compiling():
+        if not recorder.active or tracing():
             return
         recorder.stop_if_due()
         self.give_up()
@@ -171,7 +171,7 @@ class Steps:
         return facts
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling():
+        if tracing():
             return
         recorder = self._recorder
         if recorder.left_off:

@@ -14,6 +14,7 @@ from gradgate.watcher._patches import Patches
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._registry import Numbers, is_sharded
 from gradgate.watcher._samples import sample
+from gradgate.watcher._tracing import tracing
 
 _RUNS = 4  # of a suspect that are recorded
 _MOST_OTHERS = 512  # parameters of no optimizer whose values are compared
@@ -70,7 +71,7 @@ class Suspects:
         self._classes.clear()
 
     def _around_forward(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling():
+        if not tracing():
             self._ran(module)
         return original(module, *args, **kwargs)
 

@@ -17,6 +17,7 @@ from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._samples import same, sample
 from gradgate.watcher._steps import Steps
+from gradgate.watcher._tracing import tracing
 
 _WRITES = (
     *("add_", "sub_", "mul_", "div_", "copy_", "clamp_", "clamp_min_", "clamp_max_", "zero_", "fill_"),
@@ -84,7 +85,7 @@ class Writes:
         def wrapper(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
             if not recorder.looking or recorder.quiet or not recorder.active or not recorder.backwards:
                 return original(tensor, *args, **kwargs)
-            if torch.compiler.is_compiling() or (recorder.closures and self._steps.writes_itself()):
+            if tracing() or (recorder.closures and self._steps.writes_itself()):
                 return original(tensor, *args, **kwargs)
             owner: tuple[str, int] | None = None
             write: _Write | None = None
@@ -213,7 +214,7 @@ class Writes:
         watched = recorder.looking and recorder.active and recorder.backwards and not recorder.quiet
         watched = watched and not (recorder.closures and self._steps.writes_itself())
         number = recorder.parameters.numbers.known(tensor) if watched else None
-        if number is None or torch.compiler.is_compiling() or is_lazy(tensor):
+        if number is None or tracing() or is_lazy(tensor):
             _DATA.__set__(tensor, value)
             return
         write: _Write | None = None
