@@ -7,6 +7,7 @@ after each operation. The peak is the largest of these, at any samples and lengt
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from gradgate.memory._trace import Trace
 
+_AT_ONCE = 1024  # lengths that are computed together
+_ENDLESS = 1 << 52
 _FLOPS_PER_BYTE = 8  # that take as long as to write a byte and to read it
 
 
@@ -43,7 +46,9 @@ class Forecast:
         if not self.same:
             lines = [line.amax()[None] for line in lines]
         lengths = len({one.length for one in followed})
-        left = torch.stack([self._terms(one.samples, one.length, lengths) for one in followed])
+        powers = self._powers([one.length for one in followed], lengths)
+        counts = torch.tensor([one.samples for one in followed], dtype=torch.float64)[:, None]
+        left = torch.cat([powers, counts * powers], dim=1)
         solved = torch.linalg.solve(left, torch.stack(lines))  # [terms, operations]
         # The peak is where something goes next; all else need not be kept.
         nothing = torch.zeros(len(lines), 1, dtype=torch.float64)
@@ -55,46 +60,46 @@ class Forecast:
         self._work = torch.linalg.solve(left, works)[lengths:]
         self.mixes = frozenset(kind for one in followed for kind in one.trace.mixes)
 
-    def _terms(self, samples: int, length: int, degrees: int) -> Tensor:
-        powers = torch.tensor(
-            [(length / self._unit) ** degree for degree in range(degrees)], dtype=torch.float64
-        )
-        return torch.cat([powers, samples * powers])
+    def peaks(self, samples: Sequence[int], lengths: Sequence[int]) -> list[int]:
+        """Return the most bytes that are live at once in each of several micro-batches."""
+        found: list[int] = []
+        for begin in range(0, len(samples), _AT_ONCE):
+            fixed, each = self._at(lengths[begin : begin + _AT_ONCE])
+            counts = torch.tensor(samples[begin : begin + _AT_ONCE], dtype=torch.float64)[:, None]
+            found += (fixed + counts * each).amax(1).round().long().tolist()
+        return found
 
-    def peak_bytes(self, samples: int, length: int = 0) -> int:
-        """Return the most bytes that are live at once."""
-        fixed, each = self._at(length)
-        return round(float((fixed + samples * each).amax())) if len(fixed) else 0
-
-    def most_samples(self, budget_bytes: float, length: int = 0) -> int:
-        """Return how many samples of a length fit into a budget; 0 where one does not."""
-        fixed, each = self._at(length)
-        room = budget_bytes + 0.5 - fixed
-        if not len(fixed) or not bool((room >= 0).all()):
-            return 0 if len(fixed) else 1 << 62
-        grows = each > 1e-3
-        return int((room[grows] / each[grows]).amin().floor()) if bool(grows.any()) else 1 << 62
-
-    def _at(self, length: int) -> tuple[Tensor, Tensor]:
-        powers = [(length / self._unit) ** degree for degree in range(len(self._fixed))]
-        scale = torch.tensor(powers, dtype=torch.float64)
-        return scale @ self._fixed, scale @ self._each
+    def most_samples(self, budget_bytes: float, lengths: Sequence[int]) -> list[int]:
+        """Return how many samples of each length fit into a budget; 0 where one does not."""
+        found: list[int] = []
+        for begin in range(0, len(lengths), _AT_ONCE):
+            fixed, each = self._at(lengths[begin : begin + _AT_ONCE])
+            room = budget_bytes + 0.5 - fixed
+            most = torch.where(each > 1e-3, room / each.clamp(min=1e-3), math.inf).amin(1).clamp(max=_ENDLESS)
+            found += torch.where((room >= 0).all(1), most.floor(), 0).long().tolist()
+        return found
 
     def costs(self, lengths: Sequence[int]) -> dict[int, float]:
         """Return what a sample costs at each length, in floating-point operations; ascending with the length."""
-        found, most = {}, 0.0
-        for length in sorted(lengths):
-            powers = [(length / self._unit) ** degree for degree in range(len(self._work))]
-            most = max(most, sum(power * float(work) for power, work in zip(powers, self._work, strict=True)))
-            found[length] = most
-        return found
+        ascending = sorted(lengths)
+        costs = (self._powers(ascending, len(self._work)) @ self._work).cummax(0).values.tolist()
+        return dict(zip(ascending, costs, strict=True))
+
+    def _at(self, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return what is live at each place of a pass, apart from the samples and for each of them."""
+        powers = self._powers(lengths, len(self._fixed))
+        return powers @ self._fixed, powers @ self._each
+
+    def _powers(self, lengths: Sequence[int], degrees: int) -> Tensor:
+        shares = torch.tensor(lengths, dtype=torch.float64) / self._unit
+        return shares[:, None] ** torch.arange(degrees, dtype=torch.float64)
 
     def by_module(self, samples: int, length: int = 0) -> dict[str, int]:
         """Return the bytes that each sample adds where so many of a length have their peak, by the maker."""
         one, other = sorted(self._followed, key=lambda each: (-each.length, each.samples))[:2]
         if not self.same or one.length != other.length:
             return {}
-        fixed, each_sample = self._at(length)
+        fixed, each_sample = self._at([length])
         place = int(self._places[(fixed + samples * each_sample).argmax()])
         found: dict[str, float] = defaultdict(float)
         for sign, each in ((1, other), (-1, one)):

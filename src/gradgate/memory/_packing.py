@@ -28,7 +28,7 @@ def pack(samples: Samples, among: Sequence[int], forecast: Forecast, room: int, 
     """
     lengths = samples.lengths
     if lengths is None:
-        most = forecast.most_samples(room)
+        (most,) = forecast.most_samples(room, [0])
         if most < 1:
             _refuse(0, 0, forecast, room)
         order, each, counts = list(among), [0] * len(among), [1] * samples.count
@@ -36,24 +36,27 @@ def pack(samples: Samples, among: Sequence[int], forecast: Forecast, room: int, 
     else:
         order = sorted(among, key=lambda index: (lengths.values[index], index))
         each, counts = [lengths.values[index] for index in order], lengths.counts
-        fits = {length: forecast.most_samples(room, length) for length in dict.fromkeys(each)}
+        different = list(dict.fromkeys(each))
+        fits = dict(zip(different, forecast.most_samples(room, different), strict=True))
         for index, length in zip(reversed(order), reversed(each), strict=True):
             if fits[length] < 1:
                 _refuse(index, length, forecast, room)
-        cost = forecast.costs(list(fits))
+        cost = forecast.costs(different)
         ends = cheapest_cut([cost[length] for length in each], [fits[length] for length in each], start)
-    parts = []
-    for begin, end in pairwise([0, *ends]):
-        chosen, length = order[begin:end], each[end - 1]
-        count = sum(counts[index] for index in chosen)
-        parts.append(Part(chosen, length, count, forecast.peak_bytes(end - begin, length)))
-    return parts
+    spans = list(pairwise([0, *ends]))
+    longest = [each[end - 1] for _, end in spans]
+    peaks = forecast.peaks([end - begin for begin, end in spans], longest)
+    return [
+        Part(order[begin:end], length, sum(counts[index] for index in order[begin:end]), peak)
+        for (begin, end), length, peak in zip(spans, longest, peaks, strict=True)
+    ]
 
 
 def _refuse(index: int, length: int, forecast: Forecast, room: int) -> None:
     long = f", of length {length}," if length else ""
+    (needed,) = forecast.peaks([1], [length])
     raise BudgetError(
-        f"plan: sample {index}{long} needs {written(forecast.peak_bytes(1, length))} for one forward and backward "
-        f"pass, and {written(room)} of the budget are left for it. A sample cannot be cut: recompute activations "
-        "(torch.utils.checkpoint), shorten the sample, freeze a part of the model, or raise the budget."
+        f"plan: sample {index}{long} needs {written(needed)} for one forward and backward pass, and {written(room)} "
+        "of the budget are left for it. A sample cannot be cut: recompute activations (torch.utils.checkpoint), "
+        "shorten the sample, freeze a part of the model, or raise the budget."
     )

@@ -24,7 +24,7 @@ from gradgate.nests import tensors_in
 
 _MEASURED = 32  # samples at most, where a pass is run and measured
 _UNSURE = 0.05  # of what varies, left alone where it was measured and not foreseen
-_START_FLOPS = {"cpu": 2e5, "cuda": 1e8}  # that take as long as to start one operation
+_START_FLOPS = {"cpu": 4e5, "cuda": 1e8}  # that take as long as to start one operation
 
 
 class Plan:
@@ -106,7 +106,7 @@ class Plan:
 
     def peak_bytes(self, samples: int, length: int = 0) -> int:
         """Return what a pass over so many samples of a length holds at once, beside what stands."""
-        return self.forecast.peak_bytes(samples, length)
+        return self.forecast.peaks([samples], [length])[0]
 
     def finer(self, cut: Cut[Any], place: int, *, keep: int = 0) -> Cut[Any]:
         """Learn that memory ran out where it was foreseen to suffice, and cut anew.
