@@ -142,7 +142,7 @@ def main() -> None:
     unequal = [lengths_of_a_window(seed) for seed in range(WINDOWS)]
     sections = [
         compare(f"log-normal lengths, {WINDOW} sequences", unequal, rounds, given.device),
-        compare(f"equal lengths of 100, {WINDOW} sequences", [[100] * WINDOW], 3 * rounds, given.device),
+        compare(f"equal lengths of 100, {WINDOW} sequences", [[100] * WINDOW], 8 * rounds, given.device),
     ]
     report(question, sections, given.output)
 

@@ -56,7 +56,7 @@ def _refuse(index: int, length: int, forecast: Forecast, room: int) -> None:
     long = f", of length {length}," if length else ""
     (needed,) = forecast.peaks([1], [length])
     raise BudgetError(
-        f"plan: sample {index}{long} needs {written(needed)} for one forward and backward pass, and {written(room)} "
-        "of the budget are left for it. A sample cannot be cut: recompute activations (torch.utils.checkpoint), "
+        f"plan: sample {index}{long} needs {written(needed)} for one forward and backward pass, and of the budget "
+        f"{written(room)} are left for it. A sample cannot be cut: recompute activations (torch.utils.checkpoint), "
         "shorten the sample, freeze a part of the model, or raise the budget."
     )
