@@ -1,6 +1,8 @@
 """What is foreseen is what a real pass holds: to the byte where fake tensors tell, within a percent elsewhere."""
 
+import gc
 import random
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -228,6 +230,41 @@ def test_planning_changes_nothing(measured: bool) -> None:
     assert all(torch.equal(one, old) for one, old in zip(grads, values, strict=True))
     assert torch.equal(torch.get_rng_state(), states[0])
     assert random.getstate() == states[1]
+
+
+def test_a_pass_that_fails_leaves_no_hook_behind() -> None:
+    model, batch = perceptron(), images()
+    held = model(batch[0]).square().mean()  # another graph over the same parameters
+
+    def fails(batch: Any) -> Tensor:
+        return Failing.apply(classifier(model)(batch))
+
+    with pytest.raises(RuntimeError, match="in the backward pass"):
+        gg.plan(fails, batch, budget_bytes="1GiB")
+    held.backward()
+    assert all(one.grad is not None for one in model.parameters())
+
+
+def test_a_plan_keeps_nothing_alive() -> None:
+    def planned() -> tuple[gg.Plan, list[weakref.ref[Any]]]:
+        model, batch = perceptron(), images()
+        plan = gg.plan(classifier(model), batch, budget_bytes="1GiB")
+        return plan, [weakref.ref(one) for one in (model, *model.parameters(), *batch)]
+
+    plan, refs = planned()
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * len(refs)
+    assert plan.peak_bytes(3) > 0
+
+
+class Failing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        raise RuntimeError("in the backward pass")
 
 
 def test_nothing_is_allocated_for_a_prediction() -> None:

@@ -196,6 +196,8 @@ def plan(
     with trial():
         followed, reason = _followed(loss_fn, samples, given or free)
         stands = standing(followed[0].trace, optimizer)
+    for each in followed:
+        each.trace.let_go()  # a plan may outlive the model
     forecast = Forecast(followed)
     budget = given or free + stands.there_bytes
     return Plan(

@@ -69,6 +69,11 @@ class Trace:
         """The most that was live at once."""
         return max(itertools.accumulate(self.sizes), default=0)
 
+    def let_go(self) -> None:
+        """Hold the tensors no longer."""
+        self.parameters.clear()
+        self.others.clear()
+
     def with_samples(self, samples: int) -> Trace:
         """Return the same pass with other samples, from one with ``MANY``: what that prime divides is theirs."""
 
@@ -154,13 +159,12 @@ def _traced(
             loss = outcome[0] if isinstance(outcome, tuple) else outcome
             del outcome
             _check(loss)
-            leaves = list(_leaves(loss))
-            handles = [node.register_prehook(_dropped) for node in leaves]
-            follower.trace.parameters = [node.variable for node in leaves]
+            follower.trace.parameters = [node.variable for node in _leaves(loss)]
+            for node in _leaves(loss):
+                # Other graphs of the user's may share these nodes: the hooks go in any case.
+                stack.callback(node.register_prehook(_dropped).remove)
             loss.backward()
             del loss
-            for handle in handles:
-                handle.remove()
     finally:
         follower.put_back()
         torch.set_rng_state(states[0])
