@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradgate.memory._trace import Trace
+from gradgate.memory._follower import Trace
 
 _AT_ONCE = 1024  # lengths that are computed together
 _ENDLESS = 1 << 52

@@ -13,13 +13,14 @@ from torch.optim import Optimizer
 from gradgate.errors import BudgetError, OptionError
 from gradgate.events import trial
 from gradgate.memory._budget import MARGIN, as_bytes, free_bytes, written
+from gradgate.memory._follower import MANY, Fakes, NotForeseeableError, TooLongError
 from gradgate.memory._forecast import Followed, Forecast
 from gradgate.memory._kinds import kind_of, told
 from gradgate.memory._micro_batches import Cut, Part
 from gradgate.memory._packing import pack
 from gradgate.memory._samples import Collate, Samples, pooled
 from gradgate.memory._standing import Standing, standing
-from gradgate.memory._trace import MANY, Fakes, NotForeseeableError, TooLongError, trace_fake, trace_real
+from gradgate.memory._trace import trace_fake, trace_real
 from gradgate.nests import tensors_in
 
 _MEASURED = 32  # samples at most, where a pass is run and measured

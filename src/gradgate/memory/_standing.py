@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
 
 from gradgate.memory._budget import written
-from gradgate.memory._trace import Trace
+from gradgate.memory._follower import Trace
 
 
 @dataclass(frozen=True)
