@@ -24,7 +24,7 @@ from gradgate.memory._trace import trace_fake, trace_real
 from gradgate.nests import tensors_in
 
 _MEASURED = 32  # samples at most, where a pass is run and measured
-_UNSURE = 0.05  # of what varies, left alone where it was measured and not foreseen
+_UNSURE = 0.05  # of what varies, left alone where it was measured, or where operations differ with the batch
 _START_FLOPS = {"cpu": 4e5, "cuda": 1e8}  # that take as long as to start one operation
 
 
@@ -130,7 +130,7 @@ class Plan:
 
     def _room(self) -> int:
         room = self.budget_bytes - self.standing.total_bytes
-        if not self.foreseen:
+        if not (self.foreseen and self.forecast.same):
             room = int((1 - _UNSURE) * room)
         if room <= 0:
             raise BudgetError(

@@ -62,8 +62,9 @@ def _cut(plan: Plan) -> list[str]:
     cut, padding = plan.parts, padding_of(plan.parts)
     sizes = [len(part.indices) for part in cut]
     samples = sum(sizes)
-    lines = [f"cut          {samples} samples in {_micro_batches(len(cut))}: {_run_lengths(sizes)}"]
     lengths = [part.length for part in cut]
+    listed = _run_lengths(sizes, in_order=bool(lengths[0]))
+    lines = [f"cut          {samples} samples in {_micro_batches(len(cut))}: {listed}"]
     if lengths and lengths[0]:
         whole = samples * max(lengths)
         columns = sum(size * length for size, length in zip(sizes, lengths, strict=True))
@@ -89,10 +90,10 @@ def _micro_batches(number: int) -> str:
     return f"{number} micro-batch{'es' if number != 1 else ''}"
 
 
-def _run_lengths(numbers: list[int]) -> str:
+def _run_lengths(numbers: list[int], *, in_order: bool = True) -> str:
     """Write numbers shortly: "6 x 72, 8 x 71", or "30, 28, ... 3"."""
     times = Counter(numbers)
-    if len(times) < 3 and len(times) < len(numbers):
+    if len(times) < len(numbers) and (len(times) == 1 or (len(times) == 2 and not in_order)):
         return ", ".join(f"{count} x {number}" for number, count in times.items())
     shown = numbers if len(numbers) <= 8 else [*numbers[:4], *numbers[-3:]]
     texts = [str(number) for number in shown]
