@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "tally": {"errors", "torch"},
     "nests": {"torch"},
     "memory": {"errors", "events", "nests", "torch"},
-    "flow": {"errors", "events", "torch"},
+    "flow": {"errors", "events", "nests", "torch"},
     "watcher": {"errors", "events", "torch"},
     "reduction": {"errors", "events", "tally", "torch"},
     "accumulation": {"errors", "events", "nests", "tally", "reduction", "torch", "tqdm (lazily)"},

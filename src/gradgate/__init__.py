@@ -8,6 +8,13 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from gradgate.accumulation import Accumulator, Update, decay, scale_lr, warmup, windows
+    from gradgate.flow import (
+        clip_gradient,
+        mask_gradient,
+        reverse_gradient,
+        scale_gradient,
+        stop_gradient,
+    )
     from gradgate.memory import Plan, plan
     from gradgate.session import watch
     from gradgate.tally import Tally
@@ -24,12 +31,19 @@ __all__ = [  # noqa: RUF022
     "Update",
     "Tally",
     "decay",
+    "stop_gradient",
+    "scale_gradient",
+    "reverse_gradient",
+    "mask_gradient",
+    "clip_gradient",
     "watch",
 ]
 
 # All others are in accumulation.
-_HOMES = {"Tally": "tally", "watch": "session", "plan": "memory", "Plan": "memory"}
-_ROOMS = ("accumulation", "errors", "memory", "tally", "testing")  # those with names for users
+_HOMES = {"Tally": "tally", "watch": "session", "plan": "memory", "Plan": "memory"} | dict.fromkeys(
+    ("stop_gradient", "scale_gradient", "reverse_gradient", "mask_gradient", "clip_gradient"), "flow"
+)
+_ROOMS = ("accumulation", "errors", "flow", "memory", "tally", "testing")  # those with names for users
 
 
 def __getattr__(name: str) -> _typing.Any:

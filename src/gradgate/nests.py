@@ -39,6 +39,12 @@ def mapped(nest: T, change: Callable[[Any], Any]) -> T:
     return result
 
 
+def mapped_tensors(nest: T, change: Callable[[Tensor], Any]) -> T:
+    """Return a nest of the same types in which every tensor, single numbers too, is what ``change`` makes of it."""
+    result: T = _rebuilt(nest, change)
+    return result
+
+
 def _sizes(value: Any) -> list[int]:
     if isinstance(value, Tensor):
         return [value.shape[0]] if value.dim() else []
@@ -80,21 +86,27 @@ def _items(value: Any) -> list[Any]:
 
 
 def _mapped(value: Any, take: Callable[[Any], Any]) -> Any:
-    """Apply ``take`` to every tensor and sample list, and rebuild the nest in its own types."""
+    """Apply ``take`` to every tensor with samples and every sample list, and rebuild the nest in its own types."""
+    return _rebuilt(value, lambda tensor: take(tensor) if tensor.dim() else tensor, lists=take)
+
+
+def _rebuilt(value: Any, change: Callable[[Tensor], Any], lists: Callable[[Any], Any] | None = None) -> Any:
     if isinstance(value, Tensor):
-        return take(value) if value.dim() else value
+        return change(value)
     if is_sample_list(value):
-        return take(value)
+        return value if lists is None else lists(value)
     if isinstance(value, Mapping):
-        items = {key: _mapped(item, take) for key, item in value.items()}
+        items = {key: _rebuilt(item, change, lists) for key, item in value.items()}
         rebuilt: Any = copy.copy(value)  # also of types whose constructor takes something else
         rebuilt.update(items)
         return rebuilt
     if hasattr(value, "_fields"):
-        return type(value)(*(_mapped(item, take) for item in value))
+        return type(value)(*(_rebuilt(item, change, lists) for item in value))
     if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(item, take) for item in value)
+        return type(value)(_rebuilt(item, change, lists) for item in value)
     if _is_dataclass(value):
-        changed = {each.name: _mapped(getattr(value, each.name), take) for each in dataclasses.fields(value)}
-        return dataclasses.replace(value, **changed)
+        names = [each.name for each in dataclasses.fields(value)]
+        return dataclasses.replace(
+            value, **{name: _rebuilt(getattr(value, name), change, lists) for name in names}
+        )
     return value

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradgate as gg
-from gradgate.events import Clipped, Ended
+from gradgate.events import Clipped, Cut, Ended
 from gradgate.watcher import StopRun, Watcher
 
 
@@ -296,3 +296,11 @@ def test_planning_is_no_training(watcher: Watcher, measured: bool) -> None:
     log = watcher.log()
     assert (log.steps, log.backwards, log.failures) == (0, 0, ())
     assert [type(event).__name__ for event in log.events] == ["OptimizerMade"]
+
+
+def test_a_gate_is_no_cut_that_may_be_a_slip(watcher: Watcher) -> None:
+    weight = nn.Parameter(torch.ones(3))
+    for gate in (gg.stop_gradient, torch.Tensor.detach):
+        (weight.sum() + gate(weight.square()).sum()).backward()
+    cuts = [event for event in watcher.log().events if isinstance(event, Cut)]
+    assert len(cuts) == 1

@@ -1,0 +1,257 @@
+"""Gates on tensors: the same value forwards, another gradient backwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor
+
+from gradgate.errors import OptionError, ShapeError
+from gradgate.nests import mapped_tensors
+
+T = TypeVar("T")
+
+Factor: TypeAlias = "float | Tensor | Callable[[], float | Tensor]"
+"""A number, a tensor that fits the gradient, or a schedule: a function that is asked at each call."""
+
+
+def stop_gradient(x: T) -> T:
+    """Let no gradient pass: what comes before ``x`` gets none from here.
+
+    The part of the backward pass before it is not run, and its activations are not kept: the cheapest gate.
+
+    Args:
+        x: a tensor, or a nest of tensors (tuples, lists, dicts, dataclasses).
+
+    Returns:
+        the same values in the same nest, detached. Memory is shared: do not write into it in place.
+
+    Example:
+        >>> x = torch.tensor(1.0, requires_grad=True)
+        >>> y = x**2
+        >>> z = 2 * y
+        >>> (z**3 + 2 * stop_gradient(z)).backward()
+        >>> x.grad  # 48; without the stop the side branch adds 8
+        tensor(48.)
+    """
+    return mapped_tensors(
+        x, torch.detach
+    )  # and not the method, which the checker takes for a cut that may be a slip
+
+
+def scale_gradient(x: T, factor: Factor) -> T:
+    """Multiply the gradient that passes by a factor.
+
+    Args:
+        x: a tensor, or a nest of tensors. Integer tensors, which carry no gradient, pass unchanged.
+        factor: a finite number; a tensor that broadcasts to ``x``; or a function that returns one of these, and is
+            asked each time that this is called. 0 sends zeros back: :func:`stop_gradient` costs less.
+
+    Returns:
+        the same values, bit by bit. Memory is shared: torch refuses an operation in place on it (``inplace=True``).
+
+    Raises:
+        OptionError: the factor is not finite, or no number.
+        ShapeError: the factor does not broadcast to ``x``.
+
+    Example:
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> scale_gradient(x, 0.1).sum().backward()
+        >>> x.grad
+        tensor([0.1000, 0.1000])
+    """
+    value = _asked(factor, "scale_gradient")
+    return mapped_tensors(x, lambda one: _scaled(one, value))
+
+
+def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
+    """Turn the gradient that passes around: what comes before ``x`` learns to make the loss worse.
+
+    Args:
+        x: a tensor, or a nest of tensors.
+        strength: the gradient is multiplied by minus this. As in :func:`scale_gradient`.
+
+    Returns:
+        the same values, bit by bit.
+
+    Example:
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> reverse_gradient(x, strength=0.5).sum().backward()
+        >>> x.grad
+        tensor([-0.5000, -0.5000])
+
+    Sources:
+        Y. Ganin, V. Lempitsky, "Unsupervised Domain Adaptation by Backpropagation" (2015).
+    """
+    value = _asked(strength, "reverse_gradient")
+    return mapped_tensors(x, lambda one: _scaled(one, -value))
+
+
+def mask_gradient(x: T, mask: Tensor) -> T:
+    """Let gradient pass only where a mask says so.
+
+    Args:
+        x: a tensor, or a nest of tensors, to each of which the mask broadcasts.
+        mask: bool, or 0 and 1. Where it is 0 the gradient becomes 0, also one that is NaN or infinite.
+
+    Returns:
+        the same values, bit by bit.
+
+    Raises:
+        ShapeError: the mask does not broadcast to ``x``.
+
+    Example:
+        >>> x = torch.ones(3, requires_grad=True)
+        >>> mask_gradient(x, torch.tensor([True, False, True])).sum().backward()
+        >>> x.grad
+        tensor([1., 0., 1.])
+    """
+
+    def masked(one: Tensor) -> Tensor:
+        if not _carries(one):
+            return one
+        _check_fits(mask, one, "mask_gradient: the mask")
+        passed: Tensor = _Masked.apply(one, mask != 0)  # type: ignore[no-untyped-call]
+        return passed
+
+    return mapped_tensors(x, masked)
+
+
+def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | None = None) -> T:
+    """Limit the gradient that passes, of each tensor by itself.
+
+    Args:
+        x: a tensor, or a nest of tensors.
+        max_norm: the Euclidean norm of a tensor's gradient is at most this.
+        max_value: each entry is at most this in absolute value. Give one of the two.
+
+    Returns:
+        the same values, bit by bit.
+
+    Raises:
+        OptionError: none or both are given, or one is not above 0.
+
+    Example:
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> (3 * clip_gradient(x, max_value=2.0)).sum().backward()
+        >>> x.grad
+        tensor([2., 2.])
+    """
+    given = [limit for limit in (max_norm, max_value) if limit is not None]
+    if len(given) != 1 or not given[0] > 0:
+        raise OptionError(
+            f"clip_gradient: max_norm is {max_norm} and max_value is {max_value}. Give one of them, above 0: "
+            "max_norm=1.0."
+        )
+
+    def clipped(one: Tensor) -> Tensor:
+        if not _carries(one):
+            return one
+        if max_value is not None and one.is_complex():
+            raise OptionError("clip_gradient: a complex gradient has no order. Use max_norm.")
+        passed: Tensor = _Clipped.apply(one, max_norm, max_value)  # type: ignore[no-untyped-call]
+        return passed
+
+    return mapped_tensors(x, clipped)
+
+
+def _carries(x: Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
+
+
+def _scaled(x: Tensor, factor: float | Tensor) -> Tensor:
+    if not _carries(x):
+        return x
+    if isinstance(factor, Tensor):
+        _check_fits(factor, x, "scale_gradient: the factor")
+    passed: Tensor = _Scaled.apply(x, factor)  # type: ignore[no-untyped-call]
+    return passed
+
+
+def _asked(factor: Any, verb: str) -> float | Tensor:
+    """Return the factor as it is now."""
+    if callable(factor) and not isinstance(factor, Tensor):
+        factor = factor()
+    if isinstance(factor, Tensor):
+        return factor
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not math.isfinite(factor):
+        raise OptionError(
+            f"{verb}: the factor is {factor!r}; it is a finite number, a tensor, or a function that returns one."
+        )
+    return float(factor)
+
+
+def _check_fits(given: Tensor, x: Tensor, what: str) -> None:
+    try:
+        fits = torch.broadcast_shapes(given.shape, x.shape) == x.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"{what} has shape {list(given.shape)} and the tensor {list(x.shape)}. Give one that broadcasts to it."
+        )
+
+
+class _Scaled(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, factor: float | Tensor) -> Tensor:
+        del factor
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        factor = inputs[1]
+        ctx.factor = None if isinstance(factor, Tensor) else factor
+        ctx.save_for_backward(*([factor] if isinstance(factor, Tensor) else []))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        if ctx.factor is not None:
+            return gradient * ctx.factor, None
+        (factor,) = ctx.saved_tensors
+        return gradient * factor.to(gradient.dtype if not gradient.is_complex() else factor.dtype), None
+
+
+class _Masked(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, mask: Tensor) -> Tensor:
+        del mask
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return torch.where(mask, gradient, 0), None
+
+
+class _Clipped(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, max_norm: float | None, max_value: float | None) -> Tensor:
+        del max_norm, max_value
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.max_norm, ctx.max_value = inputs[1:]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        if ctx.max_value is not None:
+            return gradient.clamp(-ctx.max_value, ctx.max_value), None, None
+        norm = torch.linalg.vector_norm(gradient)
+        # A norm of 0 divides nothing: the factor is at most 1.
+        factor = (ctx.max_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1.0)
+        return gradient * factor.to(gradient.dtype if not gradient.is_complex() else factor.dtype), None, None

@@ -1,0 +1,222 @@
+"""Gates on tensors: no forward value changes, and the gradient is what the slow obvious formula says."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from gradgate.errors import OptionError, ShapeError
+from gradgate.flow import clip_gradient, mask_gradient, reverse_gradient, scale_gradient, stop_gradient
+
+MASK = torch.tensor([True, False, True])
+FACTORS = torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64)
+
+Gate = Callable[[Any], Any]
+
+# The gate, and what it makes of a gradient.
+GATES: dict[str, tuple[Gate, Callable[[Tensor], Tensor]]] = {
+    "scale": (lambda x: scale_gradient(x, 0.3), lambda g: 0.3 * g),
+    "scale by a tensor": (
+        lambda x: scale_gradient(x, FACTORS.to(x.dtype)),
+        lambda g: g * FACTORS.to(g.dtype),
+    ),
+    "scale by a schedule": (lambda x: scale_gradient(x, lambda: 0.5), lambda g: 0.5 * g),
+    "reverse": (reverse_gradient, lambda g: -g),
+    "reverse strongly": (lambda x: reverse_gradient(x, strength=2), lambda g: -2 * g),
+    "mask": (lambda x: mask_gradient(x, MASK), lambda g: g * MASK),
+    "clip to a value": (lambda x: clip_gradient(x, max_value=0.5), lambda g: g.clamp(-0.5, 0.5)),
+    "clip to a norm": (
+        lambda x: clip_gradient(x, max_norm=0.7),
+        lambda g: g * min(1.0, 0.7 / float(g.norm())),
+    ),
+}
+
+
+def leaf(*values: float, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.tensor(values, dtype=dtype, requires_grad=True)
+
+
+def behind(x: Tensor) -> Tensor:
+    return (x.sin() * torch.arange(1.0, 4.0, dtype=x.dtype)).sum()
+
+
+def expected(x: Tensor, rule: Callable[[Tensor], Tensor]) -> Tensor:
+    y = x.detach().exp().requires_grad_()
+    (gradient,) = torch.autograd.grad(behind(y), y)
+    return rule(gradient) * x.detach().exp()
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_the_gradient_is_what_the_formula_says(name: str) -> None:
+    gate, rule = GATES[name]
+    x = leaf(0.1, -0.7, 1.3)
+    behind(gate(x.exp())).backward()
+    torch.testing.assert_close(x.grad, expected(x, rule), rtol=1e-14, atol=1e-14)
+
+
+@given(
+    values=st.lists(st.floats(width=32), min_size=1, max_size=6),
+    name=st.sampled_from(["scale", "reverse", "clip to a norm", "clip to a value", "scale by a schedule"]),
+)
+def test_law_6_no_forward_value_changes(values: list[float], name: str) -> None:
+    x = leaf(*values, dtype=torch.float32)
+    for y in (GATES[name][0](x), stop_gradient(x)):
+        assert torch.equal(y.detach().view(torch.int32), x.detach().view(torch.int32))  # nan and -0, too
+
+
+def test_law_6_rejects_the_usual_trick() -> None:
+    """x * f + x.detach() * (1 - f) has the gradient of the gate, and other bits."""
+    x = torch.rand(1000, generator=torch.Generator().manual_seed(0))
+    trick = x * 0.3 + x.detach() * (1 - 0.3)
+    assert not torch.equal(trick, x)
+    assert torch.equal(scale_gradient(x.requires_grad_(), 0.3).detach(), x.detach())
+
+
+LINEAR = {
+    "scale": 0.3,
+    "scale by a tensor": FACTORS,
+    "scale by a schedule": 0.5,
+    "reverse": -1.0,
+    "reverse strongly": -2.0,
+    "mask": MASK.double(),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_it_is_differentiated_twice_by_the_same_rule(name: str) -> None:
+    """What is differentiated again passes the gate again: f(h'(y)) e^x, with f where h' meets y, too."""
+    gate, factor = GATES[name][0], LINEAR[name]
+    x = leaf(0.1, -0.7, 1.3)
+    (first,) = torch.autograd.grad(behind(gate(x.exp())), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), x)
+    y, k = x.detach().exp(), torch.arange(1.0, 4.0, dtype=torch.float64)
+    slope, bend = k * y.cos(), -k * y.sin()
+    outer = 2 * factor * slope * y
+    wanted = outer * factor * slope * y + factor * (factor * outer * y * bend) * y
+    torch.testing.assert_close(second, wanted, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("limit", [{"max_value": 0.5}, {"max_norm": 0.7}])
+def test_a_clipped_gradient_can_be_differentiated(limit: dict[str, float]) -> None:
+    scale = leaf(1.5)
+
+    def gradient_norm(scale: Tensor) -> Tensor:
+        x = leaf(0.1, -0.7, 1.3)
+        (gradient,) = torch.autograd.grad(
+            (clip_gradient(x, **limit) * scale).square().sum(), x, create_graph=True
+        )
+        return gradient.square().sum()
+
+    assert torch.autograd.gradcheck(gradient_norm, (scale,))
+
+
+@pytest.mark.parametrize("name", ["scale", "reverse", "mask"])
+def test_it_works_within_vmap_and_grad(name: str) -> None:
+    gate, rule = GATES[name]
+    x = torch.randn(4, 3, dtype=torch.float64)
+    per_sample = torch.func.vmap(torch.func.grad(lambda one: behind(gate(one))))(x)
+    for row, gradient in zip(x, per_sample, strict=True):
+        y = row.clone().requires_grad_()
+        (wanted,) = torch.autograd.grad(behind(y), y)
+        torch.testing.assert_close(gradient, rule(wanted))
+
+
+@pytest.mark.parametrize(
+    "name", ["scale", "scale by a tensor", "reverse", "mask", "clip to a value", "clip to a norm"]
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_it_compiles_into_one_graph(name: str) -> None:
+    gate, rule = GATES[name]
+    x = leaf(0.1, -0.7, 1.3)
+    torch.compile(lambda one: behind(gate(one.exp())), backend="aot_eager", fullgraph=True)(x).backward()
+    torch.testing.assert_close(x.grad, expected(x, rule))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_it_works_within_a_checkpoint(reentrant: bool) -> None:
+    x = leaf(0.1, -0.7, 1.3)
+    behind(checkpoint(lambda one: scale_gradient(one.exp(), 0.3), x, use_reentrant=reentrant)).backward()
+    torch.testing.assert_close(x.grad, expected(x, GATES["scale"][1]))
+
+
+def test_it_keeps_the_dtype_under_autocast() -> None:
+    x = leaf(0.5, 2.0, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = scale_gradient(x.bfloat16(), torch.tensor([0.5, 2.0]))
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert x.grad.tolist() == [0.5, 2.0]
+
+
+@dataclass
+class Pair:
+    x: Tensor
+    n: int
+
+
+def test_nests_are_gated_in_their_own_types() -> None:
+    x, scalar, ids = leaf(1.0, 2.0), torch.tensor(3.0, requires_grad=True), torch.tensor([1, 2])
+    out = scale_gradient({"a": (x, ids), "b": [scalar], "c": Pair(x, 4), "d": "text"}, 0.5)
+    assert type(out["a"]) is tuple
+    assert out["a"][1] is ids
+    assert (out["c"].n, out["d"]) == (4, "text")
+    (out["a"][0].sum() + out["b"][0] + out["c"].x.sum()).backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    assert scalar.grad.item() == 0.5
+    assert not any(one.requires_grad for one in (stop_gradient((x, scalar))))
+
+
+def test_complex_gradients_are_scaled_masked_and_limited_in_norm() -> None:
+    x = torch.tensor([1 + 1j, 2 - 1j], requires_grad=True)
+    scale_gradient(x, 0.5).abs().sum().backward()
+    (whole,) = torch.autograd.grad(x.abs().sum(), x)
+    torch.testing.assert_close(x.grad, 0.5 * whole)
+    (limited,) = torch.autograd.grad(clip_gradient(x, max_norm=0.1).abs().sum(), x)
+    assert float(limited.abs().square().sum().sqrt()) == pytest.approx(0.1)
+    with pytest.raises(OptionError, match="a complex gradient has no order"):
+        clip_gradient(x, max_value=1.0)
+
+
+def test_a_masked_nan_does_not_pass() -> None:
+    x = leaf(0.0, 1.0, 2.0)
+    (mask_gradient(x, torch.tensor([False, True, True])).sqrt()).sum().backward()  # 1 / (2 sqrt(0)) is inf
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: scale_gradient(x, float("nan")), OptionError, "the factor is nan; it is a finite number"),
+        (lambda x: scale_gradient(x, "half"), OptionError, "the factor is 'half'"),
+        (
+            lambda x: scale_gradient(x, torch.ones(2)),
+            ShapeError,
+            r"the factor has shape \[2\] and the tensor \[3\]",
+        ),
+        (lambda x: mask_gradient(x, torch.ones(4, 3)), ShapeError, r"the mask has shape \[4, 3\]"),
+        (lambda x: clip_gradient(x), OptionError, "Give one of them, above 0"),
+        (lambda x: clip_gradient(x, max_norm=1.0, max_value=1.0), OptionError, "Give one of them"),
+        (lambda x: clip_gradient(x, max_norm=-1.0), OptionError, "max_norm is -1.0"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(call: Gate, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(leaf(1.0, 2.0, 3.0))
+
+
+def test_the_figures_of_detach() -> None:
+    """y = x^2, z = 2y, w = z^3, side branch 2z, at x = 1: 56 with the branch, 48 with it stopped."""
+    found = []
+    for gate in (lambda z: z, stop_gradient):
+        x = leaf(1.0)
+        z = 2 * x**2
+        (z**3 + 2 * gate(z)).sum().backward()
+        found.append(x.grad.item())
+    assert found == [56.0, 48.0]
