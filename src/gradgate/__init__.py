@@ -10,6 +10,7 @@ if _typing.TYPE_CHECKING:
     from gradgate.accumulation import Accumulator, Update, decay, scale_lr, warmup, windows
     from gradgate.flow import (
         clip_gradient,
+        frozen,
         mask_gradient,
         reverse_gradient,
         scale_gradient,
@@ -36,12 +37,14 @@ __all__ = [  # noqa: RUF022
     "reverse_gradient",
     "mask_gradient",
     "clip_gradient",
+    "frozen",
     "watch",
 ]
 
 # All others are in accumulation.
 _HOMES = {"Tally": "tally", "watch": "session", "plan": "memory", "Plan": "memory"} | dict.fromkeys(
-    ("stop_gradient", "scale_gradient", "reverse_gradient", "mask_gradient", "clip_gradient"), "flow"
+    ("stop_gradient", "scale_gradient", "reverse_gradient", "mask_gradient", "clip_gradient", "frozen"),
+    "flow",
 )
 _ROOMS = ("accumulation", "errors", "flow", "memory", "tally", "testing")  # those with names for users
 

@@ -1,5 +1,6 @@
-"""Gates: where gradient is stopped, scaled, reversed, masked or clipped. No forward value changes."""
+"""Gates: where gradient is stopped, scaled, reversed, masked or clipped; and modules that stay still."""
 
+from gradgate.flow._frozen import Frozen, frozen
 from gradgate.flow._gates import (
     clip_gradient,
     mask_gradient,
@@ -8,4 +9,12 @@ from gradgate.flow._gates import (
     stop_gradient,
 )
 
-__all__ = ["clip_gradient", "mask_gradient", "reverse_gradient", "scale_gradient", "stop_gradient"]
+__all__ = [
+    "Frozen",
+    "clip_gradient",
+    "frozen",
+    "mask_gradient",
+    "reverse_gradient",
+    "scale_gradient",
+    "stop_gradient",
+]
