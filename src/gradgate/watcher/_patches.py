@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 _MISSING = object()
@@ -20,6 +20,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._functions: dict[int, Any] = {}  # by identity, while they are held: what stands in their place
 
     def replace(self, owner: Any, name: str, new: Any) -> None:
         """Set ``owner.name``, and remember what stood there itself (not in a base class)."""
@@ -36,8 +37,16 @@ class Patches:
 
         self.replace(owner, name, wrapper)
         if isinstance(owner, types.ModuleType):
-            for module, known_as in _imported(original):
-                self.replace(module, known_as, wrapper)
+            self._functions[id(original)] = wrapper
+
+    def reach_imported(self) -> None:
+        """Replace functions of modules also where they were imported by name, before: all in one search."""
+        for name, module in list(sys.modules.items()):
+            if isinstance(module, types.ModuleType) and name.partition(".")[0] not in ("torch", "gradgate"):
+                for known_as, value in list(vars(module).items()):
+                    if id(value) in self._functions:
+                        self.replace(module, known_as, self._functions[id(value)])
+        self._functions.clear()
 
     def undo(self) -> None:
         """Put everything back that nobody has replaced again since."""
@@ -54,12 +63,3 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, old)
-
-
-def _imported(function: Any) -> Iterator[tuple[types.ModuleType, str]]:
-    """Yield where a function of torch's was imported by name: ``from torch.nn.utils import clip_grad_norm_``."""
-    for name, module in list(sys.modules.items()):
-        if isinstance(module, types.ModuleType) and name.partition(".")[0] not in ("torch", "gradgate"):
-            for known_as, value in list(vars(module).items()):
-                if value is function:
-                    yield module, known_as

@@ -111,6 +111,7 @@ class Watcher:
             part.install()
         _warnings.install(recorder.patches)
         recorder.patches.wrap(threading, "excepthook", _unless_stopped)
+        recorder.patches.reach_imported()
         recorder.active = True
         recorder.lines.on()
 
