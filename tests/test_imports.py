@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "events": set(),
     "tally": {"errors", "torch"},
     "nests": {"torch"},
-    "memory": {"errors", "events", "nests", "torch"},
+    "memory": {"errors", "nests", "torch"},
     "flow": {"errors", "events", "nests", "torch"},
     "watcher": {"errors", "events", "torch"},
     "reduction": {"errors", "events", "tally", "torch"},

@@ -34,8 +34,8 @@ def tensors_in(nest: Any) -> Iterator[Tensor]:
 
 
 def mapped(nest: T, change: Callable[[Any], Any]) -> T:
-    """Return a nest of the same types in which every tensor and sample list is what ``change`` makes of it."""
-    result: T = _mapped(nest, change)
+    """Return a nest of the same types; tensors with samples and sample lists are what ``change`` makes of them."""
+    result: T = _rebuilt(nest, lambda tensor: change(tensor) if tensor.dim() else tensor, lists=change)
     return result
 
 
@@ -60,7 +60,7 @@ def cut(micro_batch: T, parts: int) -> list[T]:
         raise ValueError("a nest without a common first dimension cannot be cut")
     edges = [-(-count * part // parts) for part in range(parts + 1)]
     spans = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
-    return [_mapped(micro_batch, operator.itemgetter(span)) for span in spans]
+    return [mapped(micro_batch, operator.itemgetter(span)) for span in spans]
 
 
 def is_sample_list(value: Any) -> bool:
@@ -83,11 +83,6 @@ def _items(value: Any) -> list[Any]:
     if _is_dataclass(value):
         return [getattr(value, each.name) for each in dataclasses.fields(value)]
     return []
-
-
-def _mapped(value: Any, take: Callable[[Any], Any]) -> Any:
-    """Apply ``take`` to every tensor with samples and every sample list, and rebuild the nest in its own types."""
-    return _rebuilt(value, lambda tensor: take(tensor) if tensor.dim() else tensor, lists=take)
 
 
 def _rebuilt(value: Any, change: Callable[[Tensor], Any], lists: Callable[[Any], Any] | None = None) -> Any:

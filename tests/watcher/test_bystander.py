@@ -17,14 +17,6 @@ from gradgate.events import Clipped, Cut, Ended
 from gradgate.watcher import StopRun, Watcher
 
 
-@pytest.fixture
-def watcher():
-    watcher = Watcher(strict=True)
-    watcher.start()
-    yield watcher
-    watcher.stop()
-
-
 def steps(count: int = 3, **options: object) -> list[nn.Parameter]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
@@ -263,6 +255,19 @@ def test_a_compiled_step_is_said_to_be_unseen_and_not_called_missing() -> None:
     assert weight.tolist() == pytest.approx([0.7, 0.7])
     assert not report.findings
     assert "TORCH_COMPILE_DISABLE=1" in str(report)
+    torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_question_amid_the_run_does_not_settle_what_is_judged() -> None:
+    model = nn.Linear(2, 1)
+    compiled = torch.compile(model, backend="eager")
+    with gg.watch() as report:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        compiled(torch.ones(1, 2)).sum().backward()
+        assert report.summary.notes
+        optimizer.step()
+    assert not report.summary.notes
     torch._dynamo.reset()
 
 

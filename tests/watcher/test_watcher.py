@@ -36,14 +36,6 @@ PATCHED = [
 ]
 
 
-@pytest.fixture
-def watcher():
-    watcher = Watcher(strict=True)
-    watcher.start()
-    yield watcher
-    watcher.stop()
-
-
 def train(steps: int = 3, model: nn.Module | None = None) -> nn.Module:
     model = model or nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -35,7 +35,7 @@ from gradgate.events._gradients import (
 )
 from gradgate.events._json import EVENTS, from_json, to_json
 from gradgate.events._log import Log
-from gradgate.events._on_purpose import is_on_purpose, is_trial, on_purpose, trial
+from gradgate.events._on_purpose import is_on_purpose, on_purpose
 from gradgate.events._places import Event, Frame, Group, Ids, Parameter, Site, Term
 
 __all__ = [
@@ -79,8 +79,6 @@ __all__ = [
     "Written",
     "from_json",
     "is_on_purpose",
-    "is_trial",
     "on_purpose",
     "to_json",
-    "trial",
 ]

@@ -12,7 +12,6 @@ class _Depth(threading.local):
 
 
 _depth = _Depth()
-_trials = _Depth()
 
 
 @contextmanager
@@ -28,18 +27,3 @@ def on_purpose() -> Iterator[None]:
 def is_on_purpose() -> bool:
     """Say whether this thread is in such an act."""
     return _depth.value > 0
-
-
-@contextmanager
-def trial() -> Iterator[None]:
-    """Say that what this thread does within only finds something out: it is no part of the training."""
-    _trials.value += 1
-    try:
-        yield
-    finally:
-        _trials.value -= 1
-
-
-def is_trial() -> bool:
-    """Say whether this thread only finds something out."""
-    return _trials.value > 0

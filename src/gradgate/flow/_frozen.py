@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -35,6 +36,7 @@ class Frozen:
     def __init__(self, modules: tuple[nn.Module, ...]) -> None:
         self._modules: dict[nn.Module, tuple[bool, list[RemovableHandle]]] = {}
         self._parameters: dict[Tensor, tuple[bool, Tensor | None]] = {}
+        self._holders: Counter[Tensor] = Counter()  # frozen modules that share a parameter
         self._buffers: dict[nn.Module, dict[str, _Kept]] = {}
         for root in modules:
             for module in root.modules():
@@ -46,7 +48,10 @@ class Frozen:
         self._modules[module] = module.training, handles
         module.training = False
         for parameter in module._parameters.values():
-            if parameter is not None and parameter not in self._parameters:
+            if parameter is None:
+                continue
+            self._holders[parameter] += 1
+            if parameter not in self._parameters:
                 self._parameters[parameter] = parameter.requires_grad, parameter.grad
                 parameter.requires_grad_(False)
                 parameter.grad = None
@@ -69,8 +74,10 @@ class Frozen:
             module.training = training
             del self._buffers[module]
             for parameter in module._parameters.values():
-                # A parameter that a frozen module shares stays frozen.
-                if parameter in self._parameters and not self._holds(parameter):
+                if parameter is None or parameter not in self._parameters:
+                    continue
+                self._holders[parameter] -= 1
+                if not self._holders[parameter]:  # else another frozen module shares it
                     required, gradient = self._parameters.pop(parameter)
                     parameter.requires_grad_(required)
                     parameter.grad = gradient
@@ -84,9 +91,6 @@ class Frozen:
                         "given, or parts of them, once."
                     )
                 yield part
-
-    def _holds(self, parameter: Any) -> bool:
-        return any(one is parameter for module in self._modules for one in module._parameters.values())
 
     def _before(self, module: nn.Module, _: Any) -> None:
         module.training = False  # model.train() has switched it on

@@ -98,6 +98,8 @@ class Fakes:
 class Follower(peak_memory):
     """Notes each storage that comes and goes, who made it, and what was there before."""
 
+    is_trial = True  # for who watches the training: what runs in here is none
+
     def __init__(self, fakes: Fakes | None) -> None:
         super().__init__()
         self.trace = Trace()

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gradgate.errors import BudgetError, OptionError
-from gradgate.events import trial
 from gradgate.memory._budget import MARGIN, as_bytes, free_bytes, written
 from gradgate.memory._follower import MANY, Fakes, NotForeseeableError, TooLongError
 from gradgate.memory._forecast import Followed, Forecast
@@ -93,7 +92,7 @@ class Plan:
                     "Make a plan for it, or pass such batches."
                 )
             self._check_lengths(None, lengths)
-            batch = pooled(window, self._lengths, self._pad, raw=raw)
+            batch = pooled(window, self._lengths if lengths is None else lengths, self._pad, raw=raw)
         self._check_lengths(batch, lengths)
         samples = Samples(batch, lengths=self._lengths if lengths is None else lengths, collate=self._collate)
         return Cut(self._packed(samples, range(samples.count)), samples)
@@ -194,9 +193,8 @@ def plan(
     device = next((one.device for one in tensors_in(batch)), torch.device("cpu"))
     given = None if budget_bytes is None else as_bytes(budget_bytes)
     free = int((1 - MARGIN) * free_bytes(device)) if given is None else 0
-    with trial():
-        followed, reason = _followed(loss_fn, samples, given or free)
-        stands = standing(followed[0].trace, optimizer)
+    followed, reason = _followed(loss_fn, samples, given or free)
+    stands = standing(followed[0].trace, optimizer)
     for each in followed:
         each.trace.let_go()  # a plan may outlive the model
     forecast = Forecast(followed)
@@ -216,31 +214,32 @@ def plan(
 
 def _followed(loss_fn: Callable[[Any], Any], samples: Samples, room: float) -> tuple[list[Followed], str]:
     """Follow a few passes: on fake tensors, or else, with the reason, on real ones."""
-    lengths = _some_lengths(samples)
-    fakes = Fakes()
+    lengths, fakes, copies = _some_lengths(samples), Fakes(), samples.copies
     try:
         if samples.raw:  # so many would have to be collated
             raise TooLongError
-        many = [
-            (each, trace_fake(loss_fn, _maker(samples, MANY, each), fakes, many=True)) for each in lengths
+        traces = [
+            trace_fake(loss_fn, _maker(samples, MANY, each), fakes, copies=copies, many=True)
+            for each in lengths
         ]
-        if not any(trace.mixed for _, trace in many):
-            return [Followed(n, each, trace.with_samples(n)) for each, trace in many for n in (2, MANY)], ""
+        if not any(trace.mixed for trace in traces):
+            pairs = list(zip(lengths, traces, strict=True))
+            return [Followed(n, each, trace.with_samples(n)) for each, trace in pairs for n in (2, MANY)], ""
     except (TooLongError, NotForeseeableError):
         pass
     try:
         return [
-            Followed(n, each, trace_fake(loss_fn, _maker(samples, n, each), fakes))
+            Followed(n, each, trace_fake(loss_fn, _maker(samples, n, each), fakes, copies=copies))
             for each in lengths
             for n in (2, 3)
         ], ""
     except NotForeseeableError as error:
         reason = str(error)
-    two = trace_real(loss_fn, _maker(samples, 2, lengths[-1]))
+    two = trace_real(loss_fn, _maker(samples, 2, lengths[-1]), copies=copies)
     # Few samples are a special case for some kernels; but no more than what is sure to fit.
     most = min(max(int(room / 2 / max(two.peak_bytes, 1)), 4), _MEASURED)
     return [
-        Followed(n, each, trace_real(loss_fn, _maker(samples, n, each)))
+        Followed(n, each, trace_real(loss_fn, _maker(samples, n, each), copies=copies))
         for each in lengths
         for n in (most // 2, most)
     ], reason

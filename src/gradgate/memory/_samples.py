@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from gradgate.errors import OptionError
 from gradgate.memory._lengths import Lengths, lengths_of
-from gradgate.nests import mapped, sample_count, tensors_in
+from gradgate.nests import mapped, sample_count
 
 Collate = Callable[[list[Any]], Any]
 
@@ -80,12 +80,6 @@ class Samples:
     def copies(self) -> bool:
         """Whether taking samples makes copies of them."""
         return self.lengths is not None or self._collate is not None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole batch's tensors; of raw samples they are not known."""
-        tensors = tensors_in(self.batch) if self._collate is None else ()
-        return sum(one.numel() * one.element_size() for one in tensors)
 
 
 def _length_dims(tensor: Tensor, width: int) -> list[int]:

@@ -84,7 +84,9 @@ def _state_to_come(optimizer: Optimizer) -> int:
     mode = FakeTensorMode()
     groups: list[dict[str, Any]] = []
     for group in optimizer.param_groups:
-        fakes = [mode.from_tensor(one.detach()).requires_grad_(one.requires_grad) for one in group["params"]]
+        fakes = [
+            mode.from_tensor(torch.detach(one)).requires_grad_(one.requires_grad) for one in group["params"]
+        ]
         groups.append({**group, "params": fakes})
     with mode:
         for fake in (one for group in groups for one in group["params"] if one.requires_grad):

@@ -79,9 +79,7 @@ def _cut(plan: Plan) -> list[str]:
             needed = min(plan.peak_bytes(sum(sizes[i : i + 2]), lengths[i + 1]) for i in range(fewer))
         else:
             needed = plan.peak_bytes(-(-samples // fewer))
-        needed = plan.standing.total_bytes + max(
-            needed, *(part.peak_bytes for part in cut[1:] if lengths[0]), 0
-        )
+        needed = plan.standing.total_bytes + max(needed, *(part.peak_bytes for part in cut))
         lines.append(f"next larger  {_micro_batches(fewer)} would need {written(needed)}")
     return lines
 

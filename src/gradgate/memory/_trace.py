@@ -21,7 +21,12 @@ _MOST_OPERATIONS = 40_000  # with so many samples: else each of them is gone thr
 
 
 def trace_fake(
-    loss_fn: Callable[[Any], Any], data: Callable[[], Any], fakes: Fakes, *, many: bool = False
+    loss_fn: Callable[[Any], Any],
+    data: Callable[[], Any],
+    fakes: Fakes,
+    *,
+    copies: bool = False,
+    many: bool = False,
 ) -> Trace:
     """Follow a pass on fake tensors: nothing is computed, nothing is allocated.
 
@@ -29,6 +34,7 @@ def trace_fake(
         loss_fn: returns the loss of a micro-batch, or the loss and its count.
         data: makes the micro-batch; called where its tensors become fake ones.
         fakes: of passes over the same model.
+        copies: the micro-batch is a copy of its samples, which counts.
         many: give up where many samples take many operations.
 
     Raises:
@@ -41,7 +47,7 @@ def trace_fake(
             batch = mapped(data(), lambda part: _fake(part, fakes.mode))
         follower = Follower(fakes)
         follower.most_operations = _MOST_OPERATIONS if many else math.inf
-        return _traced(loss_fn, batch, follower, fakes.mode)
+        return _traced(loss_fn, batch, follower, fakes.mode, copies=copies)
     except (NotForeseeableError, TooLongError, OptionError):
         raise
     except Exception as error:
@@ -52,19 +58,27 @@ def _fake(part: Any, mode: FakeTensorMode) -> Any:
     return mode.from_tensor(part) if isinstance(part, Tensor) and not isinstance(part, FakeTensor) else part
 
 
-def trace_real(loss_fn: Callable[[Any], Any], data: Callable[[], Any]) -> Trace:
+def trace_real(loss_fn: Callable[[Any], Any], data: Callable[[], Any], *, copies: bool = False) -> Trace:
     """Follow a real pass."""
-    return _traced(loss_fn, data(), Follower(None), None)
+    return _traced(loss_fn, data(), Follower(None), None, copies=copies)
 
 
 def _traced(
-    loss_fn: Callable[[Any], Any], batch: Any, follower: Follower, fake: FakeTensorMode | None
+    loss_fn: Callable[[Any], Any],
+    batch: Any,
+    follower: Follower,
+    fake: FakeTensorMode | None,
+    *,
+    copies: bool,
 ) -> Trace:
     """Follow a pass. Buffers that it writes are put back, and so is the random state."""
     states = torch.get_rng_state(), random.getstate()
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     for tensor in tensors_in(batch):
-        follower.existed(tensor)
+        if copies:
+            follower.made(tensor)
+        else:
+            follower.existed(tensor)
     follower.inputs = {id(tensor) for tensor in tensors_in(batch)}
     try:
         with ExitStack() as stack:

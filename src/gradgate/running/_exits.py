@@ -28,7 +28,8 @@ def guard_termination() -> None:
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)
-        os.register_at_fork(after_in_child=give_back_termination)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=give_back_termination)
 
 
 def give_back_termination() -> None:

@@ -178,7 +178,7 @@ def start() -> None:
 
 
 def _stopping(times: int) -> None:
-    """Called when the script is told to stop, for the so-manyeth time."""
+    """Called before the script is told to stop, with how often it was told, this time included."""
     if times > _PATIENCE:
         stop_at_once()
     elif times == 1 and not _state.in_pool:

@@ -143,9 +143,10 @@ class Watcher:
         started = self._started if self._started is not None else time.perf_counter()
         seconds = self._seconds if self._seconds is not None else time.perf_counter() - started
         names = recorder.optimizer_names
+        not_judged = recorder.not_judged
         # Nothing shows itself of a step that is compiled.
-        if not recorder.not_judged and len(self._steps.stepped) < len(recorder.optimizers) and compiles():
-            recorder.not_judged = (
+        if not not_judged and len(self._steps.stepped) < len(recorder.optimizers) and compiles():
+            not_judged = (
                 "The script compiles, and an optimizer made no step that could be seen. Where its step is "
                 "compiled, check with TORCH_COMPILE_DISABLE=1."
             )
@@ -153,14 +154,14 @@ class Watcher:
             self._script,
             {number: self._parameter(number) for number in recorder.parameters.sights},
             {number: names.get(number, "optimizer") for number in range(len(recorder.optimizers))},
-            () if recorder.not_judged else recorder.journal.events(),
+            () if not_judged else recorder.journal.events(),
             recorder.steps,
             self.backwards,
             seconds,
             recorder.seconds,
             *self._ranks.place(),
             failures=tuple(recorder.failures),
-            not_judged=recorder.not_judged or recorder.left_off,
+            not_judged=not_judged or recorder.left_off,
         )
 
     def _parameter(self, number: int) -> Parameter:
