@@ -132,7 +132,7 @@ def _step(parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings
     for one in settings.optimizers if wide else ():
         widen_state(one, wide)
     try:
-        with WideState(wide) if wide else nullcontext():
+        with WideState() if wide else nullcontext():
             for one in settings.optimizers:
                 # Without a gradient a scaler has nothing to judge and would refuse the step.
                 if settings.scaler is not None and any(p.grad is not None for p in owned_parameters([one])):

@@ -127,26 +127,24 @@ def has_wide_state(optimizers: Iterable[Optimizer]) -> bool:
 
 
 def _is_likeness(value: Any, parameter: Tensor) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point() and value.shape == parameter.shape
+    """Say whether a value of the state is made of entries like the parameter's, and no count of steps."""
+    floating = isinstance(value, Tensor) and value.is_floating_point()
+    return floating and (value.shape == parameter.shape or value.dim() > 0)
 
 
 class WideState(TorchFunctionMode):
     """While active, optimizer state that is made in the likeness of a narrow parameter is made wide.
 
     ``Adam`` makes its moments by ``zeros_like(parameter)`` and then refuses a gradient of another type
-    (torch 2.13). The state's type is the one thing that has to change.
+    (torch 2.13). The state's type is the one thing that has to change: to that of the parameter's gradient.
     """
 
     _LIKENESSES = (torch.zeros_like, torch.full_like, torch.empty_like, torch.ones_like)
-
-    def __init__(self, wide: Iterable[Wide]) -> None:
-        super().__init__()
-        self._dtypes = {id(one.parameter): one.dtype for one in wide}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if func in self._LIKENESSES and args and id(args[0]) in self._dtypes:
-            kwargs.setdefault("dtype", self._dtypes[id(args[0])])
+        if func in self._LIKENESSES and args and args[0].is_leaf and args[0].grad is not None:
+            kwargs.setdefault("dtype", args[0].grad.dtype)
         return func(*args, **kwargs)

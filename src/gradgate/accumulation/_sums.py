@@ -41,23 +41,40 @@ class Sums:
         self._remember()
 
     def add(
-        self, name: str, expected: int, loss: Tensor, count: Count, reduction: Reduction, retain_graph: bool
+        self,
+        name: str,
+        expected: int,
+        loss: Tensor,
+        count: Count,
+        reduction: Reduction,
+        retain_graph: bool,
+        receiving: Sequence[Tensor] | None = None,
     ) -> None:
-        """Run the backward pass of one loss into its sum; a count of zero runs nothing."""
+        """Run the backward pass of one loss into its sum; a count of zero runs nothing.
+
+        Of the owned parameters those in ``receiving`` receive; by default all.
+        """
         self.check_whole()
         self.check_untouched()
         chosen = self._stand(name, expected)
         if not is_zero(count):
-            self._run(chosen, loss, count, reduction, retain_graph)
+            parameters = self.parameters if receiving is None else receiving
+            self._run(chosen, loss, count, reduction, retain_graph, parameters)
         chosen.record(loss, count, reduction)
         self.torn = False
         self._remember()
 
     def _run(
-        self, chosen: RunningSum, loss: Tensor, count: Count, reduction: Reduction, retain_graph: bool
+        self,
+        chosen: RunningSum,
+        loss: Tensor,
+        count: Count,
+        reduction: Reduction,
+        retain_graph: bool,
+        parameters: Sequence[Tensor],
     ) -> None:
         # Asked anew each time, for parameters may be frozen and unfrozen between micro-batches.
-        inputs = [parameter for parameter in self.parameters if parameter.requires_grad]
+        inputs = [parameter for parameter in parameters if parameter.requires_grad]
         if not inputs:
             raise GraphError(
                 "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "

@@ -12,6 +12,7 @@ from torch import Tensor
 from gradgate.accumulation._checks import check_graph, check_scalar, check_single_rank, claim, release
 from gradgate.accumulation._counts import Count, Reduction, check_reduction, checked_count, is_zero
 from gradgate.accumulation._finish import finish
+from gradgate.accumulation._into import Into, check_reached, receivers
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._place import Place
@@ -110,6 +111,7 @@ class Update:
         count: Count | None = None,
         reduction: Reduction = "mean",
         name: str | None = None,
+        into: Into | None = None,
         retain_graph: bool = False,
     ) -> None:
         """Add one loss's gradient to the window, weighed by the items that it was taken over.
@@ -130,20 +132,28 @@ class Update:
                 their order if they have no names. Each is averaged over its own items of the window, and
                 the means add, as in ``loss_a + loss_b``. A second loss keeps a second set of gradients
                 until the block ends; add losses of equal counts up to save that.
+            into: modules and parameters, or one, that this loss goes into; of a module, what is owned. Without it
+                all that is owned and reached. What is left out receives nothing from this loss, and the part of the
+                backward pass that would only serve it is not run.
             retain_graph: keep the graph, for another loss that shares it.
 
         Raises:
+            OwnerError: ``into`` names something of which nothing is owned.
             ShapeError: ``loss`` is not a floating scalar.
             CountError: ``count`` is negative, not finite, or missing where the graph does not tell it.
-            GraphError: ``loss`` has no graph, or every owned parameter is frozen.
+            GraphError: ``loss`` has no graph, or every owned parameter is frozen, or one in ``into``; or the loss
+                reaches nothing in ``into`` (asked in an accumulator's first windows).
             UpdateError: the update is not open, or it is unclear whether this is another micro-batch or
                 another loss.
         """
         self._require_open("backward")
         check_scalar(loss)
         count = checked_count(loss, count, reduction)
+        receiving = None if into is None else receivers(into, self._sums.parameters)
         if not is_zero(count):
             check_graph(loss)
+            if receiving is not None and self._accumulator._windows < _THOROUGH:
+                check_reached(loss, receiving)
         name = self._place.name_of(name)
         before = self._sums.by_name.get(name)
         if before is None:
@@ -158,7 +168,7 @@ class Update:
         self._accumulator._first_looks.at(
             name, loss, count, self._place.expected, later, self._sums.parameters
         )
-        self._sums.add(name, self._place.expected, loss, count, reduction, retain_graph)
+        self._sums.add(name, self._place.expected, loss, count, reduction, retain_graph, receiving)
         self._place.called(len(self._sums.by_name[name].counts))
 
     # -- the end ----------------------------------------------------------------------------------

@@ -1,0 +1,70 @@
+"""Into which of the owned parameters a loss goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from torch import Tensor, nn
+
+from gradgate.accumulation._graph import nodes
+from gradgate.accumulation._modules import LiveModules
+from gradgate.errors import GraphError, OptionError, OwnerError
+
+Into: TypeAlias = "nn.Module | Tensor | Sequence[nn.Module | Tensor]"
+"""Modules and parameters."""
+
+
+def receivers(into: Into, owned: Sequence[Tensor]) -> list[Tensor]:
+    """Return the owned parameters that are meant, in their order.
+
+    Raises:
+        OwnerError: one of them is not owned, or a module holds none that is.
+        GraphError: one of them is frozen.
+        OptionError: something else was given, or nothing.
+    """
+    given = [into] if isinstance(into, (nn.Module, Tensor)) else list(into)
+    if not given:
+        raise OptionError("backward: into is empty, so the loss would go nowhere. Leave this call out.")
+    ours = {id(parameter) for parameter in owned}
+    chosen: set[int] = set()
+    for one in given:
+        if isinstance(one, nn.Module):
+            parts: list[Tensor] = [parameter for parameter in one.parameters() if id(parameter) in ours]
+        elif isinstance(one, Tensor):
+            parts = [one] if id(one) in ours else []
+        else:
+            raise OptionError(
+                f"backward: into holds a {type(one).__name__}. Pass modules and parameters: into=[model.head]."
+            )
+        if not parts:
+            raise OwnerError(
+                f"backward: into names {_name(one)}, of which this accumulator's optimizers step nothing. "
+                "An update fills only what it owns: use the accumulator that owns it, or add it to the optimizer."
+            )
+        if not any(parameter.requires_grad for parameter in parts):
+            raise GraphError(
+                f"backward: into names {_name(one)}, which is frozen (requires_grad is False). Unfreeze it, "
+                "or leave it out."
+            )
+        chosen |= {id(parameter) for parameter in parts}
+    return [parameter for parameter in owned if id(parameter) in chosen]
+
+
+def check_reached(loss: Tensor, parameters: Sequence[Tensor]) -> None:
+    """Raise GraphError if a loss reaches none of the parameters that it is to go into."""
+    reached = {id(node.variable) for node in nodes(loss) if hasattr(node, "variable")}
+    if not any(id(parameter) in reached or parameter is loss for parameter in parameters):
+        raise GraphError(
+            f"backward: the loss reaches none of the {len(parameters)} parameters that into names: "
+            f"{', '.join(_name(one) for one in parameters[:3])}. Something between is detached, or they take no "
+            "part: print(gg.flow(loss_fn, model)) shows where it stops."
+        )
+
+
+def _name(one: nn.Module | Tensor) -> str:
+    live = LiveModules()
+    if isinstance(one, nn.Module):
+        return live.name(one)
+    path = live.parameter_name(one)
+    return f"'{path}'" if path else f"a tensor of shape {list(one.shape)}"
