@@ -1,5 +1,6 @@
 """Gates: where gradient is stopped, scaled, reversed, masked or clipped; and modules that stay still."""
 
+from gradgate.flow._entries import TrainedOnly, train_mask, train_rows
 from gradgate.flow._frozen import Frozen, frozen
 from gradgate.flow._gates import (
     clip_gradient,
@@ -8,13 +9,21 @@ from gradgate.flow._gates import (
     scale_gradient,
     stop_gradient,
 )
+from gradgate.flow._param_groups import param_groups
+from gradgate.flow._scaled import Scaled, scaled
 
 __all__ = [
     "Frozen",
+    "Scaled",
+    "TrainedOnly",
     "clip_gradient",
     "frozen",
     "mask_gradient",
+    "param_groups",
     "reverse_gradient",
     "scale_gradient",
+    "scaled",
     "stop_gradient",
+    "train_mask",
+    "train_rows",
 ]

@@ -63,7 +63,7 @@ def scale_gradient(x: T, factor: Factor) -> T:
         >>> x.grad
         tensor([0.1000, 0.1000])
     """
-    value = _asked(factor, "scale_gradient")
+    value = checked_factor(factor, "scale_gradient")
     return mapped_tensors(x, lambda one: _scaled(one, value))
 
 
@@ -86,7 +86,7 @@ def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
     Sources:
         Y. Ganin, V. Lempitsky, "Unsupervised Domain Adaptation by Backpropagation" (2015).
     """
-    value = _asked(strength, "reverse_gradient")
+    value = checked_factor(strength, "reverse_gradient")
     return mapped_tensors(x, lambda one: _scaled(one, -value))
 
 
@@ -171,7 +171,7 @@ def _scaled(x: Tensor, factor: float | Tensor) -> Tensor:
     return passed
 
 
-def _asked(factor: Any, verb: str) -> float | Tensor:
+def checked_factor(factor: Factor, verb: str) -> float | Tensor:
     """Return the factor as it is now."""
     if callable(factor) and not isinstance(factor, Tensor):
         factor = factor()

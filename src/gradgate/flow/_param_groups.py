@@ -1,0 +1,133 @@
+"""Parameter groups for an optimizer: learning rates by module, weight decay where it belongs."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from gradgate.errors import OptionError
+
+_NORMS = (nn.LayerNorm, nn.RMSNorm)  # whose parameters may have several dimensions; those of others have one
+
+
+def param_groups(
+    model: nn.Module,
+    factors: Mapping[str, float] | None = None,
+    *,
+    lr: float,
+    weight_decay: float | None = None,
+    no_decay: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """Sort a model's parameters into optimizer groups with learning rates of their own: each once, none forgotten.
+
+    Args:
+        model: all its parameters are sorted, frozen ones too: an optimizer passes over them, and they move again
+            when they are unfrozen.
+        factors: the learning rate of what a pattern names is ``lr`` times its factor, above 0. A pattern is the
+            path of a module or parameter (``"backbone"``, ``"backbone.layer4"``), and may have ``*`` and ``?`` in
+            it (``"encoder.*.norm"``). Where several match, the last one counts: write the general one first.
+        lr: the learning rate of the rest.
+        weight_decay: sets it in every group, to 0 for biases, the parameters of norms, all others of fewer than two
+            dimensions, and what ``no_decay`` names. Left out, the optimizer's own goes for all.
+        no_decay: patterns, as above, of what else is not decayed: ``["embedding"]``.
+
+    Returns:
+        groups with ``params``, ``lr``, ``name`` and, where it is set, ``weight_decay``: pass them to an optimizer.
+
+    Raises:
+        OptionError: a pattern matches nothing, or nothing that a later one does not; a factor is not above 0; a
+            parameter that is tied is given two factors by its two names.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2), torch.nn.Linear(2, 1))
+        >>> groups = param_groups(model, {"0": 0.1}, lr=0.01, weight_decay=0.05)
+        >>> for group in groups:
+        ...     print(group["name"], len(group["params"]), round(group["lr"], 6), group["weight_decay"])
+        0 1 0.001 0.05
+        0, not decayed 1 0.001 0.0
+        rest 1 0.01 0.05
+        rest, not decayed 3 0.01 0.0
+        >>> optimizer = torch.optim.AdamW(groups)
+    """
+    factors = dict(factors or {})
+    _check_numbers(factors, lr, weight_decay)
+    names: dict[Tensor, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    if not names:
+        raise OptionError(f"param_groups: {type(model).__name__} has no parameters.")
+    chosen = {parameter: _last_match(paths, factors) for parameter, paths in names.items()}
+    _check_used(factors, no_decay, chosen, names)
+    norms = (one for one in model.modules() if isinstance(one, _NORMS))
+    undecayed: set[Tensor] = {parameter for norm in norms for parameter in norm.parameters()}
+    undecayed |= {one for one, paths in names.items() if one.dim() < 2 or _last_match(paths, no_decay)}
+    groups: dict[tuple[str | None, bool], dict[str, Any]] = {}
+    for pattern in (*factors, None):
+        name, rate = pattern or "rest", lr * (1.0 if pattern is None else factors[pattern])
+        if weight_decay is None:
+            undecayed = set()
+            groups[pattern, True] = {"params": [], "lr": rate, "name": name}
+        else:
+            for decayed, decay, suffix in ((True, weight_decay, ""), (False, 0.0, ", not decayed")):
+                group = {"params": [], "lr": rate, "weight_decay": decay, "name": name + suffix}
+                groups[pattern, decayed] = group
+    for one, given in chosen.items():
+        groups[given, one not in undecayed]["params"].append(one)
+    return [group for group in groups.values() if group["params"]]
+
+
+def _last_match(paths: Iterable[str], patterns: Iterable[str]) -> str | None:
+    """Return the last pattern that matches one of a parameter's paths, or a module around it."""
+    prefixes = {path[:end] for path in paths for end in _ends(path)}
+    return next((one for one in reversed(list(patterns)) if fnmatch.filter(prefixes, one)), None)
+
+
+def _ends(path: str) -> list[int]:
+    return [place for place, letter in enumerate(path) if letter == "."] + [len(path)]
+
+
+def _check_numbers(factors: dict[str, float], lr: float, weight_decay: float | None) -> None:
+    for pattern, factor in factors.items():
+        if not factor > 0 or math.isinf(factor):
+            raise OptionError(
+                f"param_groups: the factor of {pattern!r} is {factor}. It must be finite and above 0. Freeze "
+                "what is not to move, gg.frozen(module): at a learning rate of 0 gradients cost time and memory."
+            )
+    if not lr > 0:
+        raise OptionError(f"param_groups: lr is {lr}. It must be above 0.")
+    if weight_decay is not None and not weight_decay >= 0:
+        raise OptionError(f"param_groups: weight_decay is {weight_decay}. It must be 0 or above.")
+
+
+def _check_used(
+    factors: dict[str, float],
+    no_decay: Sequence[str],
+    chosen: dict[Tensor, str | None],
+    names: dict[Tensor, list[str]],
+) -> None:
+    for pattern in (*factors, *no_decay):
+        if not any(_last_match(paths, [pattern]) for paths in names.values()):
+            paths = sorted({path.split(".")[0] for each in names.values() for path in each})
+            raise OptionError(
+                f"param_groups: no module and no parameter is named by {pattern!r}. Use paths as in "
+                f"model.named_parameters(); at the top there are {', '.join(paths[:5])}"
+                f"{' and more' if len(paths) > 5 else ''}."
+            )
+    for pattern in factors:
+        if pattern not in chosen.values():
+            raise OptionError(
+                f"param_groups: all that {pattern!r} names is named by later patterns as well, and these count. "
+                "Write the general pattern before the special one."
+            )
+    for paths in names.values():
+        wanted = {path: _last_match([path], factors) for path in paths}
+        if len({factors[pattern] for pattern in wanted.values() if pattern is not None}) > 1:
+            said = " and ".join(f"{path} ({factors[one]})" for path, one in wanted.items() if one is not None)
+            raise OptionError(
+                f"param_groups: one parameter is tied and is given two factors by its names {said}. It has one "
+                "learning rate: name it once."
+            )

@@ -1,0 +1,152 @@
+"""Steps of optimizers that see only some entries of a parameter.
+
+An optimizer moves every entry that it is given, also where the gradient is zero: by momentum, weight decay, Adam's
+averages. So it is not given the others. For the time of a step a stand-in takes the optimizer's place, whose groups
+hold the chosen entries as parameters of their own; afterwards they are written back. The optimizer's own groups are
+never changed, so a step that raises leaves nothing to repair, and its state is as large as the chosen entries.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
+from torch.utils.weak import WeakTensorKeyDictionary
+
+
+class Chosen(Protocol):
+    """Some entries of a parameter."""
+
+    def take(self, x: Tensor) -> Tensor:
+        """Return these entries of a tensor that is shaped as the parameter."""
+
+    def put(self, x: Tensor, values: Tensor) -> None:
+        """Write them back."""
+
+
+_chosen: Any = WeakTensorKeyDictionary()  # parameter: the entries that optimizers may move
+_handle: RemovableHandle | None = None
+_met: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # optimizers that have stepped through a stand-in
+
+
+def choose(parameter: Tensor, chosen: Chosen) -> None:
+    """Give optimizers nothing but these entries of a parameter from now on."""
+    global _handle  # noqa: PLW0603
+    _chosen[parameter] = chosen
+    if _handle is None:
+        _handle = register_optimizer_step_pre_hook(_before)
+
+
+def is_chosen(parameter: Tensor) -> bool:
+    """Say whether only some entries of a parameter are given to optimizers."""
+    return parameter in _chosen
+
+
+@torch.no_grad()
+def give_back(parameter: Tensor) -> None:
+    """Give optimizers the whole parameter again; state of the other entries begins at zero."""
+    chosen = _chosen.pop(parameter)
+    for optimizer in list(_met):
+        state = optimizer.state.get(parameter, {})
+        entries = chosen.take(parameter)
+        for key, value in state.items():
+            if _is_likeness(value, entries):
+                state[key] = torch.zeros_like(parameter, dtype=value.dtype)
+                chosen.put(state[key], value)
+
+
+class _StandIn:
+    """What a step of an optimizer is run on in its place."""
+
+    def __init__(self, optimizer: Optimizer, entries: dict[Tensor, Tensor]) -> None:
+        self.optimizer = optimizer
+        self._entries = entries  # parameter: its chosen entries, a parameter of their own
+        self.acting = object.__new__(type(optimizer))
+        self.acting.__dict__.update(optimizer.__dict__, stand_in=self)
+        self.acting.param_groups = [
+            {**group, "params": [entries.get(one, one) for one in group["params"]]}
+            for group in optimizer.param_groups
+        ]
+        self.acting.state = copy.copy(optimizer.state)
+        for parameter, part in entries.items():
+            state = self.acting.state.pop(parameter, None)
+            if state is not None:
+                self.acting.state[part] = {
+                    key: _chosen[parameter].take(value) if _is_likeness(value, parameter) else value
+                    for key, value in state.items()
+                }
+        self.take_gradients()
+
+    def take_gradients(self) -> None:
+        for parameter, part in self._entries.items():
+            gradient = parameter.grad
+            part.grad = None
+            if gradient is not None:
+                part.grad_dtype = parameter.grad_dtype
+                part.grad = _chosen[parameter].take(gradient)
+
+    @torch.no_grad()
+    def write_back(self) -> None:
+        for parameter, part in self._entries.items():
+            _chosen[parameter].put(parameter, part)
+
+    def closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Let the user's closure see what the step has written so far, and the step its gradients."""
+
+        def called() -> Any:
+            self.write_back()
+            result = closure()
+            self.take_gradients()
+            return result
+
+        return called
+
+    def finish(self) -> None:
+        """Take over what the step has changed."""
+        self.write_back()
+        parameters = {part: parameter for parameter, part in self._entries.items()}
+        for key, value in self.acting.state.items():
+            self.optimizer.state[parameters.get(key, key) if isinstance(key, Tensor) else key] = value
+        for group, acting in zip(self.optimizer.param_groups, self.acting.param_groups, strict=True):
+            group.update({key: value for key, value in acting.items() if key != "params"})
+        kept = {"param_groups", "state", "stand_in"}
+        self.optimizer.__dict__.update({k: v for k, v in self.acting.__dict__.items() if k not in kept})
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Put a stand-in in the optimizer's place. torch hands hooks all arguments, ``self`` among them."""
+    ids = {id(parameter): parameter for parameter in _chosen}
+    mine = [ids[id(one)] for group in optimizer.param_groups for one in group["params"] if id(one) in ids]
+    closure = args[1] if len(args) > 1 else kwargs.get("closure")
+    if not any(one.grad is not None or closure is not None for one in mine):
+        return None
+    if optimizer not in _met:
+        _met.add(optimizer)
+        handle = optimizer.register_step_post_hook(_after)
+        hooks: Any = optimizer._optimizer_step_post_hooks
+        hooks.move_to_end(handle.id, last=False)  # so that other hooks see what was stepped
+    entries: dict[Tensor, Tensor] = {one: torch.nn.Parameter(_chosen[one].take(one.detach())) for one in mine}
+    stand_in = _StandIn(optimizer, entries)
+    if closure is not None:
+        closure = stand_in.closure(closure)
+        args = (optimizer, closure, *args[2:]) if len(args) > 1 else args
+        kwargs = kwargs if len(args) > 1 else {**kwargs, "closure": closure}
+    return (stand_in.acting, *args[1:]), kwargs
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _after(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    del kwargs
+    if args[0] is not optimizer:
+        args[0].__dict__.pop("stand_in").finish()
+
+
+def _is_likeness(value: Any, parameter: Tensor) -> bool:
+    return isinstance(value, Tensor) and value.shape == parameter.shape
