@@ -10,11 +10,17 @@ if _typing.TYPE_CHECKING:
     from gradgate.accumulation import Accumulator, Update, decay, scale_lr, warmup, windows
     from gradgate.flow import (
         clip_gradient,
+        expect_flow,
+        flow,
         frozen,
         mask_gradient,
+        param_groups,
         reverse_gradient,
         scale_gradient,
+        scaled,
         stop_gradient,
+        train_mask,
+        train_rows,
     )
     from gradgate.memory import Plan, plan
     from gradgate.session import watch
@@ -23,6 +29,7 @@ if _typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: RUF022
+    "param_groups",
     "scale_lr",
     "warmup",
     "Accumulator",
@@ -38,14 +45,26 @@ __all__ = [  # noqa: RUF022
     "mask_gradient",
     "clip_gradient",
     "frozen",
+    "scaled",
+    "train_rows",
+    "train_mask",
+    "flow",
+    "expect_flow",
     "watch",
 ]
 
-# All others are in accumulation.
-_HOMES = {"Tally": "tally", "watch": "session", "plan": "memory", "Plan": "memory"} | dict.fromkeys(
-    ("stop_gradient", "scale_gradient", "reverse_gradient", "mask_gradient", "clip_gradient", "frozen"),
-    "flow",
-)
+_HOMES = {  # all others are in accumulation
+    "Tally": "tally",
+    "watch": "session",
+    **dict.fromkeys(("plan", "Plan"), "memory"),
+    **dict.fromkeys(
+        (
+            *("stop_gradient", "scale_gradient", "reverse_gradient", "mask_gradient", "clip_gradient"),
+            *("frozen", "scaled", "train_rows", "train_mask", "param_groups", "flow", "expect_flow"),
+        ),
+        "flow",
+    ),
+}
 _ROOMS = ("accumulation", "errors", "flow", "memory", "tally", "testing")  # those with names for users
 
 

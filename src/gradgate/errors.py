@@ -15,6 +15,7 @@
     ├── BudgetError       (MemoryError)   one sample alone does not fit into memory
     ├── StateError        (ValueError)    a saved state does not belong to this accumulator
     ├── FindingError      (AssertionError)  a watched loop shows mistakes
+    ├── FlowError         (AssertionError)  a loss reaches what it should not, or not what it should
     └── TornStepError     (RuntimeError)  an optimizer raised in the middle of its step
 
     GradgateWarning (UserWarning)
@@ -76,6 +77,10 @@ class StateError(GradgateError, ValueError):
 
 class FindingError(GradgateError, AssertionError):
     """A loop that was watched shows mistakes of the severity that was asked to raise."""
+
+
+class FlowError(GradgateError, AssertionError):
+    """A loss reaches what it should not, or does not reach what it should."""
 
 
 class TornStepError(GradgateError, RuntimeError):

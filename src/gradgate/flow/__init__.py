@@ -1,6 +1,8 @@
 """Gates: where gradient is stopped, scaled, reversed, masked or clipped; and modules that stay still."""
 
 from gradgate.flow._entries import TrainedOnly, train_mask, train_rows
+from gradgate.flow._expect import expect_flow
+from gradgate.flow._flow import Flow, Reach, Stop, flow
 from gradgate.flow._frozen import Frozen, frozen
 from gradgate.flow._gates import (
     clip_gradient,
@@ -13,10 +15,15 @@ from gradgate.flow._param_groups import param_groups
 from gradgate.flow._scaled import Scaled, scaled
 
 __all__ = [
+    "Flow",
     "Frozen",
+    "Reach",
     "Scaled",
+    "Stop",
     "TrainedOnly",
     "clip_gradient",
+    "expect_flow",
+    "flow",
     "frozen",
     "mask_gradient",
     "param_groups",

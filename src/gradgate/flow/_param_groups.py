@@ -117,12 +117,6 @@ def _check_used(
                 f"model.named_parameters(); at the top there are {', '.join(paths[:5])}"
                 f"{' and more' if len(paths) > 5 else ''}."
             )
-    for pattern in factors:
-        if pattern not in chosen.values():
-            raise OptionError(
-                f"param_groups: all that {pattern!r} names is named by later patterns as well, and these count. "
-                "Write the general pattern before the special one."
-            )
     for paths in names.values():
         wanted = {path: _last_match([path], factors) for path in paths}
         if len({factors[pattern] for pattern in wanted.values() if pattern is not None}) > 1:
@@ -130,4 +124,10 @@ def _check_used(
             raise OptionError(
                 f"param_groups: one parameter is tied and is given two factors by its names {said}. It has one "
                 "learning rate: name it once."
+            )
+    for pattern in factors:
+        if pattern not in chosen.values():
+            raise OptionError(
+                f"param_groups: all that {pattern!r} names is named by later patterns as well, and these count. "
+                "Write the general pattern before the special one."
             )

@@ -19,6 +19,8 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from gradgate.errors import OptionError
+
 
 class Chosen(Protocol):
     """Some entries of a parameter."""
@@ -124,6 +126,7 @@ def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any])
     """Put a stand-in in the optimizer's place. torch hands hooks all arguments, ``self`` among them."""
     ids = {id(parameter): parameter for parameter in _chosen}
     mine = [ids[id(one)] for group in optimizer.param_groups for one in group["params"] if id(one) in ids]
+    _check_lists(optimizer, mine)
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
     if not any(one.grad is not None or closure is not None for one in mine):
         return None
@@ -146,6 +149,17 @@ def _after(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     del kwargs
     if args[0] is not optimizer:
         args[0].__dict__.pop("stand_in").finish()
+
+
+def _check_lists(optimizer: Optimizer, parameters: list[Tensor]) -> None:
+    ids = {id(parameter) for parameter in parameters}
+    for name, value in vars(optimizer).items():
+        if isinstance(value, list) and any(id(one) in ids for one in value):
+            raise OptionError(
+                f"train_rows, train_mask: {type(optimizer).__name__} keeps parameters in a list of its own ({name}) "
+                "beside its groups, and would step entries that are not chosen. Take an optimizer that goes by its "
+                "groups, as Adam does."
+            )
 
 
 def _is_likeness(value: Any, parameter: Tensor) -> bool:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.events import Frame, GraphsKept, Site
+from gradgate.sites import user_frames
 from gradgate.watcher._recorder import Recorder, Weak, still_alive
-from gradgate.watcher._sites import user_frames
 from gradgate.watcher._variables import variables_of
 
 _SUSPICIOUS = 4  # graphs of earlier steps

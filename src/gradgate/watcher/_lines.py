@@ -16,8 +16,8 @@ import torch
 import torch.fx.traceback
 
 from gradgate.events import Site
+from gradgate.sites import here, kind_of
 from gradgate.watcher._patches import Patches
-from gradgate.watcher._sites import here, kind_of
 from gradgate.watcher._tracing import tracing
 
 

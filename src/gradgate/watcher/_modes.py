@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from gradgate.events import ModeSet, NoGradEntered
+from gradgate.sites import kind_of
 from gradgate.watcher._recorder import Recorder
-from gradgate.watcher._sites import kind_of
 from gradgate.watcher._tracing import tracing
 
 _MODAL = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradgate.sites import library_frames, user_frames
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._registry import extent
-from gradgate.watcher._sites import library_frames, user_frames
 from gradgate.watcher._variables import variables_of
 
 _SCANS = 8  # times that all live modules are looked through

@@ -15,12 +15,12 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from gradgate.events import Event, Ids, Site, Written
+from gradgate.sites import here
 from gradgate.watcher._journal import Journal
 from gradgate.watcher._lines import Lines
 from gradgate.watcher._modules import Modules
 from gradgate.watcher._patches import Patches
 from gradgate.watcher._registry import Numbers, Parameters
-from gradgate.watcher._sites import here
 
 _FIRST_STEPS = 60  # steps that are looked at closely
 _LEAST_STEPS = 12  # also where looking is slow

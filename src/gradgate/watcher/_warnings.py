@@ -7,8 +7,8 @@ import warnings
 from types import FrameType
 from typing import Any
 
+from gradgate.sites import kind_of
 from gradgate.watcher._patches import Patches
-from gradgate.watcher._sites import kind_of
 
 
 def install(patches: Patches) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gradgate.events import Ended, Log, Parameter
+from gradgate.sites import call_mine
 from gradgate.watcher import _warnings
 from gradgate.watcher._backward import Backwards
 from gradgate.watcher._births import Births
@@ -23,7 +24,6 @@ from gradgate.watcher._optimizers import Optimizers
 from gradgate.watcher._ranks import Ranks
 from gradgate.watcher._recorder import Recorder, StopRun, renew_lock
 from gradgate.watcher._schedules import Loaders, Scalers, Schedulers
-from gradgate.watcher._sites import call_mine
 from gradgate.watcher._steps import Steps
 from gradgate.watcher._suspects import Suspects, compiles
 from gradgate.watcher._writes import Writes

@@ -14,7 +14,7 @@ from gradgate.events import Frame, Site
 
 _DEPTH = 16  # user frames that are kept
 
-_OURS = str(Path(__file__).resolve().parents[1]) + os.sep
+_OURS = str(Path(__file__).resolve().parent) + os.sep
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _LIBRARIES = (
     _TORCH,

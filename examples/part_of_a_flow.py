@@ -1,0 +1,80 @@
+"""The finest control: a factor on one module's gradient, a learning rate of its own, rows that learn alone.
+
+A factor scales what SGD does and not what Adam does, which divides a gradient by its own size: there the learning
+rate is the factor. A masked gradient does not keep rows still under Adam or weight decay; ``train_rows`` does.
+"""
+
+import torch
+from torch import nn
+
+import gradgate as gg
+
+OPTIMIZERS = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}
+
+
+def two_layers():
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)).double()
+    with torch.no_grad():
+        model[0].weight.fill_(2.0)
+        model[1].weight.fill_(3.0)
+    return model
+
+
+def moves(model, optimizer):
+    """How far one step on the output, 2 x 3 = 6 at x = 1, moves the two weights."""
+    before = [weight.item() for weight in model.parameters()]
+    model(torch.ones(1, 1, dtype=torch.float64)).sum().backward()
+    optimizer.step()
+    return [round(was - weight.item(), 6) for was, weight in zip(before, model.parameters(), strict=True)]
+
+
+def by_factor(make):
+    model = two_layers()
+    with gg.scaled(model[0], factor=0.1):
+        return moves(model, make(model.parameters(), lr=0.01))
+
+
+def by_learning_rate(make):
+    model = two_layers()
+    return moves(model, make(gg.param_groups(model, {"0": 0.1}, lr=0.01)))
+
+
+def masked_gradient(embedding, rows):
+    mask = torch.zeros_like(embedding.weight)
+    mask[rows] = 1.0
+    embedding.weight.register_hook(lambda gradient: gradient * mask)
+
+
+def rows_that_moved(restrict, **options):
+    """Five tokens, of which the last two are to learn: which rows move after a restriction in mid-training?"""
+    torch.manual_seed(0)
+    embedding = nn.Embedding(5, 2)
+    optimizer = torch.optim.AdamW(embedding.parameters(), lr=0.1, **options)
+    for step in range(4):
+        if step == 2:
+            restrict(embedding, [3, 4])
+            before = embedding.weight.detach().clone()
+        optimizer.zero_grad()
+        embedding(torch.arange(5)).square().sum().backward()
+        optimizer.step()
+    moved = (embedding.weight != before).any(1)
+    numbers = sum(value.numel() for value in optimizer.state[embedding.weight].values() if value.dim())
+    return moved.nonzero()[:, 0].tolist(), numbers
+
+
+def main():
+    figures = {}
+    print("One step on 2 x 3, lr 0.01; the first layer at a tenth")
+    for name, make in OPTIMIZERS.items():
+        for way in (by_factor, by_learning_rate):
+            figures[name, way.__name__] = moved = way(make)
+            print(f"  {name:5} {way.__name__:17} the layers move by {moved[0]:g} and {moved[1]:g}")
+    print("AdamW with decay, rows 3 and 4 of 5 are to learn from the third step on")
+    for way in (masked_gradient, gg.train_rows):
+        figures[way.__name__] = rows, numbers = rows_that_moved(way, weight_decay=0.1)
+        print(f"  {way.__name__:16} rows {rows} move, {numbers} numbers of optimizer state")
+    return figures
+
+
+if __name__ == "__main__":
+    main()

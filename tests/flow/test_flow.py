@@ -1,0 +1,364 @@
+"""What a loss reaches, and where and by what gradient is stopped on its way."""
+
+import inspect
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from gradgate.errors import OptionError, ShapeError
+from gradgate.flow import Flow, Stop, flow
+
+ONES = torch.ones(4, 3)
+
+
+class Net(nn.Module):
+    """A trunk and a head; what lies between them is given."""
+
+    def __init__(self, between: Callable[[Tensor], Any] = lambda x: x) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.trunk = nn.Linear(3, 3)
+        self.head = nn.Linear(3, 1)
+        self.between = between
+
+    def loss(self) -> Tensor:
+        return self.head(self.between(self.trunk(ONES))).square().mean()
+
+
+def under_no_grad(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return x * 2
+
+
+def under_inference_mode(x: Tensor) -> Tensor:
+    with torch.inference_mode():
+        y = x * 2
+    return y.clone()
+
+
+def overwritten(x: Tensor) -> Tensor:
+    y = torch.zeros_like(x)
+    y[:] = x.detach()
+    return y
+
+
+class Blocking(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.exp()
+        ctx.mark_non_differentiable(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+class Passing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return (x.exp() * 2).detach().clone()  # under no_grad, as every forward of a Function is
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+def line_of(function: Callable[..., Any], text: str) -> int:
+    lines, start = inspect.getsourcelines(function)
+    return start + next(number for number, line in enumerate(lines) if text in line)
+
+
+DETACHED, DATA = (lambda x: x.detach()), (lambda x: x.data)
+ARGMAX = lambda x: x.argmax(1, keepdim=True).float().expand(4, 3)  # noqa: E731
+VALUE = lambda x: torch.tensor(x.tolist())  # noqa: E731
+NEW = lambda x: torch.tensor(x.sum().item()).expand(4, 3)  # noqa: E731
+
+STOPS = {
+    "detach": (DETACHED, "detach", "detach", "x.detach()"),
+    "data": (DATA, "detach", "data", "x.data"),
+    "no_grad": (under_no_grad, "no_grad", "mul", "x * 2"),
+    "inference_mode": (under_inference_mode, "inference_mode", "mul", "x * 2"),
+    "argmax": (ARGMAX, "not differentiable", "argmax", "argmax"),
+    "tolist": (VALUE, "value taken out", "tolist", "tolist"),
+    "item": (NEW, "value taken out", "item", "item"),
+    "detach, written into another": (overwritten, "detach", "detach", "x.detach()"),
+}
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_what_stops_it_is_named_with_its_line(name: str) -> None:
+    between, why, op, text = STOPS[name]
+    model = Net(between)
+    found = flow(model.loss, model)
+    assert found.reached == ["head.weight", "head.bias"]
+    for parameter in ("trunk.weight", "trunk.bias"):
+        (stop,) = found[parameter].stops
+        assert (stop.why, stop.op) == (why, op)
+        assert stop.frame is not None
+        assert Path(stop.frame.file) == Path(__file__)
+        assert stop.frame.line == line_of(between, text)
+
+
+def test_a_loss_alone_tells_what_it_reaches_but_not_where_it_stops() -> None:
+    model = Net(DETACHED)
+    found = flow(model.loss(), model)
+    assert found.stopped == ["trunk.weight", "trunk.bias"]
+    assert found["trunk.weight"].stops == (Stop("not in the graph"),)
+
+
+def test_nothing_is_run_backwards_and_nothing_changes() -> None:
+    model = Net()
+    before = [one.detach().clone() for one in model.parameters()]
+    loss = model.loss()
+    flow(loss, model)
+    flow(model.loss, model)
+    assert all(one.grad is None for one in model.parameters())
+    assert all(torch.equal(one, was) for one, was in zip(model.parameters(), before, strict=True))
+    loss.backward()  # the graph is still there
+    assert model.trunk.weight.grad is not None
+
+
+def test_what_is_reached_is_what_receives_a_gradient() -> None:
+    """The slow truth beside the walk: run backward and look."""
+    model = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    for number, parameter in enumerate(model.parameters()):
+        parameter.requires_grad_(number % 3 > 0)
+
+    def loss() -> Tensor:
+        return model(torch.ones(2, 3, 4)).square().mean()
+
+    found = flow(loss, model)
+    loss().backward()
+    assert found.reached == [name for name, one in model.named_parameters() if one.grad is not None]
+    assert {stop.why for name in found.stopped for stop in found[name].stops} == {"requires_grad"}
+
+
+def by_hand(model: nn.Module, loss: Tensor) -> dict[str, int]:
+    """Count paths by walking every one of them."""
+
+    def walk(node: Any) -> None:
+        if hasattr(node, "variable"):
+            counts[id(node.variable)] = counts.get(id(node.variable), 0) + 1
+        for following, _ in node.next_functions:
+            if following is not None:
+                walk(following)
+
+    counts: dict[int, int] = {}
+    walk(loss.grad_fn)
+    return {name: counts.get(id(one), 0) for name, one in model.named_parameters()}
+
+
+def test_paths_are_counted() -> None:
+    model = nn.ModuleList(nn.Linear(3, 3) for _ in range(4))
+
+    def loss() -> Tensor:
+        x = ONES
+        for layer in model:
+            x = x + layer(x).tanh() + layer(x)
+        return x.sum()
+
+    found = flow(loss, model)
+    assert {one.name: one.paths for one in found.parameters} == by_hand(model, loss())
+    # A layer is used twice, and each later one has three ways around and through it.
+    assert [found[f"{number}.bias"].paths for number in range(4)] == [2 * 3**3, 2 * 3**2, 2 * 3, 2]
+
+
+def test_another_path_that_is_cut_is_told_of_what_is_reached() -> None:
+    model = Net()
+
+    def loss() -> Tensor:
+        z = model.trunk(ONES)
+        return (z**3 + 2 * z.detach()).sum()
+
+    reach = flow(loss, model)["trunk.weight"]
+    assert reach.paths == 1
+    assert [(stop.why, stop.frame.line) for stop in reach.stops if stop.frame] == [
+        ("detach", line_of(loss, "detach"))
+    ]
+
+
+def test_of_cuts_in_a_row_all_are_named_the_one_next_to_the_loss_first() -> None:
+    model = nn.ModuleList(nn.Linear(3, 3) for _ in range(3))
+
+    def loss() -> Tensor:
+        x = under_no_grad(model[0](ONES))
+        return model[2](model[1](x).detach()).sum()
+
+    found = flow(loss, model)
+    assert [stop.why for stop in found["0.weight"].stops] == ["detach", "no_grad"]
+    assert [stop.why for stop in found["1.weight"].stops] == ["detach"]
+
+
+def test_what_the_loss_does_not_need_stops_nothing() -> None:
+    model = Net()
+
+    def loss() -> Tensor:
+        code = model.trunk(ONES)
+        print(code.detach().mean().item(), code.argmax())  # for logging
+        return model.head(code).sum()
+
+    assert all(one.reached and not one.stops for one in flow(loss, model).parameters)
+
+
+def test_the_forward_pass_of_a_custom_function_is_no_cut() -> None:
+    model = Net(Passing.apply)
+    assert all(one.reached and not one.stops for one in flow(model.loss, model).parameters)
+
+
+def test_a_custom_function_that_is_not_differentiable_is_one() -> None:
+    model = Net(Blocking.apply)
+    assert flow(model.loss, model)["trunk.weight"].stops == (Stop("custom function"),)
+
+
+@pytest.mark.parametrize(("reentrant", "stops"), [(False, ()), (True, (Stop("reentrant checkpoint"),))])
+def test_checkpoints_are_seen_through_or_named(reentrant: bool, stops: tuple[Stop, ...]) -> None:
+    model = Net()
+
+    def loss() -> Tensor:
+        x = ONES.clone().requires_grad_()
+        return model.head(checkpoint(model.trunk, x, use_reentrant=reentrant)).sum()  # type: ignore[no-any-return]
+
+    found = flow(loss, model)
+    assert found["trunk.weight"].stops == stops
+    assert found["trunk.weight"].reached is not reentrant
+
+
+def test_a_compiled_model_is_looked_into() -> None:
+    model = Net()
+    compiled = torch.compile(model.trunk, backend="eager")
+    assert flow(lambda: model.head(compiled(ONES)).sum(), model).stopped == []
+
+
+def test_gradients_that_nobody_uses_are_named() -> None:
+    model = Net()
+    optimizer = torch.optim.SGD(
+        [{"params": [model.trunk.weight], "lr": 0.0}, {"params": [model.head.weight]}], lr=1.0
+    )
+    found = flow(model.loss, model, optimizer=[optimizer])
+    assert found["trunk.weight"].stops == (Stop("lr=0"),)
+    assert found["trunk.bias"].stops == (Stop("not in the optimizer"),)
+    assert found["head.weight"].stops == ()
+
+
+def test_a_loss_may_come_with_its_count_and_may_be_a_parameter_itself() -> None:
+    model = Net()
+    assert flow(lambda: (model.loss(), 4), model).stopped == []
+    assert flow(model.head.bias, model).reached == ["head.bias"]
+
+
+class Whole(Net):
+    def __init__(self) -> None:
+        super().__init__(DETACHED)
+        self.norm = nn.BatchNorm1d(3)
+        self.spare = nn.Linear(2, 2)
+
+    def loss(self) -> Tensor:
+        return self.head(self.norm(self.between(self.trunk(ONES)))).square().mean()
+
+
+def test_the_tree_says_it_in_one_line_where_all_parts_are_alike() -> None:
+    model = Whole()
+    model.head.bias.requires_grad_(False)
+    optimizer = torch.optim.SGD([*model.head.parameters(), *model.trunk.parameters()])
+    line = line_of(DETACHED, "x.detach()")
+    assert str(flow(model.loss, model, optimizer=optimizer)).splitlines() == [
+        "Whole         3 of 8   parameters",
+        f"├─ trunk      0 of 2   detach at test_flow.py:{line}",
+        "├─ head       1 of 2",
+        "│  ├─ weight  reached  1 path",
+        "│  └─ bias    stopped  requires_grad",
+        "├─ norm       2 of 2   1 path, but not in the optimizer",
+        "└─ spare      0 of 2   not used, not in the optimizer",
+    ]
+
+
+def test_the_tree_is_no_wider_than_a_terminal() -> None:
+    model = nn.ModuleList(nn.Linear(3, 3) for _ in range(3))
+
+    def loss() -> Tensor:
+        code = model[0](ONES)
+        parts = [code.detach(), code.data, under_no_grad(code), code.argmax(1, keepdim=True)]
+        return model[1](sum(parts)).sum()
+
+    text = str(flow(loss, model))
+    assert len(text.splitlines()) > 4
+    assert max(map(len, text.splitlines())) <= 88
+
+
+def test_the_data_can_be_written_as_json() -> None:
+    model = Net(DETACHED)
+    data = json.loads(json.dumps(flow(model.loss, model).to_dict()))
+    assert data["model"] == "Net"
+    assert data["parameters"][0]["name"] == "trunk.weight"
+    assert data["parameters"][0]["stops"][0]["why"] == "detach"
+
+
+def test_the_figure_leads_from_the_loss_through_modules_to_what_becomes_of_them() -> None:
+    model = Whole()
+    optimizer = torch.optim.SGD([*model.head.parameters(), *model.trunk.parameters()])
+    (sankey,) = flow(model.loss, model, optimizer=optimizer).figure().data
+    labels = list(sankey.node.label)
+    ways = {(labels[a], labels[b]) for a, b in zip(sankey.link.source, sankey.link.target, strict=True)}
+    ends = {a: b for a, b in ways if a != "loss"}
+    assert {b for a, b in ways if a == "loss"} == {"trunk", "head", "norm", "spare"} == set(ends)
+    assert ends["head"] == "moves"
+    assert ends["norm"] == "for nothing: not in the optimizer"
+    assert ends["trunk"].startswith("stopped: detach at test_flow.py:")
+    assert sum(sankey.link.value) == 2 * sum(one.numel() for one in model.parameters())
+
+
+def test_names_in_the_figure_stay_text() -> None:
+    model = nn.Module()
+    model.add_module("<b>bold</b>", nn.Linear(1, 1))
+    model.add_module("other", nn.Linear(1, 1))
+    found: Flow = flow(lambda: next(iter(model.children()))(torch.ones(1, 1)).sum(), model)
+    (sankey,) = found.figure().data
+    assert "&lt;b&gt;bold&lt;/b&gt;" in sankey.node.label
+    assert not any("<b>" in text for text in (*sankey.node.label, *sankey.link.customdata))
+
+
+@pytest.mark.parametrize(
+    ("loss", "model", "kind", "message"),
+    [
+        (torch.ones(2), nn.Linear(1, 1), ShapeError, r"flow: the loss has shape \[2\]"),
+        (lambda: 3.0, nn.Linear(1, 1), OptionError, "flow: the function returned a float"),
+        (3.0, nn.Linear(1, 1), OptionError, "flow: the loss is a float"),
+        (torch.ones(()), nn.ReLU(), OptionError, "flow: ReLU has no parameters"),
+    ],
+)
+def test_what_is_no_loss_or_no_model_is_refused(
+    loss: Any, model: nn.Module, kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        flow(loss, model)
+
+
+def test_a_deep_model_takes_no_deep_stack() -> None:
+    model = nn.Linear(1, 1)
+
+    def loss() -> Tensor:
+        x = model(torch.ones(1, 1))
+        for _ in range(3000):
+            x = x + x
+        return x.sum()
+
+    reach = flow(loss, model)["weight"]
+    assert reach.paths == 2**3000
+    assert "countless paths" in str(flow(loss, model))
+
+
+def test_pairs_of_the_path_follow_each_other_in_the_graph() -> None:
+    from gradgate.flow._graph import Graph
+
+    model = Net()
+    path = Graph(model.loss()).path_to(model.trunk.weight)
+    assert all(any(after is one for one, _ in before.next_functions) for before, after in pairwise(path))
+    assert path[-1].variable is model.trunk.weight

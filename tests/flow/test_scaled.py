@@ -1,0 +1,84 @@
+"""Modules whose parameters receive a scaled gradient, and what lies before them the whole one."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import gradgate as gg
+from gradgate.errors import OptionError
+from gradgate.flow import scaled
+from tests.reference import assert_same
+from tests.tensors import on_device, randn
+
+
+def three() -> nn.Sequential:
+    torch.manual_seed(0)
+    return on_device(
+        nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.Tanh()), nn.Linear(3, 1))
+    )
+
+
+def gradients(model: nn.Module, x: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(model(x).square().mean(), model.parameters()))
+
+
+def test_its_parameters_receive_the_factor_and_all_others_what_they_did() -> None:
+    model, x = three(), randn(5, 3)
+    plain = gradients(model, x)
+    with scaled(model[1], factor=0.1):
+        found = gradients(model, x)
+    factors = [1, 1, 0.1, 0.1, 1, 1]
+    assert_same(found, [factor * one for factor, one in zip(factors, plain, strict=True)])
+    assert_same(gradients(model, x), plain)
+
+
+def test_a_schedule_is_asked_at_each_backward() -> None:
+    model, x = three(), randn(5, 3)
+    plain = gradients(model, x)
+    strength = 0.0
+    with scaled(model, factor=lambda: strength):
+        assert not any(one.any() for one in gradients(model, x))
+        strength = 2.0
+        assert_same(gradients(model, x), [2 * one for one in plain])
+
+
+def test_factors_multiply_and_a_shared_parameter_is_scaled_once() -> None:
+    model, x = three(), randn(5, 3)
+    plain = gradients(model, x)
+    with scaled(model[1], model, factor=3), scaled(model, factor=0.5):
+        assert_same(gradients(model, x), [1.5 * one for one in plain])
+
+
+def test_an_accumulator_adds_up_scaled_gradients() -> None:
+    model, x = three(), randn(6, 3)
+    expected = [0.1 * one for one in gradients(model, x)]
+    before = [one.detach().clone() for one in model.parameters()]
+    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0))
+    with scaled(model, factor=0.1):
+        accumulator.step(lambda part: model(part).square().mean(), list(x.split([4, 2])))
+    moved = [was - one.detach() for was, one in zip(before, model.parameters(), strict=True)]
+    assert_same(moved, expected, rtol=1e-9 if x.dtype == torch.float64 else 1e-3)
+
+
+def test_what_is_frozen_now_is_scaled_when_it_is_unfrozen() -> None:
+    model, x = three().requires_grad_(False), randn(5, 3)
+    with scaled(model[0], factor=0.0):
+        assert not any(one.requires_grad for one in model.parameters())
+        model.requires_grad_(True)
+        found = gradients(model, x)
+    assert [bool(one.any()) for one in found] == [False, False, True, True, True, True]
+
+
+@pytest.mark.parametrize("factor", [math.nan, math.inf, True, "half"])
+def test_what_is_no_factor_is_refused(factor: object) -> None:
+    with pytest.raises(OptionError, match="scaled: the factor is"):
+        scaled(nn.Linear(1, 1), factor=factor)  # type: ignore[arg-type]
+
+
+def test_what_is_no_module_is_refused() -> None:
+    with pytest.raises(OptionError, match="scaled: it was given nothing"):
+        scaled(factor=0.1)
+    with pytest.raises(OptionError, match="scaled: it was given Tensor"):
+        scaled(torch.ones(2), factor=0.1)  # type: ignore[arg-type]
