@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
@@ -16,6 +17,7 @@ from gradgate.accumulation._clearing import Clear, Decay, Leftovers
 from gradgate.accumulation._counts import Reduction
 from gradgate.accumulation._first_looks import FirstLooks
 from gradgate.accumulation._modules import LiveModules
+from gradgate.accumulation._over_ranks import Over, OverRanks
 from gradgate.accumulation._parameters import as_optimizers, owned_parameters
 from gradgate.accumulation._precision import has_wide_state, keep_loaded_state_wide
 from gradgate.accumulation._retry import LossFunction, Planned, run_window
@@ -24,6 +26,7 @@ from gradgate.accumulation._states import checked_state, plain_state
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import check_window
 from gradgate.errors import UpdateError
+from gradgate.reduction import Engine
 
 
 class _NoStepInside:
@@ -68,6 +71,9 @@ class Accumulator:
             cut inexact; "window" moves their running statistics once per window, by all its samples.
         undo_step: keep a copy of parameters and optimizer state during ``optimizer.step`` so that even a
             step that raises half-way is undone. Without it such a step raises :class:`TornStepError`.
+        ranks: who trains together. By default all processes of ``torch.distributed``, where there are several:
+            under DistributedDataParallel or with parameters that are the same everywhere. A process group or a
+            mesh of one dimension for some of them; False for this process alone.
 
     Raises:
         OptionError: an option is out of range or excludes another; an optimizer needs a closure (LBFGS).
@@ -101,6 +107,7 @@ class Accumulator:
         accumulate_dtype: torch.dtype | None = None,
         batch_norm: Statistics = "micro_batch",
         undo_step: bool = False,
+        ranks: Over = None,
     ) -> None:
         optimizers = as_optimizers(optimizer)
         self._settings = checked_settings(
@@ -122,6 +129,7 @@ class Accumulator:
         self._modules = LiveModules()
         self._batch_norms = BatchNorms(batch_norm, self._modules)
         self._first_looks = FirstLooks(self._batch_norms)
+        self._over_ranks = OverRanks(ranks)
         self._windows = 0
         self._leftovers = Leftovers()
         self._unfinished: dict[str, Any] | None = None
@@ -135,12 +143,16 @@ class Accumulator:
             return []
         return [refusal, *keep_loaded_state_wide(optimizer)]
 
+    def _engine(self, parameters: Sequence[Tensor]) -> Engine | None:
+        return self._over_ranks.engine(parameters, self._settings, self._modules)
+
     def update(self) -> Update:
         """Open a window: ``with accumulator.update() as update: ...``. See :class:`Update`.
 
         Raises:
             GradientError: on entering, where an owned parameter already holds a gradient from elsewhere.
             OwnerError: on entering, where an update that is still open owns one of the parameters.
+            RankError: on entering, where ranks do not train the same; on leaving, where another one stopped.
             CountError, GraphError, NonfiniteError: on leaving, where there is no gradient to step on.
         """
         return Update(self)

@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from gradgate.accumulation._parameters import named_some
-from gradgate.errors import GraphError, OwnerError, RankError, ShapeError
+from gradgate.errors import GraphError, OwnerError, ShapeError
 
 if TYPE_CHECKING:
     from gradgate.accumulation._update import Update
@@ -38,18 +37,6 @@ def check_graph(loss: Tensor) -> None:
             "backward: loss has no graph: it was made under no_grad, from .item() or .detach(), or from frozen "
             "parameters only. Compute it from the parameters with gradients enabled."
         )
-
-
-def check_single_rank() -> None:
-    """Raise RankError where several processes train together: sums over ranks are not built yet."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        ranks = torch.distributed.get_world_size()
-        if ranks > 1:
-            raise RankError(
-                f"update: {ranks} ranks train together, but this version adds up on one rank only, and each "
-                "rank would divide by its own count. Use one process, or the plain loop under "
-                "DistributedDataParallel."
-            )
 
 
 _claims: weakref.WeakKeyDictionary[Update, Sequence[Tensor]] = weakref.WeakKeyDictionary()

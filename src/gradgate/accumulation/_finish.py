@@ -13,6 +13,7 @@ from torch import Tensor
 from gradgate.accumulation._clearing import clear_gradients
 from gradgate.accumulation._gradients import add, dense_values, exact_norm, multiply, total_norm
 from gradgate.accumulation._loss_scale import LossScale
+from gradgate.accumulation._over_ranks import add_over_ranks
 from gradgate.accumulation._parameters import named_some, owned_parameters
 from gradgate.accumulation._precision import (
     Wide,
@@ -27,14 +28,22 @@ from gradgate.accumulation._slots import Slots
 from gradgate.accumulation._snapshot import Snapshot, versions
 from gradgate.accumulation._sums import Sums
 from gradgate.errors import CountError, GraphError, NonfiniteError, TornStepError
+from gradgate.reduction import Engine
 
 if TYPE_CHECKING:
     from gradgate.accumulation._update import Update
 
 
 @torch.no_grad()
-def finish(update: Update, sums: Sums, slots: Slots, scale: LossScale, settings: Settings) -> None:
-    """Divide once, unscale, add what is carried, clip, step, clear, schedule.
+def finish(
+    update: Update,
+    sums: Sums,
+    slots: Slots,
+    scale: LossScale,
+    settings: Settings,
+    engine: Engine | None = None,
+) -> None:
+    """Add over ranks, divide once, unscale, add what is carried, clip, step, clear, schedule.
 
     Returns without having noted a step where a gradient that is not finite is to be skipped.
 
@@ -42,9 +51,9 @@ def finish(update: Update, sums: Sums, slots: Slots, scale: LossScale, settings:
         CountError, GraphError, NonfiniteError: there is no gradient to step on.
     """
     parameters = slots.parameters
-    factor = sums.gather()
+    factor = sums.gather() if engine is None else add_over_ranks(engine, update._meet(), sums, parameters)
     if factor is None:
-        if not update.micro_batch_count:
+        if not update.micro_batch_count and engine is None:
             raise CountError(
                 "update: no backward came in this window, so there is nothing to step on. Call "
                 "update.backward(loss, count=...) inside the block, or do not enter it."

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gradgate.accumulation._counts import Count, Reduction, count_in_graph
+from gradgate.accumulation._out_of_memory import is_out_of_memory
+from gradgate.accumulation._over_ranks import ReplayError, tell_of
 from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._update import Update
 from gradgate.errors import BudgetError, OptionError
@@ -21,13 +23,6 @@ if TYPE_CHECKING:
     from gradgate.accumulation._accumulator import Accumulator
 
 LossFunction: TypeAlias = "Callable[[Any], Tensor | tuple[Tensor, Count]]"
-
-_OUT_OF_MEMORY = (
-    "DefaultCPUAllocator: ",  # RuntimeError of the CPU allocator
-    "MPS backend out of memory",  # RuntimeError on Apple's GPUs
-    "CUDA error: out of memory",  # AcceleratorError outside the caching allocator
-    "CUBLAS_STATUS_ALLOC_FAILED",  # RuntimeError of cuBLAS, for its workspace
-)
 
 _log = logging.getLogger("gradgate")
 
@@ -115,10 +110,12 @@ def run_window(
         try:
             attempt.run(loss_fn, source.pieces(), reduction)
             return attempt.update
+        except ReplayError as error:
+            told = str(error)
         except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not attempt.ran_out_of_memory(error):
+            if not attempt.can_replay(error):
                 raise
-            told = source.ran_out(attempt.place, error)
+            told = attempt.cut_finer(source, error)
         # Only here, after the exception and the frames that it held are gone, is their memory free.
         accumulator._unfinished = unfinished
         surroundings.restore()
@@ -137,6 +134,7 @@ class _Attempt:
     def run(
         self, loss_fn: LossFunction, pieces: Sequence[tuple[Any, Count | None]], reduction: Reduction
     ) -> None:
+        self.update._may_replay = True
         with self.update:
             for data, count in self.update.micro_batches(pieces):
                 self.place = self.update.micro_batch_count - 1
@@ -149,9 +147,22 @@ class _Attempt:
                 del outcome, loss, data
             self._finished_adding = True
 
-    def ran_out_of_memory(self, error: BaseException) -> bool:
-        """Say whether a finer cut can help: memory ran out in a forward or backward, not in the step."""
-        return not self._finished_adding and is_out_of_memory(error)
+    def can_replay(self, error: BaseException) -> bool:
+        """Say whether a finer cut can help: memory ran out in a forward or backward, not in the step.
+
+        Over ranks all of them have to replay, which they do unless one stopped by something else.
+        """
+        meeting = self.update._meeting
+        return not self._finished_adding and is_out_of_memory(error) and (meeting is None or meeting.replays)
+
+    def cut_finer(self, source: _Listed | _FromPlan, error: BaseException) -> str:
+        """Cut what did not fit; return what is to be told of it."""
+        try:
+            return source.ran_out(self.place, error)
+        except BudgetError as end:
+            if self.update._engine is not None:  # the others replay, and would wait for this rank
+                tell_of(self.update._engine, end, replay=False)
+            raise
 
 
 def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
@@ -165,11 +176,6 @@ def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
         f"{f' of {len(outcome)}' if isinstance(outcome, tuple) else ''}; it returns the loss, or the loss and its "
         "count: return loss, y.numel()."
     )
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Say whether an exception means that memory ran out, by its type or by what torch writes in others."""
-    return isinstance(error, torch.OutOfMemoryError) or any(phrase in str(error) for phrase in _OUT_OF_MEMORY)
 
 
 def _next_size(samples: int | None, error: BaseException) -> int:

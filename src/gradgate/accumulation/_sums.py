@@ -151,19 +151,34 @@ class Sums:
             self._standing = chosen
         return chosen
 
-    def gather(self) -> float | None:
+    def filled(self) -> list[str]:
+        """Say for each parameter whether any loss has a gradient for it: "0" no, "1" yes, "2" a sparse one."""
+        kinds = []
+        for place, parameter in enumerate(self.parameters):
+            asides = [one.aside[place] for one in self.by_name.values() if one.aside is not None]
+            held = [one for one in (parameter.grad, *asides) if one is not None]
+            kinds.append("0" if not held else "2" if all(one.is_sparse for one in held) else "1")
+        return kinds
+
+    def gather(self, totals: dict[str, float] | None = None) -> float | None:
         """Bring all sums together in ``.grad``; return the factor that is still to be applied, or None.
 
         None says that every count is zero. With one loss nothing is touched: its factor can be folded
         into the clip. Waits for the device where counts lie on one.
+
+        Args:
+            totals: each loss's count over all ranks; by default those of this process. May name losses
+                of which this process has nothing.
         """
         self.check_whole()
         self.check_untouched()
-        totals = {name: one.total_count() for name, one in self.by_name.items()}
+        totals = totals or {name: one.total_count() for name, one in self.by_name.items()}
         if not any(totals.values()):
             return None
+        if not self.by_name:
+            return 1.0
         # The first loss's tensors stay: with clear="zero" they are the ones that were there before.
-        standing = self._stand(next(iter(totals)), 1)
+        standing = self._stand(next(iter(self.by_name)), 1)
         factor = standing.factor(totals[standing.name])
         if len(totals) == 1:
             return factor

@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from torch import Tensor
 
-from gradgate.accumulation._checks import check_graph, check_scalar, check_single_rank, claim, release
+from gradgate.accumulation._checks import check_graph, check_scalar, claim, release
 from gradgate.accumulation._counts import Count, Reduction, check_reduction, checked_count, is_zero
 from gradgate.accumulation._finish import finish
 from gradgate.accumulation._into import Into, check_reached, receivers
 from gradgate.accumulation._loss_scale import LossScale
+from gradgate.accumulation._out_of_memory import is_out_of_memory
+from gradgate.accumulation._over_ranks import ReplayError, said_by, tell_of
 from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._place import Place
 from gradgate.accumulation._signals import uninterrupted
 from gradgate.accumulation._slots import Slots
 from gradgate.accumulation._sums import Sums
-from gradgate.errors import UpdateError
+from gradgate.errors import RankError, UpdateError
+from gradgate.reduction import Engine, Meeting
 from gradgate.tally import Tally
 
 if TYPE_CHECKING:
@@ -45,6 +48,9 @@ class Update:
         self._sums = Sums((), self._scale)
         self._slots: Slots | None = None
         self._place = Place()
+        self._engine: Engine | None = None
+        self._meeting: Meeting | None = None
+        self._may_replay = False
         self._norm: float | Tensor | None = None
         self._stepped = False
 
@@ -65,8 +71,8 @@ class Update:
             raise
 
     def _open(self) -> None:
-        check_single_rank()
         parameters = owned_parameters(self._settings.optimizers)
+        engine = self._accumulator._engine(parameters)
         claim(self, parameters, self._settings.optimizers)
         try:
             slots = Slots(parameters, self._accumulator._leftovers, self._settings)
@@ -76,6 +82,9 @@ class Update:
         self._slots, self._state = slots, "open"
         self._accumulator._open_update = self
         slots.open()
+        if engine is not None:
+            self._engine = engine
+            engine.hold()
         self._sums = Sums(parameters, self._scale, thorough=self._accumulator._windows < _THOROUGH)
         self._accumulator._batch_norms.open(parameters)
         if self._accumulator._unfinished is not None:
@@ -177,23 +186,55 @@ class Update:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._leave(kind)
+            self._leave(error)
         finally:
             # Only if an interrupt arrived where _leave was about to do this itself.
             if self._state == "open":
                 self._give_up()
 
-    def _leave(self, kind: type[BaseException] | None) -> None:
+    def _leave(self, error: BaseException | None) -> None:
         try:
-            if kind is None and self._state == "open":
+            if error is None and self._state == "open":
                 self._finish()
+        except Exception as failure:
+            self._tell_of(failure)
+            raise
         finally:
+            if error is not None:
+                self._tell_of(error)
             self._give_up()
 
     def _finish(self) -> None:
         self._place.check_losses()
         if self._slots is not None:
-            finish(self, self._sums, self._slots, self._scale, self._settings)
+            finish(self, self._sums, self._slots, self._scale, self._settings, self._engine)
+
+    # -- over ranks -------------------------------------------------------------------------------
+
+    def _meet(self) -> Meeting:
+        """Wait for the other ranks at the end of the window, and take over what it comes to.
+
+        Raises:
+            RankError: another rank has stopped in this window; nobody steps.
+        """
+        assert self._engine is not None  # noqa: S101
+        self._sums.check_whole()
+        self._sums.check_untouched()
+        ranks = self._engine.ranks
+        self._meeting = Meeting.hold(ranks, said_by(self._sums, self._sums.parameters))
+        stopped = self._meeting.stopped(ranks.rank)
+        if stopped is not None:
+            if self._meeting.replays and self._may_replay:
+                raise ReplayError(stopped)
+            raise RankError(f"update: {stopped} Nothing was stepped on any rank. Mend what it says, there.")
+        return self._meeting
+
+    def _tell_of(self, error: BaseException) -> None:
+        """Tell the other ranks that this one stops, so that they do not wait for it."""
+        if self._engine is None or self._meeting is not None or self._engine.ranks.broken:
+            return
+        if isinstance(error, Exception):  # an interrupt does not wait for anybody
+            self._meeting = tell_of(self._engine, error, replay=self._may_replay and is_out_of_memory(error))
 
     def _noted_norm(self, norm: float | Tensor) -> None:
         """Take the norm of the mean gradient, for logging."""
@@ -244,6 +285,8 @@ class Update:
         self._state = "closed"
         self._slots = None
         self._sums.release()
+        if self._engine is not None:
+            self._engine.release()
         self._accumulator._open_update = None
         self._accumulator._windows += 1
         self._accumulator._unfinished = None
@@ -258,7 +301,9 @@ class Update:
 
     @property
     def losses(self) -> dict[str, Tally]:
-        """Each loss's sum and count so far, by name. Waits for the device."""
+        """Each loss's sum and count, by name; of all ranks once the block has ended. Waits for the device."""
+        if self._meeting is not None:
+            return self._meeting.tallies
         return {name: one.tally() for name, one in self._sums.by_name.items()}
 
     @property
@@ -273,7 +318,12 @@ class Update:
 
     @property
     def count(self) -> float:
-        """The items of the window so far, in its first loss. Waits for the device if counts lie on one."""
+        """The items of the window so far, in its first loss; of all ranks once the block has ended.
+
+        Waits for the device if counts lie on one.
+        """
+        if self._meeting is not None:
+            return next((tally.count for tally in self._meeting.tallies.values()), 0)
         return next((one.total_count() for one in self._sums.by_name.values()), 0)
 
     @property

@@ -1,0 +1,159 @@
+"""An accumulator's part in training over several ranks: found out, agreed upon, and added up once for a window."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gradgate.accumulation._gradients import dense_values, multiply
+from gradgate.accumulation._modules import LiveModules
+from gradgate.accumulation._settings import Settings
+from gradgate.accumulation._sums import Sums
+from gradgate.errors import OptionError, RankError
+from gradgate.reduction import Engine, Meeting, Ranks, Said, agree, engine_of
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+Over: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None"
+"""Ranks that train together: a process group, a mesh of one dimension, None for all, False for this process."""
+
+
+class ReplayError(RankError):
+    """Memory ran out on another rank: the window is run again by all."""
+
+
+class OverRanks:
+    """What an accumulator knows of the other ranks.
+
+    Args:
+        over: as the accumulator was given it.
+    """
+
+    def __init__(self, over: Over) -> None:
+        if not (over is None or over is False or dist.is_available()):
+            raise OptionError(
+                "Accumulator: ranks is given, but this torch was built without torch.distributed."
+            )
+        self._over = over
+        self._engine: Engine | None = None
+        self._parameters: list[int] = []
+
+    def engine(self, parameters: Sequence[Tensor], settings: Settings, modules: LiveModules) -> Engine | None:
+        """Return what holds the parameters over ranks; None where one process trains alone.
+
+        At first, and when the parameters have changed, all ranks are asked whether they train the same.
+
+        Raises:
+            RankError: they do not; or parameters lie in parts on several ranks.
+        """
+        if self._over is False or not (dist.is_available() and dist.is_initialized()):
+            return None
+        ids = [id(parameter) for parameter in parameters]
+        if ids != self._parameters or self._engine is None:
+            modules.look_for(parameters)
+            ranks = Ranks(_group(self._over))
+            engine = engine_of(parameters, modules, ranks)
+            if ranks.count > 1:
+                agree(ranks, _facts(parameters, settings))
+            self._parameters, self._engine = ids, engine
+        return self._engine if self._engine.ranks.count > 1 else None
+
+
+def _group(over: Over) -> dist.ProcessGroup | None:
+    if over is None or over is False or isinstance(over, dist.ProcessGroup):
+        return over or None
+    if over.ndim != 1:
+        raise OptionError(
+            f"Accumulator: ranks is a mesh of {over.ndim} dimensions {over.mesh_dim_names}. Pass the one that data "
+            "is dealt along: ranks=mesh['data']."
+        )
+    return over.get_group()
+
+
+def _facts(parameters: Sequence[Tensor], settings: Settings) -> dict[str, str | float]:
+    """Return what has to be the same on all ranks."""
+    shapes = [tuple(parameter.shape) for parameter in parameters]
+    with torch.no_grad():
+        size = sum(float(parameter.detach().double().abs().sum()) for parameter in parameters)
+    options = ("clip_norm", "clip_value", "nonfinite", "accumulate_dtype", "clear")
+    return {
+        "the number of parameters": str(len(parameters)),
+        "the shapes of parameters": _brief(shapes),
+        "the values of parameters (the sum of their sizes)": size,
+        "optimizers": ", ".join(type(one).__name__ for one in settings.optimizers),
+        "learning rates": _brief(
+            [group.get("lr") for one in settings.optimizers for group in one.param_groups]
+        ),
+        **{name: str(getattr(settings, name)) for name in options},
+        "a scaler": "given" if settings.scaler is not None else "not given",
+    }
+
+
+def _brief(items: list[Any]) -> str:
+    text = str([float(item) if isinstance(item, Tensor) else item for item in items])
+    return text if len(text) <= 60 else f"{text[:40]}... ({len(items)}, {zlib.crc32(text.encode()):x})"
+
+
+def said_by(sums: Sums, parameters: Sequence[Tensor]) -> Said:
+    """Return what this rank has to say of its part of the window. Waits where counts lie on a device."""
+    tallies = {name: one.tally() for name, one in sums.by_name.items()}
+    return Said(
+        counts={name: tally.count for name, tally in tallies.items()},
+        totals={name: tally.total for name, tally in tallies.items()},
+        units={name: float(one.unit) for name, one in sums.by_name.items() if one.unit is not None},
+        filled="".join(sums.filled()),
+    )
+
+
+def tell_of(engine: Engine, error: BaseException, *, replay: bool) -> Meeting:
+    """Tell the other ranks that this one stops in the window, and why."""
+    text = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:200]
+    return Meeting.hold(engine.ranks, Said(status="out of memory" if replay else "failed", error=text))
+
+
+def add_over_ranks(
+    engine: Engine, meeting: Meeting, sums: Sums, parameters: Sequence[Tensor]
+) -> float | None:
+    """Bring the sums of all ranks together in every rank's ``.grad``; return the factor still to be applied.
+
+    None says that every count is zero on all ranks.
+    """
+    tallies, units = meeting.tallies, meeting.units
+    totals = {name: tally.count for name, tally in tallies.items()}
+    if not any(totals.values()):
+        return None
+    factor = sums.gather(totals)
+    if len(totals) == 1:
+        (name,) = totals
+        mine = sums.by_name.get(name)
+        if mine is not None and mine.unit is not None and mine.unit != units[name]:
+            multiply(dense_values(parameters), float(mine.unit) / units[name])
+        factor = units[name] / totals[name]
+    for parameter, kind in zip(parameters, meeting.filled, strict=True):
+        if kind and parameter.grad is None:
+            parameter.grad = _nothing(parameter, sparse=kind == 2)
+        elif kind == 1 and parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
+    engine.ranks.add_up([p.grad for p in parameters if p.grad is not None and not p.grad.is_sparse])
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = engine.ranks.add_up_sparse(parameter.grad)
+    engine.spread_buffers()
+    return factor
+
+
+def _nothing(parameter: Tensor, *, sparse: bool) -> Tensor:
+    dtype = parameter.grad_dtype or parameter.dtype
+    if not sparse:
+        return torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
+    indices = torch.empty(
+        1, 0, dtype=torch.long, device=parameter.device
+    )  # of rows, as an embedding's gradient
+    values = torch.empty(0, *parameter.shape[1:], dtype=dtype, device=parameter.device)
+    return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)

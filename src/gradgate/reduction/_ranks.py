@@ -1,0 +1,131 @@
+"""The processes that train together, and the two things they do: tell each other something, and add up tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gradgate.errors import RankError
+
+_TEXT_BYTES = 512  # of what a rank says; the rest, if there is more, goes in a second round
+_BUCKET_BYTES = 25 << 20  # as DistributedDataParallel has it
+
+
+class Ranks:
+    """A process group.
+
+    Args:
+        group: of which this process is part; None for all of them.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        self._group = group
+        self.rank = dist.get_rank(group)
+        self.count = dist.get_world_size(group)
+        self.broken = False
+        """Whether a collective has failed: nobody can be told anything any more."""
+        self.sent_bytes = 0
+        self.collectives = 0
+
+    def tell(self, said: dict[str, Any]) -> list[dict[str, Any]]:
+        """Give each rank what all of them say, in the order of ranks. Waits for all of them.
+
+        One small all-gather; a second one only if somebody says more than fits.
+
+        Raises:
+            RankError: somebody died, or did not come within the group's time-out.
+        """
+        text = json.dumps(said).encode()
+        lengths, texts = self._gather(text, _TEXT_BYTES)
+        if max(lengths) > _TEXT_BYTES:
+            lengths, texts = self._gather(text, max(lengths))
+        return [json.loads(one[:length]) for one, length in zip(texts, lengths, strict=True)]
+
+    def _gather(self, text: bytes, size: int) -> tuple[list[int], list[bytes]]:
+        header = len(text).to_bytes(8, "big")
+        sent = torch.frombuffer(bytearray(header + text[:size].ljust(size)), dtype=torch.uint8).to(
+            self.device
+        )
+        received = [torch.empty_like(sent) for _ in range(self.count)]
+        self._run(lambda: dist.all_gather(received, sent, group=self._group), sent)
+        whole = [bytes(one.tolist()) for one in received]
+        return [int.from_bytes(one[:8], "big") for one in whole], [one[8:] for one in whole]
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors have to lie that are sent: on a CPU where the backend takes them."""
+        on_cpu = "cpu:" in str(dist.get_backend_config(self._group))
+        return torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its sum over ranks, in place. Shapes and order are the same on all."""
+        waiting: list[tuple[Tensor, list[Tensor]]] = []
+        for bucket in _buckets(tensors):
+            flat = (
+                torch.cat([one.reshape(-1) for one in bucket]) if len(bucket) > 1 else bucket[0].contiguous()
+            )
+            self._run(lambda flat=flat: dist.all_reduce(flat, group=self._group), flat)
+            waiting.append((flat, bucket))
+        for flat, bucket in waiting:
+            parts = flat.split([one.numel() for one in bucket]) if len(bucket) > 1 else [flat]
+            for one, part in zip(bucket, parts, strict=True):
+                if one.data_ptr() != part.data_ptr():
+                    one.copy_(part.view_as(one))
+
+    def add_up_sparse(self, tensor: Tensor) -> Tensor:
+        """Return a sparse tensor's sum over ranks: what is in it, from all of them, put together."""
+        tensor = tensor.coalesce()
+        numbers = [int(one["entries"]) for one in self.tell({"entries": tensor._nnz()})]
+        parts = [
+            self._gathered(values, numbers) for values in (tensor.indices().T.contiguous(), tensor.values())
+        ]
+        indices, values = (torch.cat(part) for part in parts)
+        return torch.sparse_coo_tensor(indices.T, values, tensor.shape, check_invariants=False).coalesce()
+
+    def _gathered(self, values: Tensor, numbers: list[int]) -> list[Tensor]:
+        """Return every rank's rows, whose numbers differ."""
+        padded = values.new_zeros(max(numbers), *values.shape[1:])
+        padded[: len(values)] = values
+        received = [torch.empty_like(padded) for _ in numbers]
+        self._run(lambda: dist.all_gather(received, padded, group=self._group), padded)
+        return [one[:number] for one, number in zip(received, numbers, strict=True)]
+
+    def spread(self, tensors: Sequence[Tensor]) -> None:
+        """Give every rank the first one's values."""
+        for one in tensors:
+            self._run(lambda one=one: dist.broadcast(one, group=self._group, group_src=0), one)
+
+    def _run(self, collective: Any, sent: Tensor) -> None:
+        self.collectives += 1
+        self.sent_bytes += sent.nbytes
+        try:
+            collective()
+        except (RuntimeError, dist.DistError) as error:
+            self.broken = True
+            raise RankError(
+                f"update: rank {self.rank} of {self.count} lost the others ({str(error).splitlines()[0]}). One of "
+                "them died, or made fewer updates than this one and did not come within the time-out. Nothing was "
+                "stepped here. Look at the first error of the other ranks, and give all the same number of windows."
+            ) from error
+
+
+def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Put tensors of one type and device together, as many as fit."""
+    buckets: list[list[Tensor]] = []
+    open_ones: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    sizes: dict[int, int] = {}
+    for one in tensors:
+        key = one.dtype, one.device
+        bucket = open_ones.get(key)
+        if bucket is None or sizes[id(bucket)] + one.nbytes > _BUCKET_BYTES:
+            bucket = open_ones[key] = []
+            sizes[id(bucket)] = 0
+            buckets.append(bucket)
+        bucket.append(one)
+        sizes[id(bucket)] += one.nbytes
+    return buckets

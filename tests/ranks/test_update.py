@@ -1,0 +1,187 @@
+"""Law 1 over ranks: the update of one process, however samples are dealt to ranks and micro-batches."""
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import gradgate as gg
+from tests.ranks.processes import together
+from tests.ranks.work import SAMPLES, Cut, adam, mean_of_means, model, of_one_process, over_ranks, values
+from tests.reference import assert_same
+
+pytestmark = pytest.mark.slow
+
+
+def dealt(seed: int, ranks: int) -> Cut:
+    """Deal all samples, in any order, to ranks and micro-batches of any size; some ranks get nothing."""
+    dice = random.Random(seed)
+    rows = dice.sample(range(SAMPLES), SAMPLES)
+    edges = sorted([0, SAMPLES, *(dice.choice([0, dice.randrange(SAMPLES)]) for _ in range(ranks - 1))])
+    cut = []
+    for start, end in pairwise(edges):
+        inner = sorted({start, end, *(dice.randint(start, end) for _ in range(dice.randrange(4)))})
+        cut.append([rows[a:b] for a, b in pairwise(inner)])
+    dice.shuffle(cut)
+    return cut
+
+
+def everybody(cut: Cut) -> list[int]:
+    return [row for rank in cut for rows in rank for row in rows]
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "DDP"])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_any_cut_over_ranks_gives_the_update_of_one_process(ranks: int, wrapped: bool) -> None:
+    cuts = [dealt(seed, ranks) for seed in range(12)]
+    options = {"clip_norm": 0.5}
+    found = together(over_ranks, ranks, cuts, wrapped, options)
+    expected = of_one_process([everybody(cut) for cut in cuts], **options)
+    for rank in found:
+        assert_same(rank["values"], expected, rtol=1e-11)  # 12 steps of Adam, which divides by small numbers
+        assert [count for _, count, _ in rank["told"]] == [SAMPLES] * len(cuts)
+        assert rank["told"] == found[0]["told"]
+        assert all(torch.equal(a, b) for a, b in zip(rank["values"], found[0]["values"], strict=True))
+
+
+def test_the_law_rejects_the_mean_of_means() -> None:
+    even = [[[0, 1, 2, 3], [4, 5]], [[6, 7], [8, 9]]]
+    found = together(mean_of_means, 2, [even])
+    with pytest.raises(AssertionError):
+        assert_same(found[0]["values"], of_one_process([everybody(even)]))
+
+
+# -- what else a window may hold --------------------------------------------------------------------
+
+
+def two_losses(rank: int, counts: Any) -> Any:
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=1.0))
+    with accumulator.update() as update:
+        for name, gradient, count in counts[rank]:
+            update.backward((weight * gradient).sum(), count=count, name=name)
+    return weight.tolist(), {name: (one.total, one.count) for name, one in update.losses.items()}
+
+
+def test_several_losses_are_each_averaged_over_all_ranks_even_those_that_some_do_not_have() -> None:
+    counts = [[("a", 1.0, 3), ("b", 10.0, 1)], [("b", 30.0, 3)]]
+    expected = -(1.0 * 3 / 3 + (10.0 * 1 + 30.0 * 3) / 4)
+    for weight, losses in together(two_losses, 2, counts):
+        assert weight == [expected] * 3
+        assert {name: count for name, (_, count) in losses.items()} == {"a": 3, "b": 4}
+
+
+def partly_used(rank: int) -> Any:
+    """Each rank reaches another part: gradients that only one of them has."""
+    torch.manual_seed(0)
+    parts = nn.ModuleList(nn.Linear(2, 1, bias=False) for _ in range(3)).double()
+    embedding = nn.Embedding(4, 2, sparse=True, dtype=torch.float64)
+    for one in (*parts.parameters(), *embedding.parameters()):
+        nn.init.zeros_(one)
+    optimizer = torch.optim.SGD([*parts.parameters(), *embedding.parameters()], lr=1.0)
+    with gg.Accumulator(optimizer).update() as update:
+        x = torch.ones(rank + 1, 2, dtype=torch.float64)
+        words = embedding(torch.arange(rank + 1)).sum() / (rank + 1) if rank else 0.0
+        update.backward(parts[rank](x).mean() + words, count=rank + 1)
+    return [one.weight.tolist() for one in (*parts, embedding)]
+
+
+def test_a_gradient_that_only_one_rank_has_reaches_all_of_them_sparse_ones_too() -> None:
+    for first, second, unused, embedding in together(partly_used, 2):
+        assert first == [[-1 / 3, -1 / 3]]
+        assert second == [[-2 / 3, -2 / 3]]
+        assert unused == [[0.0, 0.0]]
+        assert embedding == [[-1 / 3, -1 / 3], [-1 / 3, -1 / 3], [0.0, 0.0], [0.0, 0.0]]
+
+
+def with_nonfinite(rank: int, nonfinite: str) -> Any:
+    net = model().float()
+    accumulator = gg.Accumulator(adam(net), nonfinite=nonfinite)  # type: ignore[arg-type]
+    before = values(net)
+    x = torch.full((2, 4), float("inf") if rank == 1 else 1.0)
+    with accumulator.update() as update:
+        update.backward(net(x).square().mean(), count=2)
+    return update.stepped, all(torch.equal(a, b) for a, b in zip(values(net), before, strict=True))
+
+
+def test_what_is_not_finite_on_one_rank_is_acted_on_by_all() -> None:
+    assert together(with_nonfinite, 2, "skip") == [(False, True), (False, True)]
+    assert [type(one).__name__ for one in together(with_nonfinite, 2, "raise")] == ["NonfiniteError"] * 2
+
+
+def in_half_precision(rank: int) -> Any:
+    torch.manual_seed(0)
+    net = nn.Linear(8, 8, bias=False).bfloat16()
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0))
+    before = net.weight.detach().float()
+    seen = []
+    net.weight.register_post_accumulate_grad_hook(lambda one: seen.append(one.grad.dtype))
+    x = torch.randn(16, 8, generator=torch.Generator().manual_seed(1)).bfloat16()
+    with accumulator.update() as update:
+        for rows in update.micro_batches(x.chunk(2)[rank].split(3)):
+            update.backward(net(rows).float().mean(), count=len(rows))
+    return set(seen), (before - net.weight.detach().float()).abs().max().item()
+
+
+def test_sixteen_bit_parameters_are_summed_wide_over_ranks_too() -> None:
+    for dtypes, moved in together(in_half_precision, 2):
+        assert dtypes == {torch.float32}
+        assert moved > 0
+
+
+def with_batch_norm(rank: int) -> Any:
+    torch.manual_seed(0)
+    net = DistributedDataParallel(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1))
+    for _ in range(2):
+        with accumulator.update() as update:
+            for _ in update.micro_batches(range(1 + 2 * rank)):  # uneven: nobody may wait in a forward pass
+                update.backward(net(torch.randn(4, 3) + rank).square().mean(), count=4)
+    return [one.tolist() for one in net.module[1].buffers()], net.require_backward_grad_sync
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_buffers_follow_the_first_rank_and_the_wrapper_is_given_back() -> None:
+    (first, sync), (second, _) = together(with_batch_norm, 2)
+    assert first == second
+    assert sync
+
+
+def counted(rank: int, updates: int) -> Any:
+    net = model()
+    accumulator = gg.Accumulator(adam(net))
+    engine = None
+    numbers = []
+    for _ in range(updates):
+        accumulator.step(
+            lambda x: net(x).square().mean(), list(torch.ones(6, 4, dtype=torch.float64).split(2))
+        )
+        engine = accumulator._over_ranks._engine
+        assert engine is not None
+        numbers.append((engine.ranks.collectives, engine.ranks.sent_bytes))
+    return numbers, sum(one.nbytes for one in net.parameters())
+
+
+def test_a_window_takes_one_small_message_and_the_gradients_once() -> None:
+    (numbers, gradients), _ = together(counted, 2, 3)
+    steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(numbers)]
+    assert all(collectives == 2 for collectives, _ in steps)
+    assert all(gradients < sent <= gradients + 1024 for _, sent in steps)
+
+
+def on_a_part(rank: int) -> Any:
+    group = torch.distributed.new_group([0, 1])
+    net = model()
+    accumulator = gg.Accumulator(adam(net), ranks=group if rank < 2 else False)
+    x = torch.ones(2, 4, dtype=torch.float64)
+    return accumulator.step(lambda x: F.mse_loss(net(x), x[:, :3]), [x]).count
+
+
+def test_a_group_trains_together_and_another_process_alone() -> None:
+    assert together(on_a_part, 3) == [12, 12, 6]
