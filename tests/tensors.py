@@ -34,3 +34,9 @@ Model = TypeVar("Model", bound=nn.Module)
 def on_device(model: Model) -> Model:
     """Move a module to the device and dtype of this run."""
     return model.to(device=DEVICE, dtype=DTYPE)
+
+
+def bits(x: torch.Tensor) -> torch.Tensor:
+    """The bits of a tensor: they tell -0.0 from 0.0, and one NaN from another. A copy."""
+    plain = x.detach().resolve_conj().resolve_neg().reshape(-1)
+    return plain.clone(memory_format=torch.contiguous_format).view(torch.uint8)

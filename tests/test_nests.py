@@ -1,7 +1,7 @@
 """Cutting nests of tensors along their samples."""
 
 from collections import OrderedDict, UserDict, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
@@ -85,3 +85,34 @@ def test_a_tuple_of_numbers_is_no_list_of_samples() -> None:
     batch = {"x": arange(2), "betas": (0.9, 0.99)}
     assert sample_count(batch) == 2
     assert [piece["betas"] for piece in cut(batch, 2)] == [(0.9, 0.99)] * 2
+
+
+def test_what_a_dataclass_derives_is_derived_anew_and_the_rest_goes_along() -> None:
+    @dataclass
+    class Derived:
+        x: Tensor
+        size: int = field(init=False)
+        mask: Tensor = field(init=False)
+
+        def __post_init__(self) -> None:
+            self.size, self.mask = len(self.x), self.x > 0
+
+    batch = Derived(SIX)
+    batch.mask = SIX > 3
+    first, last = cut(batch, 2)
+    assert (first.size, last.size) == (3, 3)
+    assert torch.equal(torch.cat([first.mask, last.mask]), SIX > 3)
+
+
+def test_a_mapping_that_refuses_update_is_rebuilt() -> None:
+    class Output(OrderedDict[str, Tensor]):
+        """Some libraries' outputs of a model."""
+
+        def update(self, *_: Any) -> None:
+            raise TypeError("this is no way to change it")
+
+    output = Output()
+    output["x"] = SIX
+    first, last = cut(output, 2)
+    assert type(first) is Output
+    assert torch.equal(torch.cat([first["x"], last["x"]]), SIX)

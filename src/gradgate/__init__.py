@@ -8,7 +8,7 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from gradgate.accumulation import Accumulator, Update, decay, scale_lr, warmup, windows
-    from gradgate.flow import (
+    from gradgate.gates import (
         clip_gradient,
         expect_flow,
         flow,
@@ -62,10 +62,10 @@ _HOMES = {  # all others are in accumulation
             *("stop_gradient", "scale_gradient", "reverse_gradient", "mask_gradient", "clip_gradient"),
             *("frozen", "scaled", "train_rows", "train_mask", "param_groups", "flow", "expect_flow"),
         ),
-        "flow",
+        "gates",
     ),
 }
-_ROOMS = ("accumulation", "errors", "flow", "memory", "tally", "testing")  # those with names for users
+_ROOMS = ("accumulation", "errors", "gates", "memory", "tally", "testing")  # those with names for users
 
 
 def __getattr__(name: str) -> _typing.Any:

@@ -92,16 +92,29 @@ def _rebuilt(value: Any, change: Callable[[Tensor], Any], lists: Callable[[Any],
         return value if lists is None else lists(value)
     if isinstance(value, Mapping):
         items = {key: _rebuilt(item, change, lists) for key, item in value.items()}
+        if type(value) is dict:
+            return items
         rebuilt: Any = copy.copy(value)  # also of types whose constructor takes something else
-        rebuilt.update(items)
+        for key, item in items.items():
+            rebuilt[key] = item
         return rebuilt
     if hasattr(value, "_fields"):
         return type(value)(*(_rebuilt(item, change, lists) for item in value))
     if isinstance(value, (list, tuple)):
         return type(value)(_rebuilt(item, change, lists) for item in value)
     if _is_dataclass(value):
-        names = [each.name for each in dataclasses.fields(value)]
-        return dataclasses.replace(
-            value, **{name: _rebuilt(getattr(value, name), change, lists) for name in names}
-        )
+        return _rebuilt_dataclass(value, change, lists)
     return value
+
+
+def _rebuilt_dataclass(
+    value: Any, change: Callable[[Tensor], Any], lists: Callable[[Any], Any] | None = None
+) -> Any:
+    """Make it by its constructor, which may derive more from the fields; then set what that does not take."""
+    fields = dataclasses.fields(value)
+    items = {each.name: _rebuilt(getattr(value, each.name), change, lists) for each in fields}
+    rebuilt = dataclasses.replace(value, **{each.name: items[each.name] for each in fields if each.init})
+    for each in fields:
+        if not each.init and items[each.name] is not getattr(value, each.name):
+            object.__setattr__(rebuilt, each.name, items[each.name])
+    return rebuilt

@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import SGD
 
 import gradgate as gg
-from gradgate.errors import DividedTwiceWarning, GraphError, OwnerError, RankError, ShapeError
+from gradgate.errors import DividedTwiceWarning, GraphError, OwnerError, ShapeError
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
 from tests.tensors import ones, tensor, zeros
 
@@ -114,14 +114,3 @@ def test_as_an_error_the_warning_stops_the_window() -> None:
         warnings.simplefilter("error", DividedTwiceWarning)
         with pytest.raises(DividedTwiceWarning):
             divided(4)
-
-
-def test_several_ranks_are_refused_until_their_sums_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight, _, accumulator = one_weight()
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    with pytest.raises(RankError, match="2 ranks train together"):
-        update_by(accumulator, weight, [(1.0, 1)])
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
-    update_by(accumulator, weight, [(1.0, 1)])
-    assert weight.item() == -1.0

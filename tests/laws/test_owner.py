@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradgate as gg
 from tests.accumulation.one_weight import StopError, stopped_by
+from tests.laws.optimizers import OPTIMIZERS
 from tests.reference import assert_same
 from tests.tensors import labels, on_device, randn, tensor
 
@@ -96,6 +98,24 @@ def plain_backward(here: World, accumulator: gg.Accumulator) -> None:
     optimizer.zero_grad()
 
 
+def clears_everything(here: World, accumulator: gg.Accumulator) -> None:
+    """The model's own ``zero_grad`` after an update, in place of the optimizer's."""
+    in_a_block(here, accumulator)
+    here.model.zero_grad()
+
+
+def clips_everything(here: World, accumulator: gg.Accumulator) -> None:
+    in_a_block(here, accumulator)
+    nn.utils.clip_grad_norm_(here.model.parameters(), 1e-3)
+
+
+def fills_everything(here: World, accumulator: gg.Accumulator) -> None:
+    """A wrapper around the optimizer that wants a gradient in each parameter that it is shown."""
+    in_a_block(here, accumulator)
+    for one in here.model.parameters():
+        one.grad = torch.zeros_like(one) if one.grad is None else one.grad
+
+
 def assert_rest_untouched(way: Way, here: World, accumulator: gg.Accumulator) -> None:
     owned = {id(p) for one in accumulator._settings.optimizers for g in one.param_groups for p in g["params"]}
     rest = [one for one in here.tensors() if id(one) not in owned]
@@ -109,23 +129,34 @@ def assert_rest_untouched(way: Way, here: World, accumulator: gg.Accumulator) ->
 CLEAR = ["none", "zero", gg.decay(0.5)]
 
 
+@dataclass
+class Plan:
+    owners: list[int]  # of each tensor; 2 is nobody
+    holding: list[bool]  # whether it holds a gradient already
+    order: list[int]  # of updates
+    clears: list[object]
+    optimizers: list[str]
+
+
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[list[int], list[bool], list[int], list[object]]:
-    """Each tensor's owner (2 is nobody), whether it holds a gradient already, the order of updates, the clears."""
+def plans(draw: st.DrawFn) -> Plan:
+    def some(of: st.SearchStrategy[Any], size: int) -> Any:
+        return draw(st.lists(of, min_size=size, max_size=size))
+
     size = len(world().tensors())
-    owners = draw(st.lists(st.integers(0, 2), min_size=size, max_size=size))
-    holding = draw(st.lists(st.booleans(), min_size=size, max_size=size))
-    order = draw(st.lists(st.integers(0, 1), min_size=1, max_size=4))
-    return owners, holding, order, draw(st.lists(st.sampled_from(CLEAR), min_size=2, max_size=2))
+    return Plan(
+        owners=some(st.integers(0, 2), size),
+        holding=some(st.booleans(), size),
+        order=draw(st.lists(st.integers(0, 1), min_size=1, max_size=4)),
+        clears=some(st.sampled_from(CLEAR), 2),
+        optimizers=some(st.sampled_from(sorted(OPTIMIZERS)), 2),
+    )
 
 
 @pytest.mark.parametrize("way", [in_a_block, in_one_call, two_losses, given_up], ids=lambda way: way.__name__)
-@settings(max_examples=12)
+@settings(max_examples=25)
 @given(plan=plans())
-def test_after_any_updates_of_any_owners_the_rest_is_untouched(
-    way: Way, plan: tuple[list[int], list[bool], list[int], list[object]]
-) -> None:
-    owners, holding, order, clears = plan
+def test_after_any_updates_of_any_owners_the_rest_is_untouched(way: Way, plan: Plan) -> None:
     here = world()
     tensors = here.tensors()
     accumulators = []
@@ -133,32 +164,43 @@ def test_after_any_updates_of_any_owners_the_rest_is_untouched(
         # Each owns something that its loss reaches, so that there is a gradient to step on.
         sure = [here.model.head.bias, here.model.discriminator.bias][owner]
         surely_not = [here.model.discriminator.bias, here.model.head.bias][owner]
-        own = [t for t, o in zip(tensors, owners, strict=True) if o == owner and t is not surely_not]
+        own = [t for t, o in zip(tensors, plan.owners, strict=True) if o == owner and t is not surely_not]
         own = [t for t in own if t is not sure] + [sure]
-        accumulators.append((own, gg.Accumulator(SGD(own, lr=1e-3), clear=clears[owner])))
+        optimizer = OPTIMIZERS[plan.optimizers[owner]](own)
+        accumulators.append((own, gg.Accumulator(optimizer, clear=plan.clears[owner])))
     owned = {id(one) for own, _ in accumulators for one in own}
-    for one, holds in zip(tensors, holding, strict=True):
+    for one, holds in zip(tensors, plan.holding, strict=True):
         if holds and id(one) not in owned:
             one.grad = torch.ones_like(one)
-    for owner in order:
+    for owner in plan.order:
         assert_rest_untouched(way, here, accumulators[owner][1])
 
 
-def test_the_law_rejects_a_plain_backward() -> None:
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("way", [plain_backward, fills_everything], ids=lambda way: way.__name__)
+def test_the_law_rejects_what_gives_a_gradient_to_others(way: Way, name: str) -> None:
     here = world()
-    accumulator = gg.Accumulator(SGD(here.model.head.parameters(), lr=0.1))
+    accumulator = gg.Accumulator(OPTIMIZERS[name](here.model.head.parameters()))
     with pytest.raises(AssertionError, match="leaked into"):
-        assert_rest_untouched(plain_backward, here, accumulator)
+        assert_rest_untouched(way, here, accumulator)
 
 
-def test_the_law_rejects_a_backward_that_adds_to_what_stands_there() -> None:
+@pytest.mark.parametrize(
+    ("way", "complaint"),
+    [
+        (plain_backward, "leaked in place"),
+        (clips_everything, "leaked in place"),
+        (clears_everything, "leaked into"),
+    ],
+)
+def test_the_law_rejects_what_changes_a_gradient_that_stands_there(way: Way, complaint: str) -> None:
     here = world()
     here.model.encoder.weight.grad = torch.ones_like(here.model.encoder.weight)
     accumulator = gg.Accumulator(
         SGD([p for p in here.tensors() if p is not here.model.encoder.weight], lr=0.1)
     )
-    with pytest.raises(AssertionError, match="leaked in place"):
-        assert_rest_untouched(plain_backward, here, accumulator)
+    with pytest.raises(AssertionError, match=complaint):
+        assert_rest_untouched(way, here, accumulator)
 
 
 # -- what is owned receives the whole of its gradient -----------------------------------------------

@@ -122,9 +122,9 @@ def test_when_memory_runs_out_all_replay_and_the_update_is_the_same(
 ) -> None:
     found = together(replaying, 2, where, fits)
     expected, _, _ = replaying_alone()
-    for moved, _, known in found:
+    for moved, _, _ in found:
         assert_same(moved, expected, rtol=1e-11)
-    assert [known for _, _, known in found] == [None if most == 99 else 3 if most > 2 else 2 for most in fits]
+    assert [fit for _, _, fit in found] == [None if most == 99 else 3 if most > 2 else 2 for most in fits]
 
 
 def replaying_alone() -> Any:

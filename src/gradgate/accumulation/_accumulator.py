@@ -17,7 +17,7 @@ from gradgate.accumulation._clearing import Clear, Decay, Leftovers
 from gradgate.accumulation._counts import Reduction
 from gradgate.accumulation._first_looks import FirstLooks
 from gradgate.accumulation._modules import LiveModules
-from gradgate.accumulation._over_ranks import Over, OverRanks
+from gradgate.accumulation._over_ranks import Over, OverRanks, Sync
 from gradgate.accumulation._parameters import as_optimizers, owned_parameters
 from gradgate.accumulation._precision import has_wide_state, keep_loaded_state_wide
 from gradgate.accumulation._retry import LossFunction, Planned, run_window
@@ -74,6 +74,9 @@ class Accumulator:
         ranks: who trains together. By default all processes of ``torch.distributed``, where there are several:
             under DistributedDataParallel or with parameters that are the same everywhere. A process group or a
             mesh of one dimension for some of them; False for this process alone.
+        sync: when gradients go over ranks under ``fully_shard``: at the "last" micro-batch of a window, which
+            communicates least, or at "every" one, which takes the least memory. The update is the same. All
+            others go over ranks once, when the window ends.
 
     Raises:
         OptionError: an option is out of range or excludes another; an optimizer needs a closure (LBFGS).
@@ -108,6 +111,7 @@ class Accumulator:
         batch_norm: Statistics = "micro_batch",
         undo_step: bool = False,
         ranks: Over = None,
+        sync: Sync = "last",
     ) -> None:
         optimizers = as_optimizers(optimizer)
         self._settings = checked_settings(
@@ -129,7 +133,7 @@ class Accumulator:
         self._modules = LiveModules()
         self._batch_norms = BatchNorms(batch_norm, self._modules)
         self._first_looks = FirstLooks(self._batch_norms)
-        self._over_ranks = OverRanks(ranks)
+        self._over_ranks = OverRanks(ranks, sync)
         self._windows = 0
         self._leftovers = Leftovers()
         self._unfinished: dict[str, Any] | None = None

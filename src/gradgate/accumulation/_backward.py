@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,18 @@ from gradgate.events import on_purpose
 # beside the plain loop where a model is tiny. Should it move, the public function does the same.
 _run: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 _public = inspect.unwrap(torch.autograd.backward)  # also where it is watched already
+
+
+def backward_everywhere(loss: Tensor, seed: Tensor, retain_graph: bool, others: Sequence[Tensor]) -> None:
+    """Add ``seed`` times the gradient of ``loss`` to all that it reaches, but leave ``others`` as they are.
+
+    For parameters that are cut into parts: the graph has other tensors than the optimizer, which nobody can name.
+    """
+    before = [one.grad for one in others]
+    with on_purpose():
+        torch.autograd.backward(loss, seed, retain_graph=retain_graph)
+    for one, gradient in zip(others, before, strict=True):
+        one.grad = gradient
 
 
 def backward(loss: Tensor, seed: Tensor, inputs: list[Tensor], retain_graph: bool) -> None:

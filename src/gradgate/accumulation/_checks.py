@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gradgate.accumulation._parameters import named_some
+from gradgate.claims import claims
 from gradgate.errors import GraphError, OwnerError, ShapeError
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ def check_graph(loss: Tensor) -> None:
         )
 
 
-_claims: weakref.WeakKeyDictionary[Update, Sequence[Tensor]] = weakref.WeakKeyDictionary()
-
-
 def claim(update: Update, parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
     """Note that an update owns parameters until it ends; raise OwnerError if another one already does."""
     mine = {id(parameter) for parameter in parameters}
@@ -52,7 +49,7 @@ def claim(update: Update, parameters: Sequence[Tensor], optimizers: Sequence[Opt
             f"update: {len(twice)} parameters are listed twice: {named_some(twice, optimizers)}. They would be "
             "stepped twice with one gradient. List each once, in one group of one optimizer."
         )
-    for others in list(_claims.values()):
+    for others in list(claims.values()):
         shared = [parameter for parameter in others if id(parameter) in mine]
         if shared:
             raise OwnerError(
@@ -61,9 +58,9 @@ def claim(update: Update, parameters: Sequence[Tensor], optimizers: Sequence[Opt
                 "first, or give each parameter one optimizer. A window that an interrupt left open is "
                 "given up by accumulator.discard()."
             )
-    _claims[update] = parameters
+    claims[update] = parameters
 
 
 def release(update: Update) -> None:
     """Give up an update's claim."""
-    _claims.pop(update, None)
+    claims.pop(update, None)

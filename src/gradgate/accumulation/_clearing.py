@@ -93,7 +93,9 @@ class Leftovers:
 
     def remember(self, parameters: Sequence[Tensor]) -> None:
         """Take what stands in ``.grad`` now as left by the accumulator."""
-        self._known = {
+        # What stood in a module that is frozen now was set aside, and comes back.
+        aside = {id(p): self._known[id(p)] for p in parameters if p.grad is None and id(p) in self._known}
+        self._known = aside | {
             id(parameter): (weakref.ref(parameter.grad), parameter.grad._version)
             for parameter in parameters
             if parameter.grad is not None

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from gradgate.accumulation._clearing import clear_gradients
-from gradgate.accumulation._gradients import add, dense_values, exact_norm, multiply, total_norm
+from gradgate.accumulation._gradients import (
+    add,
+    dense_values,
+    exact_norm,
+    is_part,
+    multiply,
+    norm_of_parts,
+    total_norm,
+)
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._over_ranks import add_over_ranks
 from gradgate.accumulation._parameters import named_some, owned_parameters
@@ -74,7 +82,7 @@ def finish(
             f"{named_some(parameters, settings.optimizers)}. The losses do not depend on them (detached, "
             "frozen, or another model's). Check that the optimizer was made from this model's parameters."
         )
-    norm, usable = _measure(values, factor, settings)
+    norm, usable = _measure(parameters, values, factor, settings)
     update._noted_norm(norm)
     if not usable:
         if settings.nonfinite == "raise":
@@ -97,16 +105,19 @@ def finish(
             update._close()
 
 
-def _measure(values: list[Tensor], factor: float, settings: Settings) -> tuple[float | Tensor, bool]:
+def _measure(
+    parameters: Sequence[Tensor], values: list[Tensor], factor: float, settings: Settings
+) -> tuple[float | Tensor, bool]:
     """Return the norm of ``factor`` times the gradients, and whether they may be stepped on.
 
     Waits for the device unless ``nonfinite="step"``, where nobody asks. Then the norm stays a tensor.
     """
-    norm = total_norm(values)
+    in_parts = any(is_part(parameter) for parameter in parameters)
+    norm = norm_of_parts(parameters) if in_parts else total_norm(values)
     if settings.nonfinite == "step" and isinstance(norm, Tensor):
         return norm * factor, True
     number = float(norm)
-    if not math.isfinite(number):
+    if not math.isfinite(number) and not in_parts:
         number = exact_norm(values)
     return number * factor, settings.nonfinite == "step" or math.isfinite(number)
 

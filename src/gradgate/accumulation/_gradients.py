@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,8 @@ from torch import Tensor
 def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors that hold the gradients' numbers, to be read or changed in place.
 
-    A sparse gradient is coalesced first (its duplicate rows are added), which changes no value.
+    A sparse gradient is coalesced first (its duplicate rows are added), which changes no value. Of one that lies in
+    parts on several ranks it is this rank's part.
     """
     values = []
     for parameter in parameters:
@@ -23,8 +25,19 @@ def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
             if not gradient.is_coalesced():
                 gradient = parameter.grad = gradient.coalesce()
             gradient = gradient._values()
-        values.append(gradient)
+        values.append(own_part(gradient))
     return values
+
+
+def own_part(tensor: Any) -> Tensor:
+    """Return this rank's part of a tensor that lies in parts on several ranks; the same memory."""
+    part: Tensor = tensor.to_local() if is_part(tensor) else tensor
+    return part
+
+
+def is_part(tensor: Tensor) -> bool:
+    """Say whether a tensor lies in parts on several ranks (a DTensor)."""
+    return hasattr(tensor, "to_local")
 
 
 def multiply(values: list[Tensor], factor: float | Tensor) -> None:
@@ -84,3 +97,12 @@ def total_norm(values: list[Tensor]) -> float | Tensor:
 def exact_norm(values: list[Tensor]) -> float:
     """Return the norm again in float64: finite gradients beyond 1e19 overflow when squared in float32."""
     return float(torch.linalg.vector_norm(torch.stack([value.double().norm().cpu() for value in values])))
+
+
+def norm_of_parts(parameters: Sequence[Tensor]) -> float:
+    """Return the 2-norm of all gradients where some lie in parts on several ranks. Waits for these."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    parts = [one for one in gradients if is_part(one)]
+    whole: Any = torch.nn.utils.get_total_norm(parts)
+    rest = [one for one in gradients if not is_part(one)]
+    return math.hypot(float(whole.full_tensor()), float(total_norm(rest)) if rest else 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -10,18 +11,21 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gradgate.accumulation._gradients import dense_values, multiply
+from gradgate.accumulation._gradients import dense_values, is_part, multiply
 from gradgate.accumulation._modules import LiveModules
 from gradgate.accumulation._settings import Settings
 from gradgate.accumulation._sums import Sums
 from gradgate.errors import OptionError, RankError
-from gradgate.reduction import Engine, Meeting, Ranks, Said, agree, engine_of
+from gradgate.reduction import Engine, Meeting, Ranks, Said, Sharded, agree, engine_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 Over: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None"
 """Ranks that train together: a process group, a mesh of one dimension, None for all, False for this process."""
+
+
+Sync: TypeAlias = Literal["last", "every"]
 
 
 class ReplayError(RankError):
@@ -33,9 +37,13 @@ class OverRanks:
 
     Args:
         over: as the accumulator was given it.
+        sync: when sharded gradients go over ranks: at the "last" micro-batch, or at "every" one.
     """
 
-    def __init__(self, over: Over) -> None:
+    def __init__(self, over: Over, sync: Sync) -> None:
+        if sync not in ("last", "every"):
+            raise OptionError(f"Accumulator: sync is {sync!r}; it is 'last' or 'every'.")
+        self._every = sync == "every"
         if not (over is None or over is False or dist.is_available()):
             raise OptionError(
                 "Accumulator: ranks is given, but this torch was built without torch.distributed."
@@ -58,7 +66,7 @@ class OverRanks:
         if ids != self._parameters or self._engine is None:
             modules.look_for(parameters)
             ranks = Ranks(_group(self._over))
-            engine = engine_of(parameters, modules, ranks)
+            engine = engine_of(parameters, modules, ranks, every=self._every)
             if ranks.count > 1:
                 agree(ranks, _facts(parameters, settings))
             self._parameters, self._engine = ids, engine
@@ -79,8 +87,8 @@ def _group(over: Over) -> dist.ProcessGroup | None:
 def _facts(parameters: Sequence[Tensor], settings: Settings) -> dict[str, str | float]:
     """Return what has to be the same on all ranks."""
     shapes = [tuple(parameter.shape) for parameter in parameters]
-    with torch.no_grad():
-        size = sum(float(parameter.detach().double().abs().sum()) for parameter in parameters)
+    whole = [parameter.detach() for parameter in parameters if not is_part(parameter)]
+    size = sum(float(one.double().abs().sum()) for one in whole)
     options = ("clip_norm", "clip_value", "nonfinite", "accumulate_dtype", "clear")
     return {
         "the number of parameters": str(len(parameters)),
@@ -129,6 +137,12 @@ def add_over_ranks(
     if not any(totals.values()):
         return None
     factor = sums.gather(totals)
+    if isinstance(engine, Sharded):
+        (total,) = totals.values()
+        factor = engine.unit / total
+        # Near what a rank adds up in a window, so that sums stay at the size of means.
+        engine.unit = 2.0 ** round(math.log2(max(total / engine.ranks.count, 1)))
+        return factor
     if len(totals) == 1:
         (name,) = totals
         mine = sums.by_name.get(name)

@@ -31,7 +31,9 @@ class Wide:
 
 def sum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     """Return the type in which a parameter's gradients are added up; ``dtype`` is what was asked for."""
-    if not parameter.is_floating_point():
+    if not parameter.is_floating_point() or hasattr(
+        parameter, "to_local"
+    ):  # a part adds up in its engine's type
         return parameter.dtype
     return dtype or (torch.float32 if parameter.dtype in _NARROW else parameter.dtype)
 

@@ -18,6 +18,7 @@ from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._update import Update
 from gradgate.errors import BudgetError, OptionError
 from gradgate.nests import cut, sample_count
+from gradgate.reduction import Sharded
 
 if TYPE_CHECKING:
     from gradgate.accumulation._accumulator import Accumulator
@@ -153,6 +154,8 @@ class _Attempt:
         Over ranks all of them have to replay, which they do unless one stopped by something else.
         """
         meeting = self.update._meeting
+        if isinstance(self.update._engine, Sharded):
+            return False  # the others stand in the middle of a pass, and wait for this rank there
         return not self._finished_adding and is_out_of_memory(error) and (meeting is None or meeting.replays)
 
     def cut_finer(self, source: _Listed | _FromPlan, error: BaseException) -> str:

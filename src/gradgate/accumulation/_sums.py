@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._backward import backward
+from gradgate.accumulation._backward import backward, backward_everywhere
 from gradgate.accumulation._counts import Count, Reduction, is_zero
 from gradgate.accumulation._gradients import add, dense_values, multiply
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._running_sum import RunningSum
 from gradgate.errors import GradientError, GraphError, UpdateError
+from gradgate.reduction import Sharded
 
 
 class Sums:
@@ -26,10 +27,19 @@ class Sums:
         parameters: the owned parameters; no other receives anything.
         scale: the loss scale of the window.
         thorough: watch every ``.grad`` for changes from elsewhere, not just one.
+        sharded: what cuts the parameters into parts, and adds up over ranks within the backward pass.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], scale: LossScale, *, thorough: bool = False) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        scale: LossScale,
+        *,
+        thorough: bool = False,
+        sharded: Sharded | None = None,
+    ) -> None:
         self.parameters = parameters
+        self._sharded = sharded
         self._scale = scale
         self._standing: RunningSum | None = None
         self._seeds: dict[float, Tensor] = {}
@@ -57,7 +67,7 @@ class Sums:
         self.check_whole()
         self.check_untouched()
         chosen = self._stand(name, expected)
-        if not is_zero(count):
+        if not is_zero(count) or self._sharded is not None:  # whose pass is waited for, whatever it counts
             parameters = self.parameters if receiving is None else receiving
             self._run(chosen, loss, count, reduction, retain_graph, parameters)
         chosen.record(loss, count, reduction)
@@ -81,8 +91,13 @@ class Sums:
                 "nothing can be updated. Unfreeze one, or leave this update out."
             )
         weight = chosen.weight(loss, count, reduction)
-        excess = chosen.overgrowth(count)
         self.torn = True
+        if self._sharded is not None:
+            if is_zero(count):
+                weight = 0.0  # also of a sum
+            backward_everywhere(loss, self._seed(loss, weight), retain_graph, self._sharded.others)
+            return
+        excess = chosen.overgrowth(count)
         if excess != 1:
             multiply(dense_values(self.parameters), 1 / excess)
             chosen.shrink(excess)
@@ -139,7 +154,13 @@ class Sums:
         """Make the named loss's sum the one that stands in ``.grad``."""
         chosen = self.by_name.get(name)
         if chosen is None:
-            chosen = self.by_name[name] = RunningSum(name, expected)
+            if self._sharded is not None and self.by_name:
+                raise UpdateError(
+                    f"backward: {name!r} is a second loss, and under fully_shard there is one sum for all "
+                    "losses. Add them up: update.backward(loss_a + loss_b, count=n)."
+                )
+            unit = None if self._sharded is None else self._sharded.unit
+            chosen = self.by_name[name] = RunningSum(name, expected, unit)
         if chosen is not self._standing:
             if self._standing is not None:
                 self._standing.aside = [parameter.grad for parameter in self.parameters]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -22,7 +23,7 @@ from gradgate.accumulation._signals import uninterrupted
 from gradgate.accumulation._slots import Slots
 from gradgate.accumulation._sums import Sums
 from gradgate.errors import RankError, UpdateError
-from gradgate.reduction import Engine, Meeting
+from gradgate.reduction import Engine, Meeting, Sharded
 from gradgate.tally import Tally
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Update:
         self._engine: Engine | None = None
         self._meeting: Meeting | None = None
         self._may_replay = False
+        self._mine: float = math.inf  # micro-batches of this rank; what comes after them keeps others company
         self._norm: float | Tensor | None = None
         self._stepped = False
 
@@ -85,7 +87,12 @@ class Update:
         if engine is not None:
             self._engine = engine
             engine.hold()
-        self._sums = Sums(parameters, self._scale, thorough=self._accumulator._windows < _THOROUGH)
+        self._sums = Sums(
+            parameters,
+            self._scale,
+            thorough=self._accumulator._windows < _THOROUGH,
+            sharded=engine if isinstance(engine, Sharded) else None,
+        )
         self._accumulator._batch_norms.open(parameters)
         if self._accumulator._unfinished is not None:
             self._resume(self._accumulator._unfinished)
@@ -107,11 +114,16 @@ class Update:
             UpdateError: the update is not open, or has already been given its micro-batches.
         """
         self._require_open("micro_batches")
+        if isinstance(self._engine, Sharded):
+            mine = list(window)
+            window, self._mine = self._engine.even(mine), len(mine)
         return self._place.through(window, self._begin_micro_batch)
 
     def _begin_micro_batch(self) -> None:
         self._require_open("micro_batches")
         self._accumulator._batch_norms.next_micro_batch()
+        if self._engine is not None:
+            self._engine.begin(last=self._place.micro_batches + 1 >= self._place.expected)
 
     def backward(
         self,
@@ -158,6 +170,8 @@ class Update:
         self._require_open("backward")
         check_scalar(loss)
         count = checked_count(loss, count, reduction)
+        if self._place.micro_batches > self._mine:
+            count = 0
         receiving = None if into is None else receivers(into, self._sums.parameters)
         if not is_zero(count):
             check_graph(loss)
@@ -233,6 +247,8 @@ class Update:
         """Tell the other ranks that this one stops, so that they do not wait for it."""
         if self._engine is None or self._meeting is not None or self._engine.ranks.broken:
             return
+        if isinstance(self._engine, Sharded):
+            return  # they may wait for this rank in the middle of a pass, and would take it for that
         if isinstance(error, Exception):  # an interrupt does not wait for anybody
             self._meeting = tell_of(self._engine, error, replay=self._may_replay and is_out_of_memory(error))
 
@@ -328,8 +344,8 @@ class Update:
 
     @property
     def micro_batch_count(self) -> int:
-        """The micro-batches so far."""
-        return self._place.micro_batches
+        """The micro-batches so far, of this rank."""
+        return int(min(self._place.micro_batches, self._mine))
 
     @property
     def grad_norm(self) -> float:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradgate.errors import RankError
 from gradgate.reduction._ranks import Ranks
+
+T = TypeVar("T")
 
 
 class Engine:
@@ -18,6 +21,9 @@ class Engine:
     broadcast buffers before every forward pass, so that ranks with fewer micro-batches would be waited for. Held
     back, it does neither; the window's sum goes over ranks once, at its end, and buffers follow rank 0, as in DDP.
     """
+
+    sharded = False
+    others: Sequence[Tensor] = ()
 
     def __init__(self, ranks: Ranks, wrappers: Sequence[DistributedDataParallel] = ()) -> None:
         self.ranks = ranks
@@ -38,6 +44,13 @@ class Engine:
             one.require_backward_grad_sync, one.require_forward_param_sync = gradients, buffers
         self._were = []
 
+    def begin(self, *, last: bool) -> None:
+        """Take note of a micro-batch that comes. Nothing is to be done: the sum goes over ranks at the end."""
+
+    def even(self, micro_batches: list[T]) -> list[T]:
+        """Return the micro-batches that this rank goes through: its own, however many others have."""
+        return micro_batches
+
     def spread_buffers(self) -> None:
         """Give all ranks the first one's buffers, where the wrapper is made to."""
         for one in self._wrappers:
@@ -45,25 +58,96 @@ class Engine:
                 self.ranks.spread(list(one.modules_buffers))
 
 
-def engine_of(parameters: Sequence[Tensor], modules: Iterable[nn.Module], ranks: Ranks) -> Engine:
+class Sharded(Engine):
+    """``fully_shard`` (FSDP2), which cuts parameters into parts and adds gradients into them by itself.
+
+    It is told to add and not to average, and when. Its forward and backward passes wait for all ranks, so that
+    these need the same number of micro-batches: ranks with fewer repeat their last one, which then counts nothing.
+
+    Args:
+        ranks: all that hold a part.
+        modules: wrapped by ``fully_shard``.
+        others: parameters of other wrapped modules, into which a backward pass may leak.
+        every: synchronise at each micro-batch and not at the last one only: less memory, more communication.
+    """
+
+    sharded = True
+
+    def __init__(
+        self, ranks: Ranks, modules: Sequence[Any], others: Sequence[Tensor], *, every: bool
+    ) -> None:
+        super().__init__(ranks)
+        self._modules = modules
+        self.others = others
+        self._every = every
+        self.unit = 1.0
+        """What the sums of the next window are held in. The same on all ranks: they add up before they meet."""
+
+    def hold(self) -> None:
+        """Let the modules add gradients up, and not average them."""
+        for one in self._modules:
+            one.set_gradient_divide_factor(1.0)
+
+    def release(self) -> None:
+        """Let them average again, as they do by themselves."""
+        for one in self._modules:
+            one.set_gradient_divide_factor(float(self.ranks.count))
+        self.begin(last=True)
+
+    def begin(self, *, last: bool) -> None:
+        """Say whether the micro-batch that comes is the last one, which synchronises."""
+        for one in self._modules:
+            one.set_requires_gradient_sync(last or self._every, recurse=False)
+
+    def even(self, micro_batches: list[T]) -> list[T]:
+        """Return as many micro-batches as the rank with the most has, the last one repeated.
+
+        Raises:
+            RankError: a rank has none, and nothing to repeat.
+        """
+        numbers = [
+            int(one["micro_batches"]) for one in self.ranks.tell({"micro_batches": len(micro_batches)})
+        ]
+        empty = [rank for rank, number in enumerate(numbers) if not number]
+        if empty and any(numbers):
+            raise RankError(
+                f"micro_batches: rank {empty[0]} has no micro-batch in this window, and others {max(numbers)}. "
+                "Under fully_shard every pass waits for all ranks. Give it one, with count=0."
+            )
+        return micro_batches + micro_batches[-1:] * (max(numbers) - len(micro_batches))
+
+
+def engine_of(
+    parameters: Sequence[Tensor], modules: Iterable[nn.Module], ranks: Ranks, *, every: bool = False
+) -> Engine:
     """Find out which engine holds the parameters.
 
     Raises:
-        RankError: they lie in parts on several ranks.
+        RankError: it is one that cannot be held.
     """
     ours = {id(parameter) for parameter in parameters}
+    sharded = [module for module in modules if _is_sharded(module)]
+    mine = [one for one in sharded if any(id(parameter) in ours for parameter in one.parameters())]
+    if mine:
+        others = {id(p): p for one in sharded for p in one.parameters() if id(p) not in ours}
+        return Sharded(ranks, mine, list(others.values()), every=every)
     if any(hasattr(parameter, "full_tensor") for parameter in parameters):
         raise RankError(
-            "update: parameters lie in parts on several ranks (FSDP), which this version cannot add up. Use "
-            "DistributedDataParallel, or parameters without a wrapper."
+            "update: parameters lie in parts on several ranks, but not by fully_shard, whose sums are known. Use "
+            "fully_shard, DistributedDataParallel, or parameters without a wrapper."
         )
     wrappers = []
     for module in modules:
-        mine = any(id(parameter) in ours for parameter in module.parameters())
-        if mine and isinstance(module, DistributedDataParallel):
+        held = any(id(parameter) in ours for parameter in module.parameters())
+        if held and isinstance(module, DistributedDataParallel):
             wrappers.append(module)
-        elif mine and type(module).__name__ == "FullyShardedDataParallel":
+        elif held and type(module).__name__ == "FullyShardedDataParallel":
             raise RankError(
                 "update: FullyShardedDataParallel (FSDP1) is not supported. Use fully_shard or DDP."
             )
     return Engine(ranks, wrappers)
+
+
+def _is_sharded(module: Any) -> bool:
+    """Say whether ``fully_shard`` has wrapped a module. By name, for the import of its own takes half a second."""
+    return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)

@@ -8,9 +8,9 @@ from typing import TypeAlias
 from torch import Tensor, nn
 
 from gradgate.errors import FlowError, OptionError
-from gradgate.flow._flow import Loss, look, place, stops_of
-from gradgate.flow._graph import Graph
-from gradgate.flow._trace import Trace
+from gradgate.gates._flow import Loss, look, place, stops_of
+from gradgate.gates._graph import Graph
+from gradgate.gates._trace import Trace
 
 Parts: TypeAlias = "nn.Module | Tensor | Iterable[nn.Module | Tensor]"
 """Modules and parameters."""

@@ -7,10 +7,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gradgate.errors import OptionError
-from gradgate.flow._tree import Branch, tree_of
+from gradgate.gates._tree import Branch, tree_of
 
 if TYPE_CHECKING:
-    from gradgate.flow._flow import Flow
+    from gradgate.gates._flow import Flow
 
 _FLOWS, _STOPS, _WASTE = "#2a78b5", "#9a9a9a", "#d95f30"
 _MOVED = "moves"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gradgate.flow._flow import Flow, Reach
+    from gradgate.gates._flow import Flow, Reach
 
 _WIDTH = 88
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import gradgate as gg
 from gradgate.errors import OptionError
-from gradgate.flow import param_groups
+from gradgate.gates import param_groups
 
 
 class Model(nn.Module):

@@ -7,7 +7,7 @@ from types import TracebackType
 from torch import Tensor, nn
 
 from gradgate.errors import OptionError
-from gradgate.flow._gates import Factor, checked_factor
+from gradgate.gates._gates import Factor, checked_factor
 
 
 class Scaled:

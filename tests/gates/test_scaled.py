@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import gradgate as gg
 from gradgate.errors import OptionError
-from gradgate.flow import scaled
+from gradgate.gates import scaled
 from tests.reference import assert_same
 from tests.tensors import on_device, randn
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.errors import FlowError, OptionError
-from gradgate.flow import expect_flow
+from gradgate.gates import expect_flow
 
 
 class Gan:

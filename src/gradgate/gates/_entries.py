@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.errors import OptionError, ShapeError
-from gradgate.flow._stand_in import Chosen, choose, give_back, is_chosen
+from gradgate.gates._stand_in import Chosen, choose, give_back, is_chosen
 
 
 class TrainedOnly:

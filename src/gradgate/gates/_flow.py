@@ -13,10 +13,10 @@ from torch.optim import Optimizer
 
 from gradgate.errors import OptionError, ShapeError
 from gradgate.events import Frame
-from gradgate.flow._figure import to_figure
-from gradgate.flow._graph import Graph
-from gradgate.flow._trace import Cut, Trace
-from gradgate.flow._tree import to_text
+from gradgate.gates._figure import to_figure
+from gradgate.gates._graph import Graph
+from gradgate.gates._trace import Cut, Trace
+from gradgate.gates._tree import to_text
 
 Loss: TypeAlias = "Tensor | Callable[[], Any]"
 """A scalar with a graph, or a function that computes one: only such a one tells where gradient was stopped."""

@@ -1,18 +1,18 @@
 """Gates: where gradient is stopped, scaled, reversed, masked or clipped; and modules that stay still."""
 
-from gradgate.flow._entries import TrainedOnly, train_mask, train_rows
-from gradgate.flow._expect import expect_flow
-from gradgate.flow._flow import Flow, Reach, Stop, flow
-from gradgate.flow._frozen import Frozen, frozen
-from gradgate.flow._gates import (
+from gradgate.gates._entries import TrainedOnly, train_mask, train_rows
+from gradgate.gates._expect import expect_flow
+from gradgate.gates._flow import Flow, Reach, Stop, flow
+from gradgate.gates._frozen import Frozen, frozen
+from gradgate.gates._gates import (
     clip_gradient,
     mask_gradient,
     reverse_gradient,
     scale_gradient,
     stop_gradient,
 )
-from gradgate.flow._param_groups import param_groups
-from gradgate.flow._scaled import Scaled, scaled
+from gradgate.gates._param_groups import param_groups
+from gradgate.gates._scaled import Scaled, scaled
 
 __all__ = [
     "Flow",

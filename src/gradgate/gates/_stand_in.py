@@ -34,6 +34,7 @@ class Chosen(Protocol):
 
 _chosen: Any = WeakTensorKeyDictionary()  # parameter: the entries that optimizers may move
 _handle: RemovableHandle | None = None
+_uncompiled: Any = torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler's imports sympy at once
 _met: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # optimizers that have stepped through a stand-in
 
 
@@ -121,7 +122,7 @@ class _StandIn:
         self.optimizer.__dict__.update({k: v for k, v in self.acting.__dict__.items() if k not in kept})
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@_uncompiled  # type: ignore[untyped-decorator]
 def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Put a stand-in in the optimizer's place. torch hands hooks all arguments, ``self`` among them."""
     ids = {id(parameter): parameter for parameter in _chosen}
@@ -144,7 +145,7 @@ def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any])
     return (stand_in.acting, *args[1:]), kwargs
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@_uncompiled  # type: ignore[untyped-decorator]
 def _after(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     del kwargs
     if args[0] is not optimizer:
@@ -156,9 +157,9 @@ def _check_lists(optimizer: Optimizer, parameters: list[Tensor]) -> None:
     for name, value in vars(optimizer).items():
         if isinstance(value, list) and any(id(one) in ids for one in value):
             raise OptionError(
-                f"train_rows, train_mask: {type(optimizer).__name__} keeps parameters in a list of its own ({name}) "
-                "beside its groups, and would step entries that are not chosen. Take an optimizer that goes by its "
-                "groups, as Adam does."
+                f"train_rows, train_mask: {type(optimizer).__name__} keeps parameters in a list of its own, "
+                f"{name}, beside its groups, and would step entries that are not chosen. Take an optimizer that "
+                "goes by its groups, as Adam does."
             )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from gradgate.errors import OptionError, ShapeError
-from gradgate.flow import Flow, Stop, flow
+from gradgate.gates import Flow, Stop, flow
 
 ONES = torch.ones(4, 3)
 
@@ -356,7 +356,7 @@ def test_a_deep_model_takes_no_deep_stack() -> None:
 
 
 def test_pairs_of_the_path_follow_each_other_in_the_graph() -> None:
-    from gradgate.flow._graph import Graph
+    from gradgate.gates._graph import Graph
 
     model = Net()
     path = Graph(model.loss()).path_to(model.trunk.weight)

@@ -1,0 +1,17 @@
+"""Which open updates own which parameters: nobody else may take their gradients meanwhile."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+claims: weakref.WeakKeyDictionary[Any, Sequence[Tensor]] = weakref.WeakKeyDictionary()
+"""Open updates, and what they own."""
+
+
+def claimed() -> set[int]:
+    """Return the ids of all parameters that an open update owns."""
+    return {id(parameter) for owned in claims.values() for parameter in owned}

@@ -1,0 +1,265 @@
+"""Modules that are frozen: what a handle does, where it works, and what is given back. Law 4 is in tests/laws."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import gradgate as gg
+from gradgate.errors import OptionError, UpdateError
+from gradgate.gates import Frozen
+from tests.laws.modules import Averaging, Counter, Counting, condition, values
+from tests.tensors import on_device, randn
+
+
+def model() -> nn.Sequential:
+    backbone = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), Counting(), nn.Dropout(), Averaging())
+    return on_device(nn.Sequential(nn.Linear(4, 4), backbone, nn.Linear(4, 1)))
+
+
+def test_gradient_passes_through_to_what_lies_before() -> None:
+    whole = model()
+    with gg.frozen(whole[1]):
+        whole(randn(8, 4)).sum().backward()
+    assert float(whole[0].weight.grad.abs().sum()) > 0
+    assert all(one.grad is None for one in whole[1].parameters())
+
+
+# -- handles ----------------------------------------------------------------------------------------
+
+
+def tree() -> nn.Sequential:
+    """Modules within modules, one of which shares a parameter with another and requires none of the other's."""
+    whole = nn.Sequential(
+        nn.Linear(2, 2), nn.Sequential(nn.BatchNorm1d(2), Counter(), nn.Linear(2, 2)), nn.Linear(2, 2)
+    )
+    whole[2].weight = whole[0].weight
+    whole[1][2].bias.requires_grad_(False)
+    whole[1][0].eval()
+    whole[0].weight.grad = torch.ones(2, 2)
+    return whole
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_handles_over_one_tree_end_in_any_order(data: st.DataObject) -> None:
+    """A module is frozen as long as any handle holds it; then all is as it was before the first."""
+    whole = tree()
+    modules = list(whole.modules())
+    before, required = condition(whole), [one for one in whole.parameters() if one.requires_grad]
+    handles: list[tuple[Frozen, set[nn.Module]]] = []
+
+    def check() -> None:
+        held = {part for _, parts in handles for part in parts}
+        assert not any(part.training for part in held)
+        frozen = {one for part in held for one in part.parameters(recurse=False)}
+        assert {one for one in required if not one.requires_grad} == frozen & set(required)
+        assert all(one.grad is None for one in frozen)
+
+    some = st.lists(st.sampled_from(modules), min_size=1, max_size=3)
+    for _ in range(data.draw(st.integers(1, 6))):
+        if not handles or data.draw(st.booleans()):
+            chosen = data.draw(some)
+            handles.append((gg.frozen(*chosen), {part for one in chosen for part in one.modules()}))
+        else:
+            handle, parts = data.draw(st.sampled_from(handles))
+            given_back = data.draw(st.sampled_from(sorted(parts, key=modules.index)))
+            handle.unfreeze(given_back)
+            parts -= set(given_back.modules())
+            handles = [each for each in handles if each[1]]
+        check()
+    for handle, _ in data.draw(st.permutations(handles)):
+        handle.unfreeze()
+    assert condition(whole) == before
+
+
+def test_it_is_unfrozen_in_stages() -> None:
+    whole = model()
+    handle = gg.frozen(whole[1], whole[2])
+    handle.unfreeze(whole[2])
+    assert all(one.requires_grad for one in whole[2].parameters())
+    assert not any(one.requires_grad for one in whole[1].parameters())
+    with pytest.raises(OptionError, match="unfreeze: Linear is not frozen by this"):
+        handle.unfreeze(whole[2])
+    handle.unfreeze(whole[1][1])
+    assert whole[1][1].weight.requires_grad
+    handle.unfreeze(whole[1])  # a part of it is given back already, and a new one was never frozen
+    assert all(one.requires_grad and one.grad is None for one in whole.parameters())
+    assert all(one.training for one in whole.modules())
+
+
+def test_a_module_that_was_added_later_is_none_of_its_business() -> None:
+    whole = model()
+    handle = gg.frozen(whole[1])
+    whole[1].append(nn.Linear(4, 4))
+    assert whole.train()[1][-1].training
+    handle.unfreeze(whole[1])
+    assert all(one.requires_grad for one in whole.parameters())
+
+
+def test_a_handle_may_be_ended_twice_and_is_not_entered_again() -> None:
+    whole = model()
+    before = condition(whole)
+    with gg.frozen(whole) as handle:
+        pass
+    handle.unfreeze()
+    assert condition(whole) == before
+    with pytest.raises(OptionError, match=r"frozen: all that this handle froze was given back. Call frozen"):
+        handle.__enter__()
+
+
+def test_an_exception_gives_back_what_was() -> None:
+    whole = model()
+    whole(randn(8, 4)).sum().backward()
+    before = condition(whole)
+
+    def fail() -> None:
+        with gg.frozen(whole[1]):
+            whole(randn(8, 4))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert condition(whole) == before
+
+
+def test_what_cannot_be_frozen_as_a_whole_is_not_frozen_in_part() -> None:
+    whole = model()
+    whole[2]._parameters["weight"] = whole[2].weight * 1  # no leaf: it has to require gradient
+    before = condition(whole[:2])
+    with pytest.raises(RuntimeError, match="leaf"):
+        gg.frozen(whole)
+    assert condition(whole[:2]) == before
+
+
+@pytest.mark.parametrize("given", [(), (torch.ones(2),)])
+def test_what_is_no_module_is_refused(given: tuple[Any, ...]) -> None:
+    with pytest.raises(OptionError, match="frozen: it was given"):
+        gg.frozen(*given)
+
+
+# -- shared parameters ------------------------------------------------------------------------------
+
+
+def test_a_shared_parameter_is_frozen_as_long_as_one_that_holds_it() -> None:
+    one, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    other.weight = one.weight
+    handle = gg.frozen(one, other)
+    handle.unfreeze(one)
+    assert not one.weight.requires_grad
+    assert one.bias.requires_grad
+    handle.unfreeze(other)
+    assert one.weight.requires_grad
+
+
+def test_a_weight_that_was_tied_while_frozen_stays_with_the_module_that_held_it() -> None:
+    one, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    handle, own = gg.frozen(one, other), other.weight
+    other.weight = one.weight
+    handle.unfreeze(other)
+    assert own.requires_grad
+    assert not one.weight.requires_grad
+
+
+# -- modes ------------------------------------------------------------------------------------------
+
+
+def test_no_call_switches_it_to_training() -> None:
+    whole = model()
+    with gg.frozen(whole[1]):
+        before = values(whole[1])
+        whole.train()
+        assert [one.training for one in whole] == [True, False, True]
+        whole[1][1].forward(randn(8, 4))  # past all hooks
+        assert values(whole[1]) == before
+
+
+def test_a_train_method_of_ones_own_is_kept() -> None:
+    class Stubborn(nn.Sequential):
+        def train(self, mode: bool = True) -> nn.Module:
+            super().train(mode)
+            self[0].eval()
+            return self
+
+    one, other = Stubborn(nn.BatchNorm1d(2), nn.Dropout()), nn.Sequential(nn.Dropout())
+    other.train = lambda mode=True: other  # a usual way to switch a module off for good
+    own = other.train
+    handle = gg.frozen(one, other)
+    handle.unfreeze(one[0])
+    handle.unfreeze(one[1])
+    one.eval()
+    one.train()
+    other.train()
+    assert (one.training, one[0].training, one[1].training) == (False, False, True)
+    handle.unfreeze()
+    assert other.train is own
+    assert "train" not in vars(one)
+
+
+# -- in updates ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+@pytest.mark.filterwarnings("ignore::gradgate.errors.BatchNormWarning")
+def test_updates_go_on_with_what_is_not_frozen(frozen: int) -> None:
+    whole = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    accumulator = gg.Accumulator(torch.optim.AdamW(whole.parameters()), batch_norm="window")
+
+    def update() -> None:
+        with accumulator.update() as update:
+            for x in update.micro_batches(torch.randn(8, 4).split([5, 3])):
+                update.backward((whole.train()(x) - 1).square().mean())
+
+    update()
+    before = [values(one) for one in whole]
+    with gg.frozen(whole[frozen]):
+        update()
+    after = [values(one) for one in whole]
+    assert after[frozen] == before[frozen]
+    assert after[1 - frozen] != before[1 - frozen]
+    update()
+    assert values(whole[frozen]) != before[frozen]
+
+
+def test_within_an_update_that_owns_it_nothing_is_frozen_or_given_back() -> None:
+    whole = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    accumulator = gg.Accumulator(torch.optim.SGD(whole.parameters(), lr=0.1))
+    before = [values(one) for one in whole]
+
+    def freeze() -> None:
+        gg.frozen(whole[0])
+
+    handle = gg.frozen(whole[1])
+    for act, verb in ((freeze, "frozen"), (handle.unfreeze, "unfreeze")):
+        refused = pytest.raises(UpdateError, match=f"{verb}: an open update owns 'weight' of Linear")
+        with refused, accumulator.update() as update:
+            update.backward(whole(torch.randn(8, 4)).square().mean())
+            act()
+    assert [values(one) for one in whole] == before
+    handle.unfreeze()
+    with gg.frozen(whole[0]), accumulator.update() as update:
+        update.backward(whole(torch.randn(8, 4)).square().mean())
+    assert values(whole[0]) == before[0]
+    assert values(whole[1]) != before[1]
+
+
+@pytest.mark.parametrize("clear", ["none", "zero", gg.decay(0.5)])
+def test_windows_go_on_after_a_part_was_frozen_for_some(clear: Any) -> None:
+    whole = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    accumulator = gg.Accumulator(torch.optim.SGD(whole.parameters(), lr=0.1), clear=clear)
+
+    def update() -> None:
+        with accumulator.update() as update:
+            update.backward(whole(torch.randn(8, 4)).square().mean())
+
+    update()
+    with gg.frozen(whole[0]):
+        before = values(whole[0])
+        update()
+        update()
+        assert values(whole[0]) == before
+    update()
+    assert values(whole[0]) != before

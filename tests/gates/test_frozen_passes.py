@@ -1,0 +1,242 @@
+"""Forward passes of frozen modules: their buffers stay as they are, wherever and however they run."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import gradgate as gg
+from tests.laws.modules import Averaging, Counter, Counting, hooked, values
+from tests.tensors import on_device, randn
+
+# -- buffers ----------------------------------------------------------------------------------------
+
+
+def test_what_a_forward_pass_wrote_serves_its_backward_pass() -> None:
+    counter, x = Counter(), torch.ones(3, requires_grad=True)
+    with gg.frozen(counter):
+        counter(x).sum().backward()
+    (expected,) = torch.autograd.grad(x.sin().cos().sum(), x)
+    assert torch.equal(x.grad, expected)
+    assert counter.calls == 0
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_forward_pass_that_raises_leaves_no_trace(error: type[BaseException]) -> None:
+    def fail() -> None:
+        raise error
+
+    counter = Counter(fail)
+    own = counter.calls
+    handle = gg.frozen(counter)
+    with pytest.raises(error):
+        counter(torch.ones(1))
+    if error is KeyboardInterrupt:  # torch runs no hook after it: the buffer comes back with the module
+        handle.unfreeze()
+    assert counter.calls is own
+    assert own == 0
+
+
+def test_where_memory_for_a_copy_is_missing_nothing_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = nn.Sequential(Counter(), Counter())
+    own, clone = [one.calls for one in both], Tensor.clone
+
+    def failing(x: Tensor) -> Tensor:
+        if x is own[1]:
+            raise torch.OutOfMemoryError
+        return clone(x)
+
+    with gg.frozen(both):
+        monkeypatch.setattr(Tensor, "clone", failing)
+        with pytest.raises(torch.OutOfMemoryError):
+            both(torch.ones(1))
+        monkeypatch.undo()
+        assert [one.calls for one in both] == own
+        both(torch.ones(1))
+        assert own == [0, 0]
+
+
+def test_a_module_that_calls_itself_leaves_no_trace() -> None:
+    class Nested(Counter):
+        def forward(self, x: Tensor, depth: int = 2) -> Tensor:
+            self.calls += 1
+            x = self(x, depth - 1) if depth else x
+            self.calls += 1
+            return x * self.calls
+
+    nested = Nested()
+    with gg.frozen(nested):
+        nested(torch.ones(()))
+        assert nested.calls == 0
+
+
+def test_buffers_that_are_shared_are_shared_during_a_pass() -> None:
+    one, other = Counter(), Counter()
+    other.calls = one.calls
+    both = nn.Sequential(nn.Sequential(one), other)
+    with gg.frozen(both):
+        for _ in range(2):
+            assert torch.equal(both(torch.ones(2)), (torch.ones(2).sin().cos() * 2).sin().cos())
+    assert one.calls is other.calls
+    assert one.calls == 0
+
+
+def test_hooks_that_were_there_write_copies_too() -> None:
+    linear = hooked()
+    with gg.frozen(linear):
+        linear(torch.ones(1, 4))
+        assert linear.calls == 0
+
+
+def test_a_part_is_kept_as_well_where_it_runs_alone() -> None:
+    whole = nn.Sequential(Counter(), Counter())
+    with gg.frozen(whole):
+        whole(torch.ones(1))
+        whole[0](torch.ones(1))
+        assert whole[0].calls == 0
+
+
+def test_a_part_that_was_given_back_counts_on() -> None:
+    whole = nn.Sequential(Counter(), Counter())
+    with gg.frozen(whole) as handle:
+        handle.unfreeze(whole[0])
+        whole(torch.ones(1))
+        assert [one.calls.item() for one in whole] == [1, 0]
+
+
+def test_a_buffer_that_a_pass_adds_is_gone_after_it() -> None:
+    class Remembering(Counter):
+        def forward(self, x: Tensor) -> Tensor:
+            self.register_buffer("last", x)
+            return super().forward(x)
+
+    remembering = Remembering()
+    with gg.frozen(remembering):
+        remembering(torch.ones(1))
+        assert list(remembering._buffers) == ["calls"]
+
+
+def test_a_replica_leaves_the_buffers_of_the_original_in_their_place() -> None:
+    """DataParallel runs replicas in threads; they share the hooks, and have buffers of their own."""
+    counter = Counter(lambda: found.append(counter.calls))
+    own, found = counter.calls, []
+    with gg.frozen(counter):
+        replica = counter._replicate_for_data_parallel()
+        replica._buffers["calls"] = own.clone()
+        replica(torch.ones(1))
+    assert found[0] is own
+
+
+def test_a_cache_that_has_grown_stays() -> None:
+    """A non-persistent buffer that a pass replaces; the module remembers the new size elsewhere."""
+
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.size = 0
+            self.register_buffer("cache", torch.zeros(0), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if len(x) > self.size:
+                self.size = len(x)
+                self.register_buffer("cache", torch.arange(1.0, 1.0 + self.size), persistent=False)
+            return x * self.cache[: len(x)]
+
+    positions = Positions()
+    with gg.frozen(positions):
+        assert [positions(torch.ones(n)).tolist() for n in (3, 2)] == [[1, 2, 3], [1, 2]]
+
+
+def test_what_is_loaded_or_converted_meanwhile_stays() -> None:
+    whole, trained = (on_device(nn.Sequential(nn.BatchNorm1d(4), Averaging())) for _ in range(2))
+    for one in (whole, trained):
+        one(randn(8, 4)).sum().backward()
+    handle = gg.frozen(whole)
+    whole.load_state_dict(trained.state_dict())
+    whole.to(torch.float32)
+    before = values(whole)
+    whole(torch.randn(8, 4))
+    assert values(whole) == before == values(trained.to(torch.float32))
+    handle.unfreeze()
+    assert {one.grad.dtype for one in whole.parameters()} == {torch.float32}
+
+
+# -- together with the rest of torch ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_sees_the_same_buffers_when_it_runs_again(reentrant: bool) -> None:
+    whole, x = nn.Sequential(Counter(), Counting()), torch.ones(3, 4, requires_grad=True)
+    with gg.frozen(whole):
+        before = values(whole)
+        checkpoint(whole, x, use_reentrant=reentrant).sum().backward()
+        assert values(whole) == before  # not reentrant, it is left by an exception in the middle
+    (expected,) = torch.autograd.grad(x.sin().cos().sum(), x)
+    assert torch.equal(x.grad, expected)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_what_is_scripted_is_refused_and_left_as_it_was() -> None:
+    """torch puts no hooks on it, so that its buffers could not be kept."""
+    whole = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.BatchNorm1d(2)))
+    with pytest.raises(RuntimeError, match="not supported on ScriptModules"):
+        gg.frozen(whole)
+    assert all(one.training for one in whole.modules())
+    assert all(one.requires_grad for one in whole.parameters())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_it_compiles_into_one_graph(when: str) -> None:
+    """Frozen before it is compiled or after, in training mode anew before each pass, and given back."""
+    torch._dynamo.reset()
+    whole = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.BatchNorm1d(4), Counter(), nn.Linear(4, 4)))
+    plain, x = copy.deepcopy(whole), torch.randn(8, 4)
+    compiled = torch.compile(whole, backend="eager", fullgraph=True)
+    if when == "after":
+        for one in (compiled, plain):
+            one(x).sum().backward()
+    for one, part in ((compiled, whole[1]), (plain, plain[1])):
+        with gg.frozen(part):
+            before = values(part)
+            for _ in range(2):
+                one.train().zero_grad()
+                one(x).sum().backward()
+            assert values(part) == before
+        one(x).sum().backward()
+    torch.testing.assert_close(list(whole.buffers()), list(plain.buffers()))
+    torch.testing.assert_close(
+        [one.grad for one in whole.parameters()], [one.grad for one in plain.parameters()]
+    )
+    torch._dynamo.reset()
+
+
+def test_a_functional_call_uses_the_buffers_that_it_is_given() -> None:
+    counter, given = Counter(), torch.arange(3.0)
+    with gg.frozen(counter):
+
+        def call(calls: Tensor) -> Tensor:
+            return torch.func.functional_call(counter, {"calls": calls}, (torch.ones(()),))
+
+        assert torch.equal(torch.func.vmap(call)(given), (given + 1).sin().cos())
+    assert given.tolist() == [0, 1, 2]
+
+
+def test_a_frozen_model_can_be_copied_and_saved() -> None:
+    whole = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), Counter())
+    whole(torch.randn(8, 4)).sum().backward()
+    handle = gg.frozen(whole)
+    torch.save((whole, handle), file := io.BytesIO())
+    file.seek(0)
+    for twin, its in (copy.deepcopy((whole, handle)), torch.load(file, weights_only=False)):
+        before = values(twin)
+        assert torch.equal(twin.train()(x := torch.randn(8, 4)), whole(x))
+        assert values(twin) == before
+        its.unfreeze()
+        assert twin[0].weight.requires_grad
+        assert twin[0].weight.grad is not None
+        assert [len(one._forward_hooks) for one in twin.modules()] == [0] * 4
+        assert not whole[0].weight.requires_grad

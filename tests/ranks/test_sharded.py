@@ -1,0 +1,143 @@
+"""The same law under fully_shard: parameters in parts, any cut over ranks, one process's update."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import gradgate as gg
+from gradgate.errors import RankError, UpdateError
+from tests.ranks.processes import together
+from tests.ranks.test_update import dealt, everybody
+from tests.ranks.work import SAMPLES, Cut, adam, data, model, of_one_process
+from tests.reference import assert_same
+
+pytestmark = pytest.mark.slow
+
+
+def sharded(ranks: int, net: nn.Sequential | None = None) -> nn.Sequential:
+    from torch.distributed.fsdp import fully_shard
+
+    net = net or model()
+    mesh = init_device_mesh("cpu", (ranks,))
+    for layer in (net[0], net[2], net):
+        fully_shard(layer, mesh=mesh)
+    return net
+
+
+def whole(net: nn.Module) -> list[Tensor]:
+    return [one.detach().full_tensor().clone() for one in net.parameters()]  # type: ignore[operator]
+
+
+def train(rank: int, cuts: list[Cut], sync: Any) -> dict[str, Any]:
+    net, (x, y) = sharded(len(cuts[0])), data()
+    accumulator = gg.Accumulator(adam(net), clip_norm=0.5, sync=sync)
+    told = []
+    for cut in cuts:
+        with accumulator.update() as update:
+            for rows in update.micro_batches(cut[rank]):
+                loss = F.cross_entropy(net(x[list(rows)]), y[list(rows)])
+                update.backward(loss, count=len(rows))
+        told.append((update.count, update.grad_norm))
+    return {"values": whole(net), "told": told, "micro_batches": update.micro_batch_count}
+
+
+def with_work_for_all(seed: int, ranks: int) -> Cut:
+    """Everybody gets something: at least one micro-batch, of one sample or more."""
+    cut = [[list(rows) for rows in rank if len(rows)] for rank in dealt(seed, ranks)]
+    for rank in cut:
+        if not rank:
+            most = max(cut, key=lambda one: sum(map(len, one)))
+            rank.append([most[0].pop()])
+            if not most[0]:
+                del most[0]
+    return cut
+
+
+@pytest.mark.parametrize("sync", ["last", "every"])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_any_cut_gives_the_update_of_one_process(ranks: int, sync: str) -> None:
+    cuts = [with_work_for_all(seed, ranks) for seed in range(6)]
+    expected = of_one_process([everybody(cut) for cut in cuts], clip_norm=0.5)
+    found = together(train, ranks, cuts, sync)
+    for rank in found:
+        assert_same(rank["values"], expected, rtol=1e-11)
+        assert rank["told"] == found[0]["told"]
+        assert [count for count, _ in rank["told"]] == [SAMPLES] * len(cuts)
+    assert [rank["micro_batches"] for rank in found] == [len(one) for one in cuts[-1]]
+
+
+def several(rank: int) -> Any:
+    """What cannot be, one after the other; and a plain backward pass afterwards, which averages as ever."""
+    net, (x, _) = sharded(2), data()
+    accumulator = gg.Accumulator(adam(net))
+    said = []
+    try:
+        with accumulator.update() as update:
+            for rows in update.micro_batches([] if rank else [x]):
+                update.backward(net(rows).mean(), count=len(rows))
+    except RankError as error:
+        said.append(str(error))
+    try:
+        with accumulator.update() as update:
+            update.backward(net(x).mean(), name="a", count=2)
+            update.backward(net(x).mean(), name="b", count=2)
+    except UpdateError as error:
+        said.append(str(error))
+    net(x[: 12 * (rank + 1)]).sum().backward()
+    return said, [one.grad.full_tensor() for one in net.parameters()]  # type: ignore[union-attr, operator]
+
+
+def test_what_cannot_be_is_refused_and_the_engine_is_given_back() -> None:
+    net, (x, _) = model(), data()
+    ((net(x[:12]).sum() + net(x).sum()) / 2).backward()
+    for said, gradients in together(several, 2):
+        assert "rank 1 has no micro-batch in this window, and others 1" in said[0]
+        assert "'b' is a second loss, and under fully_shard there is one sum for all losses" in said[1]
+        assert_same(gradients, [one.grad for one in net.parameters()])
+
+
+def two_models(rank: int) -> Any:
+    generator, critic = (
+        sharded(2),
+        sharded(2, nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()),
+    )
+    accumulator = gg.Accumulator(adam(critic))
+    x, _ = data()
+    with accumulator.update() as update:
+        for rows in update.micro_batches(x.split(6)):
+            update.backward(critic(generator(rows)).mean(), count=len(rows))
+    return all(one.grad is None for one in generator.parameters())
+
+
+def test_an_update_fills_only_what_it_owns() -> None:
+    assert together(two_models, 2) == [True, True]
+
+
+class Scatters(TorchDispatchMode):
+    """Counts how often gradients are added up over ranks."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.count += "reduce_scatter" in str(func)
+        return func(*args, **(kwargs or {}))
+
+
+def counting(rank: int, sync: Any) -> int:
+    net, (x, y) = sharded(2), data()
+    accumulator = gg.Accumulator(adam(net), sync=sync)
+    with Scatters() as scatters, accumulator.update() as update:
+        for rows in update.micro_batches(torch.arange(SAMPLES).split(6)):
+            update.backward(F.cross_entropy(net(x[rows]), y[rows]), count=6)
+    return scatters.count
+
+
+def test_gradients_go_over_ranks_at_the_last_micro_batch_or_at_every_one() -> None:
+    (last, _), (every, _) = together(counting, 2, "last"), together(counting, 2, "every")
+    assert last > 0
+    assert every == 4 * last
