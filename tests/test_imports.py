@@ -130,7 +130,9 @@ def brought_in_by(statement: str) -> set[str]:
 
 def beyond_torch_and_the_standard_library(statement: str) -> set[str]:
     found = brought_in_by(statement) - brought_in_by("import torch") - sys.stdlib_module_names
-    return {name for name in found if not name.startswith("_sysconfigdata")}  # the standard library's, for sysconfig
+    return {
+        name for name in found if not name.startswith("_sysconfigdata")
+    }  # the standard library's, for sysconfig
 
 
 def test_import_gradgate_brings_in_torch_and_the_standard_library_only() -> None:

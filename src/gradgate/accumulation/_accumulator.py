@@ -20,12 +20,12 @@ from gradgate.accumulation._modules import LiveModules
 from gradgate.accumulation._over_ranks import Over, OverRanks, Sync
 from gradgate.accumulation._parameters import as_optimizers, owned_parameters
 from gradgate.accumulation._precision import has_wide_state, keep_loaded_state_wide
-from gradgate.accumulation._retry import LossFunction, Planned, run_window
+from gradgate.accumulation._retry import Dealt, LossFunction, Planned, run_window
 from gradgate.accumulation._settings import Nonfinite, checked_settings
 from gradgate.accumulation._states import checked_state, plain_state
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import check_window
-from gradgate.errors import UpdateError
+from gradgate.errors import OptionError, UpdateError
 from gradgate.reduction import Engine
 
 
@@ -167,6 +167,7 @@ class Accumulator:
         micro_batches: Iterable[Any],
         *,
         plan: Planned | None = None,
+        deal: Dealt | None = None,
         reduction: Reduction = "mean",
     ) -> Update:
         """Make one update of a list of micro-batches, or of a batch by plan; if memory runs out, cut finer, replay.
@@ -184,6 +185,9 @@ class Accumulator:
                 window of loader batches, as ``plan.split`` takes them.
             plan: how to cut, from :func:`gradgate.plan`. Where ``loss_fn`` returns no count and the graph does
                 not tell it, a micro-batch counts its samples, or with lengths its valid items.
+            deal: over several ranks, with ``plan``: the samples are dealt so that ranks finish together, equal
+                lengths to different ranks. "whole": every rank brings the same whole batch; "parts": each brings
+                a part, as DistributedSampler gives it, and these are put together first. None: each its own.
             reduction: "mean" or "sum": what the loss is, over its items.
 
         Returns:
@@ -191,7 +195,8 @@ class Accumulator:
 
         Raises:
             BudgetError: one sample alone does not fit, or a micro-batch cannot be cut.
-            OptionError: ``micro_batches`` is one batch, or ``loss_fn`` returns something else.
+            OptionError: ``micro_batches`` is one batch, ``loss_fn`` returns something else, or ``deal`` comes
+                without a plan.
             Whatever ``loss_fn`` and :meth:`update` raise.
 
         Example:
@@ -202,8 +207,14 @@ class Accumulator:
             (5, 2)
         """
         if plan is None:
+            if deal is not None:
+                raise OptionError(
+                    "step: deal is given without a plan, which says what a sample takes. Pass one."
+                )
             check_window(micro_batches, "step")
-        return run_window(self, loss_fn, micro_batches, reduction, plan)
+        elif deal not in (None, "whole", "parts"):
+            raise OptionError(f"step: deal is {deal!r}; it is 'whole', 'parts' or None.")
+        return run_window(self, loss_fn, micro_batches, reduction, plan, deal)
 
     def discard(self) -> None:
         """Give up a window: one that an interrupt left open, or an unfinished one that was loaded.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +18,15 @@ from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._update import Update
 from gradgate.errors import BudgetError, OptionError
 from gradgate.nests import cut, sample_count
-from gradgate.reduction import Sharded
+from gradgate.reduction import Engine, Sharded
 
 if TYPE_CHECKING:
     from gradgate.accumulation._accumulator import Accumulator
 
 LossFunction: TypeAlias = "Callable[[Any], Tensor | tuple[Tensor, Count]]"
+
+Dealt: TypeAlias = Literal["whole", "parts"]
+"""What each rank brings of a batch that is dealt to all: the whole of it, or a part."""
 
 _log = logging.getLogger("gradgate")
 
@@ -31,8 +34,8 @@ _log = logging.getLogger("gradgate")
 class Planned(Protocol):
     """What cuts a batch so that it fits: see ``gradgate.plan``."""
 
-    def split(self, batch: Any, /) -> Any:
-        """Return micro-batches, with ``data`` and ``count``."""
+    def split(self, batch: Any, /, *, rank: int, ranks: int) -> Any:
+        """Return the micro-batches of one rank's share, with ``data`` and ``count``."""
         ...
 
     def finer(self, cut: Any, place: int, /, *, keep: int) -> Any:
@@ -62,9 +65,9 @@ class _Listed:
 class _FromPlan:
     """Micro-batches as a plan cuts them, which learns from those that do not fit."""
 
-    def __init__(self, plan: Planned, batch: Any, keep: int) -> None:
+    def __init__(self, plan: Planned, batch: Any, keep: int, rank: int, ranks: int) -> None:
         self._plan = plan
-        self._cut = plan.split(batch)
+        self._cut = plan.split(batch, rank=rank, ranks=ranks)
         self._keep = keep
 
     def pieces(self) -> Sequence[tuple[Any, Count | None]]:
@@ -99,13 +102,21 @@ def run_window(
     batch: Any,
     reduction: Reduction,
     plan: Planned | None = None,
+    dealt: Dealt | None = None,
 ) -> Update:
     """Run a window; each time memory runs out, roll back, cut finer, and replay."""
-    accumulator._modules.look_for(owned_parameters(accumulator._settings.optimizers))
+    parameters = owned_parameters(accumulator._settings.optimizers)
+    accumulator._modules.look_for(parameters)
+    engine = accumulator._engine(parameters)
     surroundings = Surroundings(accumulator._modules)
     unfinished = accumulator._unfinished
     keep = unfinished["micro_batches"] if unfinished is not None else 0
-    source = _Listed(accumulator, list(batch), keep) if plan is None else _FromPlan(plan, batch, keep)
+    try:
+        source = _source(accumulator, batch, keep, plan, dealt, engine)
+    except Exception as error:
+        if engine is not None and not engine.ranks.broken:
+            tell_of(engine, error, replay=False)
+        raise
     while True:
         attempt = _Attempt(accumulator.update())
         try:
@@ -122,6 +133,24 @@ def run_window(
         surroundings.restore()
         _free_caches()
         _log.warning("step: out of memory with %s", told)
+
+
+def _source(
+    accumulator: Accumulator,
+    batch: Any,
+    keep: int,
+    plan: Planned | None,
+    dealt: Dealt | None,
+    engine: Engine | None,
+) -> _Listed | _FromPlan:
+    if plan is None:
+        return _Listed(accumulator, list(batch), keep)
+    if engine is None or dealt is None:
+        return _FromPlan(plan, batch, keep, 0, 1)
+    ranks = engine.ranks
+    return _FromPlan(
+        plan, batch if dealt == "whole" else ranks.put_together(batch), keep, ranks.rank, ranks.count
+    )
 
 
 class _Attempt:

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from gradgate.errors import BudgetError, OptionError
 from gradgate.memory._budget import MARGIN, as_bytes, free_bytes, written
+from gradgate.memory._deal import deal
 from gradgate.memory._follower import MANY, Fakes, NotForeseeableError, TooLongError
 from gradgate.memory._forecast import Followed, Forecast
 from gradgate.memory._kinds import kind_of, told
@@ -63,7 +64,7 @@ class Plan:
         )
         self.parts = tuple(self._packed(samples, range(samples.count)))
 
-    def split(self, batch: Any, *, lengths: Any = None) -> Cut[Any]:
+    def split(self, batch: Any, *, lengths: Any = None, rank: int = 0, ranks: int = 1) -> Cut[Any]:
         """Cut a batch, or a window: a list of loader batches, whose samples are pooled.
 
         Every sample is in exactly one micro-batch. With lengths, samples are put together by length, and padding
@@ -72,6 +73,8 @@ class Plan:
         Args:
             batch: of the same kind as the one that the plan was made for; or a sequence of such.
             lengths: of this batch, where the plan was given none that hold for every one (a key, a function).
+            rank: which of the ranks cuts. Its own share is cut: samples are dealt so that all finish together.
+            ranks: among how many ranks the batch is dealt. All have the same batch.
 
         Raises:
             BudgetError: a sample does not fit into the budget alone.
@@ -95,7 +98,19 @@ class Plan:
             batch = pooled(window, self._lengths if lengths is None else lengths, self._pad, raw=raw)
         self._check_lengths(batch, lengths)
         samples = Samples(batch, lengths=self._lengths if lengths is None else lengths, collate=self._collate)
-        return Cut(self._packed(samples, range(samples.count)), samples)
+        among: Sequence[int] = range(samples.count)
+        if ranks > 1:
+            if not 0 <= rank < ranks:
+                raise OptionError(f"split: rank is {rank}, and there are ranks 0 to {ranks - 1}.")
+            among = deal(self._work(samples), ranks)[rank]
+        return Cut(self._packed(samples, among) if among else [], samples)
+
+    def _work(self, samples: Samples) -> list[float]:
+        if samples.lengths is None:
+            return [1.0] * samples.count
+        different = list(dict.fromkeys(samples.lengths.values))
+        costs = self.forecast.costs(different)
+        return [costs[length] for length in samples.lengths.values]
 
     def _check_lengths(self, batch: Any, lengths: Any) -> None:
         if self._known is not None and lengths is None and next(tensors_in(batch), None) is not self._known():

@@ -1,0 +1,97 @@
+"""A plan over ranks: samples dealt so that ranks finish together, and the update of one process."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import gradgate as gg
+from tests.ranks.processes import together
+from tests.reference import assert_same
+
+pytestmark = pytest.mark.slow
+
+SAMPLES, LONGEST, RANKS = 20, 32, 3
+
+
+def batch() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, LONGEST + 1, (SAMPLES,), generator=generator)
+    lengths[0] = LONGEST
+    mask = torch.arange(LONGEST)[None] < lengths[:, None]
+    return {"x": torch.randn(SAMPLES, LONGEST, 4, generator=generator, dtype=torch.float64), "mask": mask}
+
+
+def part_of(whole: dict[str, Tensor], rank: int) -> dict[str, Tensor]:
+    """What a DistributedSampler gives a rank, cut to its own longest."""
+    part = {key: value[rank::RANKS] for key, value in whole.items()}
+    width = int(part["mask"].sum(1).max())
+    return {key: value[:, :width] for key, value in part.items()}
+
+
+def model() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+
+
+def loss_of(net: nn.Module, part: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    return (net(part["x"])[..., 0].square() * part["mask"]).sum(), part["mask"].sum()
+
+
+def train(rank: int, dealt: Any) -> Any:
+    net, whole = model(), batch()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    accumulator = gg.Accumulator(optimizer)
+    given = part_of(whole, rank) if dealt == "parts" else whole
+    plan = gg.plan(lambda part: loss_of(net, part)[0], given, budget_bytes="40KiB", lengths="mask", pad=0)
+    tokens = []
+
+    def loss_fn(part: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        tokens.append(int(part["mask"].sum()))
+        return loss_of(net, part)
+
+    for _ in range(2):
+        update = accumulator.step(loss_fn, given, plan=plan, deal=dealt, reduction="sum")
+    return [one.detach() for one in net.parameters()], update.count, sum(tokens) // 2
+
+
+@pytest.mark.parametrize("dealt", ["whole", "parts"])
+def test_a_batch_that_is_dealt_gives_the_update_of_one_process_and_balanced_ranks(dealt: str) -> None:
+    net, whole = model(), batch()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss, count = loss_of(net, whole)
+        (loss / count).backward()
+        optimizer.step()
+    found = together(train, RANKS, dealt)
+    total = int(whole["mask"].sum())
+    for values, counted, _ in found:
+        assert_same(values, [one.detach() for one in net.parameters()])
+        assert counted == total
+    tokens = [own for _, _, own in found]
+    assert sum(tokens) == total
+    assert max(tokens) - min(tokens) <= LONGEST
+
+
+def without_room(rank: int) -> Any:
+    net, whole = model(), batch()
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1))
+    short = {key: value[:, : 4 if rank else LONGEST] for key, value in whole.items()}
+    plan = gg.plan(
+        lambda part: loss_of(net, part)[0], part_of(whole, 0), budget_bytes="40KiB", lengths="mask"
+    )
+    if not rank:
+        plan.budget_bytes = plan.standing.total_bytes + 1  # nothing fits here
+    try:
+        accumulator.step(lambda part: loss_of(net, part), short, plan=plan, reduction="sum")
+    except gg.errors.GradgateError as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def test_a_plan_that_fails_on_one_rank_stops_all() -> None:
+    own, other = together(without_room, 2)
+    assert own.startswith("BudgetError: plan: sample")
+    assert other.startswith("RankError: update: rank 0 stopped in this window: BudgetError: plan: sample")
