@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.accumulation._batch_norm import BatchNorms, Statistics
+from gradgate.accumulation._checkpoint import packed, read
 from gradgate.accumulation._clearing import Clear, Decay, Leftovers
 from gradgate.accumulation._counts import Reduction
 from gradgate.accumulation._first_looks import FirstLooks
@@ -25,8 +26,8 @@ from gradgate.accumulation._settings import Nonfinite, checked_settings
 from gradgate.accumulation._states import checked_state, plain_state
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import check_window
-from gradgate.errors import OptionError, UpdateError
-from gradgate.reduction import Engine
+from gradgate.errors import OptionError, StateError, UpdateError
+from gradgate.reduction import Engine, Sharded
 
 
 class _NoStepInside:
@@ -243,6 +244,41 @@ class Accumulator:
             carried = [parameter.grad for parameter in parameters]
         wide = has_wide_state(self._settings.optimizers)
         return plain_state(parameters, window, carried, self.samples_that_fit, wide)
+
+    def state_by_rank(self) -> dict[str, Any]:
+        """Return :meth:`state_dict` for a checkpoint that all ranks write together.
+
+        For ``torch.distributed.checkpoint.save({"accumulator": accumulator.state_by_rank(), ...}, ...)``: each rank
+        has a part of an unfinished window, and saves it under a key of its own.
+
+        Raises:
+            StateError: a window is unfinished whose sum lies in ``fully_shard``.
+        """
+        rank, ranks = self._over_ranks.place()
+        if self._open_update is not None and isinstance(self._open_update._engine, Sharded):
+            raise StateError(
+                "state_by_rank: under fully_shard the sum of an unfinished window lies in the engine, which does "
+                "not give it. Save between two windows."
+            )
+        return packed(self.state_dict(), rank, ranks)
+
+    def load_checkpoint(self, checkpoint_id: Any, key: str = "accumulator") -> None:
+        """Take over what :meth:`state_by_rank` has put into a checkpoint of ``torch.distributed``.
+
+        On as many ranks as have saved, each goes on with its own part of an unfinished window, bit for bit: hand it
+        the same window. On another number of ranks the parts are added up and dealt to these; hand each its share
+        of what is left of the window. The update is then the same to rounding.
+
+        Args:
+            checkpoint_id: as given to ``torch.distributed.checkpoint.save``: a folder.
+            key: under which the accumulator was saved.
+
+        Raises:
+            StateError: there is none, or it belongs to other parameters.
+            UpdateError, GradientError: as :meth:`load_state_dict`.
+        """
+        rank, ranks = self._over_ranks.place()
+        self.load_state_dict(read(checkpoint_id, key, rank, ranks))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a saved state. The next update goes on with the window that it holds, if any.

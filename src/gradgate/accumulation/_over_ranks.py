@@ -52,6 +52,13 @@ class OverRanks:
         self._engine: Engine | None = None
         self._parameters: list[int] = []
 
+    def place(self) -> tuple[int, int]:
+        """Return this process's rank, and how many there are."""
+        if self._over is False or not (dist.is_available() and dist.is_initialized()):
+            return 0, 1
+        ranks = Ranks(_group(self._over))
+        return ranks.rank, ranks.count
+
     def engine(self, parameters: Sequence[Tensor], settings: Settings, modules: LiveModules) -> Engine | None:
         """Return what holds the parameters over ranks; None where one process trains alone.
 

@@ -1,0 +1,78 @@
+"""An unfinished window in a checkpoint of torch.distributed: resumed bit for bit, or on other ranks to rounding."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+import torch.nn.functional as F
+from torch import Tensor
+
+import gradgate as gg
+from gradgate.errors import StateError
+from tests.ranks.processes import together
+from tests.ranks.work import SAMPLES, adam, data, model, of_one_process, values
+from tests.reference import assert_same
+
+pytestmark = pytest.mark.slow
+
+DONE = [[[0, 1, 2], [3]], [[4, 5], [6, 7, 8, 9]], [[10], [11, 12]]]  # by rank, before the stop
+LEFT = list(range(13, SAMPLES))
+
+
+class StopError(Exception):
+    pass
+
+
+def window_of(rank: int, ranks: int, *, resumed: bool) -> list[list[int]]:
+    """Each rank's window: what was done by three of them, and its share of what was left."""
+    left = [LEFT[rank::ranks]]
+    return left if resumed and ranks != len(DONE) else DONE[rank] + left
+
+
+def run(rank: int, ranks: int, folder: str, stop: bool, resume: bool) -> list[Tensor]:
+    net, (x, y) = model(), data()
+    accumulator = gg.Accumulator(adam(net))
+    if resume:
+        accumulator.load_checkpoint(folder)
+    try:
+        with accumulator.update() as update:
+            for rows in update.micro_batches(window_of(rank, ranks, resumed=resume)):
+                update.backward(F.cross_entropy(net(x[rows]), y[rows]), count=len(rows))
+                if stop and update.micro_batch_count == 2:
+                    dcp.save({"accumulator": accumulator.state_by_rank()}, checkpoint_id=folder)
+                    raise StopError
+    except StopError:
+        return []
+    return values(net)
+
+
+def test_as_many_ranks_go_on_bit_for_bit(tmp_path: Path) -> None:
+    through = together(run, 3, 3, str(tmp_path), False, False)
+    together(run, 3, 3, str(tmp_path), True, False)
+    resumed = together(run, 3, 3, str(tmp_path), False, True)
+    for one, other in zip(through, resumed, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_another_number_of_ranks_goes_on_to_rounding(tmp_path: Path, ranks: int) -> None:
+    together(run, 3, 3, str(tmp_path), True, False)
+    for found in together(run, ranks, ranks, str(tmp_path), False, True):
+        assert_same(found, of_one_process([range(SAMPLES)]), rtol=1e-11)
+
+
+def test_one_process_goes_on_with_what_several_have_done(tmp_path: Path) -> None:
+    together(run, 3, 3, str(tmp_path), True, False)
+    assert_same(run(0, 1, str(tmp_path), False, True), of_one_process([range(SAMPLES)]), rtol=1e-11)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_checkpoint_without_one_is_refused(tmp_path: Path) -> None:
+    dcp.save({"other": {"x": 1}}, checkpoint_id=tmp_path)
+    accumulator: Any = gg.Accumulator(adam(model()))
+    with pytest.raises(
+        StateError, match="load_checkpoint: the checkpoint holds no accumulator under 'accumulator'"
+    ):
+        accumulator.load_checkpoint(tmp_path)
