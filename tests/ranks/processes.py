@@ -14,6 +14,15 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 TIMEOUT_SECONDS = 15
+PRELOADED = [
+    "torch._dynamo",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "gradgate.accumulation",
+    "gradgate.memory",
+    "hypothesis",
+    "pytest",
+]
 
 
 def together(function: Callable[..., Any], ranks: int, *args: Any) -> list[Any]:
@@ -21,8 +30,8 @@ def together(function: Callable[..., Any], ranks: int, *args: Any) -> list[Any]:
 
     A rank that ends without either is None.
     """
-    # Forked from a process that has imported torch and run nothing: quick, and no thread is torn.
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "gradgate.accumulation"])
+    # Forked from a process that has imported all and run nothing: quick, and no thread is torn.
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory() as folder:
         context: Any = mp.start_processes(  # type: ignore[no-untyped-call]
             _run, (function, ranks, folder, args), nprocs=ranks, join=False, start_method="forkserver"

@@ -27,7 +27,7 @@ from gradgate.accumulation._states import checked_state, plain_state
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import check_window
 from gradgate.errors import OptionError, StateError, UpdateError
-from gradgate.reduction import Engine, Sharded
+from gradgate.reduction import Engine
 
 
 class _NoStepInside:
@@ -255,7 +255,7 @@ class Accumulator:
             StateError: a window is unfinished whose sum lies in ``fully_shard``.
         """
         rank, ranks = self._over_ranks.place()
-        if self._open_update is not None and isinstance(self._open_update._engine, Sharded):
+        if self._open_update is not None and self._open_update._company.sharded is not None:
             raise StateError(
                 "state_by_rank: under fully_shard the sum of an unfinished window lies in the engine, which does "
                 "not give it. Save between two windows."

@@ -26,7 +26,7 @@ def read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]:
     Raises:
         StateError: the checkpoint holds none under this key.
     """
-    from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
     known = FileSystemReader(checkpoint_id).read_metadata().state_dict_metadata

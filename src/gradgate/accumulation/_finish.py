@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradgate.accumulation._clearing import clear_gradients
+from gradgate.accumulation._company import Company
 from gradgate.accumulation._gradients import (
     add,
     dense_values,
@@ -36,7 +37,6 @@ from gradgate.accumulation._slots import Slots
 from gradgate.accumulation._snapshot import Snapshot, versions
 from gradgate.accumulation._sums import Sums
 from gradgate.errors import CountError, GraphError, NonfiniteError, TornStepError
-from gradgate.reduction import Engine
 
 if TYPE_CHECKING:
     from gradgate.accumulation._update import Update
@@ -49,7 +49,7 @@ def finish(
     slots: Slots,
     scale: LossScale,
     settings: Settings,
-    engine: Engine | None = None,
+    company: Company,
 ) -> None:
     """Add over ranks, divide once, unscale, add what is carried, clip, step, clear, schedule.
 
@@ -59,7 +59,8 @@ def finish(
         CountError, GraphError, NonfiniteError: there is no gradient to step on.
     """
     parameters = slots.parameters
-    factor = sums.gather() if engine is None else add_over_ranks(engine, update._meet(), sums, parameters)
+    engine = company.engine
+    factor = sums.gather() if engine is None else add_over_ranks(engine, company.meet(sums), sums, parameters)
     if factor is None:
         if not update.micro_batch_count and engine is None:
             raise CountError(

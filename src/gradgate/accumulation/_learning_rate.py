@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Literal
 
+import torch.distributed as dist
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LinearLR
 
@@ -12,25 +14,35 @@ from gradgate.errors import OptionError
 
 
 def scale_lr(
-    optimizer: Optimizer, *, batch: int, base_batch: int, rule: Literal["linear", "sqrt"] = "linear"
+    optimizer: Optimizer,
+    *,
+    batch: int,
+    base_batch: int,
+    rule: Literal["linear", "sqrt"] = "linear",
+    per_rank: bool = False,
 ) -> float:
     """Scale the learning rate of every group to an effective batch other than the one it was tuned for.
 
-    Accumulation changes the effective batch: micro-batch size times micro-batches per window. With a mean
-    loss the gradient keeps its size and loses noise, so larger steps can be taken.
+    Accumulation changes the effective batch: micro-batch size times micro-batches per window, times ranks where
+    several train together. With a mean loss the gradient keeps its size and loses noise, so larger steps can be
+    taken.
 
     Args:
         optimizer: its groups' ``lr`` are changed in place. Call this once, before a scheduler is made.
-        batch: samples (or tokens) per update now.
-        base_batch: samples (or tokens) per update for which ``lr`` was tuned.
+        batch: samples (or tokens) per update now, of all ranks together.
+        base_batch: samples (or tokens) per update for which ``lr`` was tuned, of all ranks together.
         rule: "linear", ``lr * batch / base_batch``, the usual one for SGD; "sqrt",
             ``lr * sqrt(batch / base_batch)``, the usual one for Adam.
+        per_rank: ``batch`` is what one rank takes per update, and is multiplied by the number of processes of
+            ``torch.distributed``; by 1 where one process trains alone. Where only a part of the processes trains
+            on data of its own, leave this out and say the whole batch.
 
     Returns:
         the factor, to be handed to :func:`warmup`.
 
     Raises:
-        OptionError: a batch is not positive, the rule is unknown, or a scheduler already holds the old rate.
+        OptionError: a batch is not positive, the rule is unknown, a scheduler already holds the old rate, or the
+            ranks are to be counted before they have met.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.zeros(1))
@@ -57,11 +69,23 @@ def scale_lr(
             "scale_lr: a scheduler was already made for this optimizer and holds the unscaled rate; its next "
             "step would undo this. Call scale_lr before making the scheduler."
         )
-    ratio = batch / base_batch
+    ratio = batch * (_ranks() if per_rank else 1) / base_batch
     factor = ratio if rule == "linear" else math.sqrt(ratio)
     for group in optimizer.param_groups:
         group["lr"] = group["lr"] * factor
     return factor
+
+
+def _ranks() -> int:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size()
+    started = int(os.environ.get("WORLD_SIZE", "1"))  # by torchrun
+    if started > 1:
+        raise OptionError(
+            f"scale_lr: per_rank is True, and WORLD_SIZE is {started}, but torch.distributed was not "
+            "initialised, so ranks cannot be counted. Call torch.distributed.init_process_group() before."
+        )
+    return 1
 
 
 def warmup(optimizer: Optimizer, *, updates: int, factor: float) -> LinearLR:

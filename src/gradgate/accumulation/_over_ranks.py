@@ -15,7 +15,7 @@ from gradgate.accumulation._gradients import dense_values, is_part, multiply
 from gradgate.accumulation._modules import LiveModules
 from gradgate.accumulation._settings import Settings
 from gradgate.accumulation._sums import Sums
-from gradgate.errors import OptionError, RankError
+from gradgate.errors import OptionError
 from gradgate.reduction import Engine, Meeting, Ranks, Said, Sharded, agree, engine_of
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ Over: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None"
 
 
 Sync: TypeAlias = Literal["last", "every"]
-
-
-class ReplayError(RankError):
-    """Memory ran out on another rank: the window is run again by all."""
 
 
 class OverRanks:

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from gradgate.accumulation._company import ReplayError
 from gradgate.accumulation._counts import Count, Reduction, count_in_graph
 from gradgate.accumulation._out_of_memory import is_out_of_memory
-from gradgate.accumulation._over_ranks import ReplayError, tell_of
+from gradgate.accumulation._over_ranks import tell_of
 from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._update import Update
 from gradgate.errors import BudgetError, OptionError
 from gradgate.nests import cut, sample_count
-from gradgate.reduction import Engine, Sharded
+from gradgate.reduction import Engine
 
 if TYPE_CHECKING:
     from gradgate.accumulation._accumulator import Accumulator
@@ -164,7 +165,7 @@ class _Attempt:
     def run(
         self, loss_fn: LossFunction, pieces: Sequence[tuple[Any, Count | None]], reduction: Reduction
     ) -> None:
-        self.update._may_replay = True
+        self.update._company.may_replay = True
         with self.update:
             for data, count in self.update.micro_batches(pieces):
                 self.place = self.update.micro_batch_count - 1
@@ -182,18 +183,17 @@ class _Attempt:
 
         Over ranks all of them have to replay, which they do unless one stopped by something else.
         """
-        meeting = self.update._meeting
-        if isinstance(self.update._engine, Sharded):
+        if self.update._company.sharded is not None:
             return False  # the others stand in the middle of a pass, and wait for this rank there
-        return not self._finished_adding and is_out_of_memory(error) and (meeting is None or meeting.replays)
+        return not self._finished_adding and is_out_of_memory(error) and self.update._company.all_replay
 
     def cut_finer(self, source: _Listed | _FromPlan, error: BaseException) -> str:
         """Cut what did not fit; return what is to be told of it."""
         try:
             return source.ran_out(self.place, error)
         except BudgetError as end:
-            if self.update._engine is not None:  # the others replay, and would wait for this rank
-                tell_of(self.update._engine, end, replay=False)
+            if self.update._company.engine is not None:  # the others replay, and would wait for this rank
+                tell_of(self.update._company.engine, end, replay=False)
             raise
 
 

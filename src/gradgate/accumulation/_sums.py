@@ -93,6 +93,11 @@ class Sums:
         weight = chosen.weight(loss, count, reduction)
         self.torn = True
         if self._sharded is not None:
+            if parameters is not self.parameters:
+                raise UpdateError(
+                    "backward: into is given, and under fully_shard a backward pass fills all that the loss "
+                    "reaches. Cut the rest off: gg.stop_gradient(...)."
+                )
             if is_zero(count):
                 weight = 0.0  # also of a sum
             backward_everywhere(loss, self._seed(loss, weight), retain_graph, self._sharded.others)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -11,19 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from torch import Tensor
 
 from gradgate.accumulation._checks import check_graph, check_scalar, claim, release
+from gradgate.accumulation._company import Company
 from gradgate.accumulation._counts import Count, Reduction, check_reduction, checked_count, is_zero
 from gradgate.accumulation._finish import finish
 from gradgate.accumulation._into import Into, check_reached, receivers
 from gradgate.accumulation._loss_scale import LossScale
-from gradgate.accumulation._out_of_memory import is_out_of_memory
-from gradgate.accumulation._over_ranks import ReplayError, said_by, tell_of
 from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._place import Place
 from gradgate.accumulation._signals import uninterrupted
 from gradgate.accumulation._slots import Slots
 from gradgate.accumulation._sums import Sums
-from gradgate.errors import RankError, UpdateError
-from gradgate.reduction import Engine, Meeting, Sharded
+from gradgate.errors import UpdateError
 from gradgate.tally import Tally
 
 if TYPE_CHECKING:
@@ -49,10 +46,7 @@ class Update:
         self._sums = Sums((), self._scale)
         self._slots: Slots | None = None
         self._place = Place()
-        self._engine: Engine | None = None
-        self._meeting: Meeting | None = None
-        self._may_replay = False
-        self._mine: float = math.inf  # micro-batches of this rank; what comes after them keeps others company
+        self._company = Company()
         self._norm: float | Tensor | None = None
         self._stepped = False
 
@@ -68,13 +62,14 @@ class Update:
             with uninterrupted():
                 self._open()
             return self  # inside: an interrupt that arrives just now is rolled back too
-        except BaseException:
+        except BaseException as error:
             self._give_up()
+            self._company.tell_of(error)
             raise
 
     def _open(self) -> None:
         parameters = owned_parameters(self._settings.optimizers)
-        engine = self._accumulator._engine(parameters)
+        self._company.engine = self._accumulator._engine(parameters)
         claim(self, parameters, self._settings.optimizers)
         try:
             slots = Slots(parameters, self._accumulator._leftovers, self._settings)
@@ -84,15 +79,9 @@ class Update:
         self._slots, self._state = slots, "open"
         self._accumulator._open_update = self
         slots.open()
-        if engine is not None:
-            self._engine = engine
-            engine.hold()
-        self._sums = Sums(
-            parameters,
-            self._scale,
-            thorough=self._accumulator._windows < _THOROUGH,
-            sharded=engine if isinstance(engine, Sharded) else None,
-        )
+        self._company.hold()
+        thorough = self._accumulator._windows < _THOROUGH
+        self._sums = Sums(parameters, self._scale, thorough=thorough, sharded=self._company.sharded)
         self._accumulator._batch_norms.open(parameters)
         if self._accumulator._unfinished is not None:
             self._resume(self._accumulator._unfinished)
@@ -114,16 +103,12 @@ class Update:
             UpdateError: the update is not open, or has already been given its micro-batches.
         """
         self._require_open("micro_batches")
-        if isinstance(self._engine, Sharded):
-            mine = list(window)
-            window, self._mine = self._engine.even(mine), len(mine)
-        return self._place.through(window, self._begin_micro_batch)
+        return self._place.through(self._company.even(window), self._begin_micro_batch)
 
     def _begin_micro_batch(self) -> None:
         self._require_open("micro_batches")
         self._accumulator._batch_norms.next_micro_batch()
-        if self._engine is not None:
-            self._engine.begin(last=self._place.micro_batches + 1 >= self._place.expected)
+        self._company.begin(self._place.micro_batches + 1, self._place.expected)
 
     def backward(
         self,
@@ -170,7 +155,7 @@ class Update:
         self._require_open("backward")
         check_scalar(loss)
         count = checked_count(loss, count, reduction)
-        if self._place.micro_batches > self._mine:
+        if not self._company.counts(self._place.micro_batches):
             count = 0
         receiving = None if into is None else receivers(into, self._sums.parameters)
         if not is_zero(count):
@@ -211,46 +196,17 @@ class Update:
             if error is None and self._state == "open":
                 self._finish()
         except Exception as failure:
-            self._tell_of(failure)
+            self._company.tell_of(failure)
             raise
         finally:
             if error is not None:
-                self._tell_of(error)
+                self._company.tell_of(error)
             self._give_up()
 
     def _finish(self) -> None:
         self._place.check_losses()
         if self._slots is not None:
-            finish(self, self._sums, self._slots, self._scale, self._settings, self._engine)
-
-    # -- over ranks -------------------------------------------------------------------------------
-
-    def _meet(self) -> Meeting:
-        """Wait for the other ranks at the end of the window, and take over what it comes to.
-
-        Raises:
-            RankError: another rank has stopped in this window; nobody steps.
-        """
-        assert self._engine is not None  # noqa: S101
-        self._sums.check_whole()
-        self._sums.check_untouched()
-        ranks = self._engine.ranks
-        self._meeting = Meeting.hold(ranks, said_by(self._sums, self._sums.parameters))
-        stopped = self._meeting.stopped(ranks.rank)
-        if stopped is not None:
-            if self._meeting.replays and self._may_replay:
-                raise ReplayError(stopped)
-            raise RankError(f"update: {stopped} Nothing was stepped on any rank. Mend what it says, there.")
-        return self._meeting
-
-    def _tell_of(self, error: BaseException) -> None:
-        """Tell the other ranks that this one stops, so that they do not wait for it."""
-        if self._engine is None or self._meeting is not None or self._engine.ranks.broken:
-            return
-        if isinstance(self._engine, Sharded):
-            return  # they may wait for this rank in the middle of a pass, and would take it for that
-        if isinstance(error, Exception):  # an interrupt does not wait for anybody
-            self._meeting = tell_of(self._engine, error, replay=self._may_replay and is_out_of_memory(error))
+            finish(self, self._sums, self._slots, self._scale, self._settings, self._company)
 
     def _noted_norm(self, norm: float | Tensor) -> None:
         """Take the norm of the mean gradient, for logging."""
@@ -301,8 +257,7 @@ class Update:
         self._state = "closed"
         self._slots = None
         self._sums.release()
-        if self._engine is not None:
-            self._engine.release()
+        self._company.release()
         self._accumulator._open_update = None
         self._accumulator._windows += 1
         self._accumulator._unfinished = None
@@ -318,9 +273,7 @@ class Update:
     @property
     def losses(self) -> dict[str, Tally]:
         """Each loss's sum and count, by name; of all ranks once the block has ended. Waits for the device."""
-        if self._meeting is not None:
-            return self._meeting.tallies
-        return {name: one.tally() for name, one in self._sums.by_name.items()}
+        return self._company.tallies or {name: one.tally() for name, one in self._sums.by_name.items()}
 
     @property
     def loss(self) -> float:
@@ -338,14 +291,14 @@ class Update:
 
         Waits for the device if counts lie on one.
         """
-        if self._meeting is not None:
-            return next((tally.count for tally in self._meeting.tallies.values()), 0)
+        if self._company.tallies is not None:
+            return next((tally.count for tally in self._company.tallies.values()), 0)
         return next((one.total_count() for one in self._sums.by_name.values()), 0)
 
     @property
     def micro_batch_count(self) -> int:
         """The micro-batches so far, of this rank."""
-        return int(min(self._place.micro_batches, self._mine))
+        return self._company.own(self._place.micro_batches)
 
     @property
     def grad_norm(self) -> float:

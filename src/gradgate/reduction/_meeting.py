@@ -112,7 +112,8 @@ def agree(ranks: Ranks, facts: dict[str, str | float]) -> None:
             said = "; ".join(f"{_numbered(values, value)} {value}" for value in dict.fromkeys(values))
             raise RankError(
                 f"update: ranks differ in {name}: {said}. They would step differently, and drift apart. Make the "
-                "accumulator in the same way on every rank, from the same parameters."
+                "accumulator in the same way on every rank, from the same parameters; or with ranks=False, if they "
+                "are to train apart."
             )
 
 
