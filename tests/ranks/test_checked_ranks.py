@@ -7,20 +7,20 @@ a watched run: an interpreter takes longer to start than they to train. ``spawni
 import contextlib
 import hashlib
 import io
-import json
 import os
 import re
 import runpy
-import subprocess
 import sys
 import warnings
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from gradgate.checks import Finding
@@ -28,7 +28,7 @@ from gradgate.checks._source import same_statement
 from gradgate.events import Frame, Log
 from gradgate.reports import report_on
 from gradgate.watcher import Watcher
-from tests.ranks.processes import together
+from tests.ranks.processes import TIMEOUT_SECONDS, together
 
 SCRIPTS = Path(__file__).parent / "scripts"
 WRONG = sorted(SCRIPTS.glob("wrong/*.py"))
@@ -49,6 +49,7 @@ class Outcome:
 def on_a_rank(rank: int, script: Path, ports: list[int]) -> list[Outcome]:
     """Run a script as torchrun does, once plain and once watched."""
     dist.destroy_process_group()
+    distributed_c10d.default_pg_timeout = timedelta(seconds=TIMEOUT_SECONDS)  # a rank that waits alone gives up
     sys.argv[:] = [str(script)]
     address = {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
@@ -105,7 +106,8 @@ def test_ranks_compute_the_same_watched_or_not_and_their_findings_are_merged(scr
     report = report_on([watched.log for _, watched in ranks])
     assert report.summary.processes == 2
     if os.environ.get("SHOW"):
-        for f in report.findings: print("FOUND", script.stem, f.severity, f.category, f.line, f.message)
+        for f in report.findings:
+            print("FOUND", script.stem, f.severity, f.category, f.line, f.message)
     wrong = script in WRONG and name(script) not in MISSED
     assert [one for one in report.faults if not (wrong and at_a_mark(one, script))] == []
     assert any(at_a_mark(one, script) for one in report.findings) == wrong

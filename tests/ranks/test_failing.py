@@ -24,10 +24,10 @@ def same(some: list[Tensor], others: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
 
 
-def raising(rank: int, where: str) -> Any:
+def raising(rank: int, where: str, sync: Any) -> Any:
     net = model()
     called = DistributedDataParallel(net)
-    accumulator = gg.Accumulator(adam(net))
+    accumulator = gg.Accumulator(adam(net), sync=sync)
     before, (x, _) = values(net), data()
     try:
         with accumulator.update() as update:
@@ -38,6 +38,8 @@ def raising(rank: int, where: str) -> Any:
                 if rank == 1 and where == "backward" and update.micro_batch_count == 3:
                     loss.register_hook(lambda _: 1 / 0)
                 update.backward(loss, count=8)
+            if rank == 1 and where == "after":
+                raise ZeroDivisionError("too late")
     except (RankError, ZeroDivisionError) as error:
         first = f"{type(error).__name__}: {error}"
     still = same(values(net), before) and all(one.grad is None for one in net.parameters())
@@ -45,14 +47,17 @@ def raising(rank: int, where: str) -> Any:
     return first, still, again.count, values(net)
 
 
-@pytest.mark.parametrize("where", ["block", "backward"])
-def test_when_one_rank_raises_nobody_steps_and_all_can_go_on(where: str) -> None:
-    ranks = together(raising, 3, where)
+@pytest.mark.parametrize("sync", ["last", "overlap"])
+@pytest.mark.parametrize("where", ["block", "backward", "after"])
+def test_when_one_rank_raises_nobody_steps_and_all_can_go_on(where: str, sync: str) -> None:
+    ranks = together(raising, 3, where, sync)
     assert ranks[1][0].startswith("ZeroDivisionError")
+    within = where == "backward" and sync == "overlap"
+    what = (
+        "another rank stopped in the last" if within else "rank 1 stopped in this window: ZeroDivisionError:"
+    )
     for number in (0, 2):
-        assert ranks[number][0].startswith(
-            "RankError: update: rank 1 stopped in this window: ZeroDivisionError:"
-        )
+        assert ranks[number][0].startswith(f"RankError: update: {what}")
         assert "Nothing was stepped on any rank" in ranks[number][0]
     assert all(still for _, still, _, _ in ranks)
     assert all(same(moved, ranks[0][3]) for _, _, _, moved in ranks)
@@ -156,7 +161,11 @@ def test_when_one_sample_does_not_fit_on_one_rank_all_stop() -> None:
 # -- ranks that train something else ----------------------------------------------------------------
 
 
-def differing(rank: int, what: str) -> Any:
+def differing(rank: int, whats: list[str]) -> list[str | None]:
+    return [said_of(rank, what) for what in whats]
+
+
+def said_of(rank: int, what: str) -> str | None:
     torch.manual_seed(rank if what == "values" else 0)
     net = nn.Linear(4, 3 + (rank == 1 and what == "shapes"))
     parameters = list(net.parameters())[: 1 if rank == 1 and what == "number" else 2]
@@ -170,22 +179,16 @@ def differing(rank: int, what: str) -> Any:
     return None
 
 
-@pytest.mark.parametrize(
-    ("what", "message"),
-    [
-        (
-            "number",
-            "update: ranks differ in the number of parameters: ranks 0, 2: 2; rank 1: 1. They would step",
-        ),
-        (
-            "shapes",
-            "ranks differ in the shapes of parameters: ranks 0, 2: [(3, 4), (3,)]; rank 1: [(4, 4), (4,)]",
-        ),
-        ("values", "ranks differ in the values of parameters"),
-        ("rates", "ranks differ in learning rates: ranks 0, 2: [0.1]; rank 1: [0.2]"),
-        ("clip", "ranks differ in clip_norm: ranks 0, 2: None; rank 1: 1.0"),
-    ],
-)
-def test_ranks_that_differ_are_named_at_the_start(what: str, message: str) -> None:
-    for said in together(differing, 3, what):
-        assert message in said
+DIFFERENCES = {
+    "number": "update: ranks differ in the number of parameters: ranks 0, 2: 2; rank 1: 1. They would step",
+    "shapes": "ranks differ in the shapes of parameters: ranks 0, 2: [(3, 4), (3,)]; rank 1: [(4, 4), (4,)]",
+    "values": "ranks differ in the values of parameters",
+    "rates": "ranks differ in learning rates: ranks 0, 2: [0.1]; rank 1: [0.2]",
+    "clip": "ranks differ in clip_norm: ranks 0, 2: None; rank 1: 1.0",
+}
+
+
+def test_ranks_that_differ_are_named_at_the_start() -> None:
+    for rank in together(differing, 3, list(DIFFERENCES)):
+        for said, message in zip(rank, DIFFERENCES.values(), strict=True):
+            assert message in said

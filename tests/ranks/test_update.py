@@ -35,11 +35,12 @@ def everybody(cut: Cut) -> list[int]:
     return [row for rank in cut for rows in rank for row in rows]
 
 
+@pytest.mark.parametrize("sync", ["last", "overlap"])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "DDP"])
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_any_cut_over_ranks_gives_the_update_of_one_process(ranks: int, wrapped: bool) -> None:
+def test_any_cut_over_ranks_gives_the_update_of_one_process(ranks: int, wrapped: bool, sync: str) -> None:
     cuts = [dealt(seed, ranks) for seed in range(12)]
-    options = {"clip_norm": 0.5}
+    options = {"clip_norm": 0.5, "sync": sync}
     found = together(over_ranks, ranks, cuts, wrapped, options)
     expected = of_one_process([everybody(cut) for cut in cuts], **options)
     for rank in found:
@@ -173,6 +174,60 @@ def test_a_window_takes_one_small_message_and_the_gradients_once() -> None:
     steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(numbers)]
     assert all(collectives == 2 for collectives, _ in steps)
     assert all(gradients < sent <= gradients + 1024 for _, sent in steps)
+
+
+def sending(rank: int) -> Any:
+    """How many groups of gradients are on their way when the first layer's gradient comes, the last to come."""
+    from gradgate.reduction import _ranks
+
+    _ranks._BUCKET_BYTES = 64
+    net = model()
+    accumulator = gg.Accumulator(adam(net), sync="overlap")
+    seen = []
+    for micro_batches in (2, 1):
+        with accumulator.update() as update:
+            buckets = update._company.engine.buckets  # type: ignore[union-attr]
+            hook = net[0].weight.register_hook(lambda _: seen.append(len(buckets._sent)))  # type: ignore[union-attr]  # noqa: B023
+            for _ in update.micro_batches(iter(range(micro_batches))):
+                update.backward(net(torch.ones(2, 4, dtype=torch.float64)).square().mean(), count=2)
+            hook.remove()
+    return seen
+
+
+def test_gradients_are_on_their_way_while_the_last_backward_pass_runs() -> None:
+    for seen in together(sending, 2):
+        assert seen[0] == 0  # not in the first micro-batch
+        assert min(seen[1:]) >= 1
+
+
+def with_a_late_loss(rank: int) -> Any:
+    net = model()
+    accumulator = gg.Accumulator(adam(net), sync="overlap")
+    before = values(net)
+    x = torch.ones(2, 4, dtype=torch.float64)
+    try:
+        with accumulator.update() as update:
+            for _ in update.micro_batches([0, 1]):
+                update.backward(net(x).square().mean(), count=2)
+            update.backward(net(x).mean(), count=2, name="late")
+    except gg.errors.UpdateError as error:
+        said = str(error)
+    with accumulator.update() as update:  # named from the beginning it is no surprise
+        for _ in update.micro_batches([0, 1]):
+            update.backward(net(x).square().mean(), count=2, name="a")
+            update.backward(net(x).mean(), count=2, name="b")
+    return (
+        said,
+        all(torch.equal(a, b) for a, b in zip(values(net), before, strict=True)),
+        update.losses["b"].count,
+    )
+
+
+def test_a_loss_after_the_last_pass_is_refused_and_several_in_each_go_at_the_end() -> None:
+    for said, unchanged, count in together(with_a_late_loss, 2):
+        assert said.startswith("backward: 'late' comes after the last backward pass of the window")
+        assert not unchanged  # by the second update
+        assert count == 8
 
 
 def on_a_part(rank: int) -> Any:

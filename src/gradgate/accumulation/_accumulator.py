@@ -18,7 +18,7 @@ from gradgate.accumulation._clearing import Clear, Decay, Leftovers
 from gradgate.accumulation._counts import Reduction
 from gradgate.accumulation._first_looks import FirstLooks
 from gradgate.accumulation._modules import LiveModules
-from gradgate.accumulation._over_ranks import Over, OverRanks, Sync
+from gradgate.accumulation._over_ranks import Over, OverRanks
 from gradgate.accumulation._parameters import as_optimizers, owned_parameters
 from gradgate.accumulation._precision import has_wide_state, keep_loaded_state_wide
 from gradgate.accumulation._retry import Dealt, LossFunction, Planned, run_window
@@ -27,7 +27,7 @@ from gradgate.accumulation._states import checked_state, plain_state
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import check_window
 from gradgate.errors import OptionError, StateError, UpdateError
-from gradgate.reduction import Engine
+from gradgate.reduction import Engine, Sync
 
 
 class _NoStepInside:
@@ -75,9 +75,9 @@ class Accumulator:
         ranks: who trains together. By default all processes of ``torch.distributed``, where there are several:
             under DistributedDataParallel or with parameters that are the same everywhere. A process group or a
             mesh of one dimension for some of them; False for this process alone.
-        sync: when gradients go over ranks under ``fully_shard``: at the "last" micro-batch of a window, which
-            communicates least, or at "every" one, which takes the least memory. The update is the same. All
-            others go over ranks once, when the window ends.
+        sync: when gradients go over ranks. "last": once for a window; ``fully_shard`` may do so at "every"
+            micro-batch, which takes the least memory. "overlap": during the last backward pass, in which case
+            ``update.micro_batches(...)`` has to be used, with one loss for each. The update is the same.
 
     Raises:
         OptionError: an option is out of range or excludes another; an optimizer needs a closure (LBFGS).

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from gradgate.accumulation._out_of_memory import is_out_of_memory
 from gradgate.accumulation._over_ranks import said_by, tell_of
 from gradgate.accumulation._sums import Sums
 from gradgate.errors import RankError
-from gradgate.reduction import Engine, Meeting, Sharded
+from gradgate.reduction import Engine, Meeting, Said, Sharded
 from gradgate.tally import Tally
 
 T = TypeVar("T")
@@ -27,11 +27,13 @@ class Company:
     Attributes:
         engine: what holds the parameters over ranks; None where one process trains alone.
         may_replay: whether this window can be run again where memory runs out.
+        sent: whether the last backward pass has added gradients up over ranks already.
     """
 
     def __init__(self) -> None:
         self.engine: Engine | None = None
         self.may_replay = False
+        self.sent = False
         self._meeting: Meeting | None = None
         self._mine: float = math.inf  # micro-batches of this rank; what comes after them keeps others company
 
@@ -82,18 +84,61 @@ class Company:
         Raises:
             RankError: another rank has stopped in this window; nobody steps.
         """
-        if self.engine is None:
-            raise RankError("meet: this process trains alone.")
         sums.check_whole()
         sums.check_untouched()
-        ranks = self.engine.ranks
-        self._meeting = Meeting.hold(ranks, said_by(sums, sums.parameters))
-        stopped = self._meeting.stopped(ranks.rank)
+        said = said_by(sums, sums.parameters)
+        meeting = self._hold(said)
+        while meeting.coming:  # some had their last backward pass before them
+            meeting = self._hold(said)
+        self._meeting = meeting
+        return meeting
+
+    def _hold(self, said: Said) -> Meeting:
+        if self.engine is None:
+            raise RankError("meet: this process trains alone.")
+        meeting = Meeting.hold(self.engine.ranks, said)
+        stopped = meeting.stopped(self.engine.ranks.rank)
         if stopped is not None:
+            self._meeting = meeting
             if self.all_replay:
                 raise ReplayError(stopped)
             raise RankError(f"update: {stopped} Nothing was stepped on any rank. Mend what it says, there.")
-        return self._meeting
+        return meeting
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether gradients are to go over ranks during the last backward pass; not where it may be run again."""
+        return self.engine is not None and self.engine.buckets is not None and not self.may_replay
+
+    @contextmanager
+    def last_backward(self, sums: Sums, name: str, unit: float | None) -> Iterator[None]:
+        """Send gradients while the block runs a window's last backward pass, if all ranks come to theirs.
+
+        Args:
+            sums: whose sum of this loss stands in ``.grad``.
+            name: the loss, the only one of the window.
+            unit: that its sum is held in; None if it has nothing yet.
+
+        Raises:
+            RankError: another rank has stopped in this window, or stops in this pass; nobody steps.
+        """
+        said = Said(phase="last", counts={name: 0}, units={} if unit is None else {name: unit})
+        meeting = self._hold(said)
+        buckets = self.engine.buckets if self.engine is not None else None
+        if buckets is None or not meeting.all_at_last:
+            yield
+            return
+        sums.bring_to(name, meeting.units[name])
+        buckets.start()
+        try:
+            yield
+        except BaseException:
+            with suppress(RankError):
+                buckets.finish(failed=True)
+            raise
+        buckets.finish()
+        sums.look_again()
+        self.sent = True
 
     @property
     def all_replay(self) -> bool:

@@ -16,7 +16,7 @@ from gradgate.accumulation._modules import LiveModules
 from gradgate.accumulation._settings import Settings
 from gradgate.accumulation._sums import Sums
 from gradgate.errors import OptionError
-from gradgate.reduction import Engine, Meeting, Ranks, Said, Sharded, agree, engine_of
+from gradgate.reduction import Engine, Meeting, Ranks, Said, Sharded, Sync, agree, engine_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -25,21 +25,18 @@ Over: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None"
 """Ranks that train together: a process group, a mesh of one dimension, None for all, False for this process."""
 
 
-Sync: TypeAlias = Literal["last", "every"]
-
-
 class OverRanks:
     """What an accumulator knows of the other ranks.
 
     Args:
         over: as the accumulator was given it.
-        sync: when sharded gradients go over ranks: at the "last" micro-batch, or at "every" one.
+        sync: when gradients go over ranks.
     """
 
     def __init__(self, over: Over, sync: Sync) -> None:
-        if sync not in ("last", "every"):
-            raise OptionError(f"Accumulator: sync is {sync!r}; it is 'last' or 'every'.")
-        self._every = sync == "every"
+        if sync not in ("last", "every", "overlap"):
+            raise OptionError(f"Accumulator: sync is {sync!r}; it is 'last', 'every' or 'overlap'.")
+        self._sync = sync
         if not (over is None or over is False or dist.is_available()):
             raise OptionError(
                 "Accumulator: ranks is given, but this torch was built without torch.distributed."
@@ -69,9 +66,9 @@ class OverRanks:
         if ids != self._parameters or self._engine is None:
             modules.look_for(parameters)
             ranks = Ranks(_group(self._over))
-            engine = engine_of(parameters, modules, ranks, every=self._every)
+            engine = engine_of(parameters, modules, ranks, self._sync)
             if ranks.count > 1:
-                agree(ranks, _facts(parameters, settings))
+                agree(ranks, {**_facts(parameters, settings), "sync": self._sync})
             self._parameters, self._engine = ids, engine
         return self._engine if self._engine.ranks.count > 1 else None
 
@@ -129,11 +126,11 @@ def tell_of(engine: Engine, error: BaseException, *, replay: bool) -> Meeting:
 
 
 def add_over_ranks(
-    engine: Engine, meeting: Meeting, sums: Sums, parameters: Sequence[Tensor]
+    engine: Engine, meeting: Meeting, sums: Sums, parameters: Sequence[Tensor], *, sent: bool
 ) -> float | None:
     """Bring the sums of all ranks together in every rank's ``.grad``; return the factor still to be applied.
 
-    None says that every count is zero on all ranks.
+    None says that every count is zero on all ranks. ``sent`` says that the last backward pass has added them up.
     """
     tallies, units = meeting.tallies, meeting.units
     totals = {name: tally.count for name, tally in tallies.items()}
@@ -145,6 +142,9 @@ def add_over_ranks(
         factor = engine.unit / total
         # Near what a rank adds up in a window, so that sums stay at the size of means.
         engine.unit = 2.0 ** round(math.log2(max(total / engine.ranks.count, 1)))
+        return factor
+    if sent:
+        engine.spread_buffers()
         return factor
     if len(totals) == 1:
         (name,) = totals

@@ -18,6 +18,7 @@ class Place:
         in_loop: whether the window is gone through by ``update.micro_batches(...)``.
         expected: how many micro-batches will come, as far as known; else 1.
         micro_batches: those begun so far, the ones of a resumed window included.
+        last: whether the current one is known to be the last.
         calls: backward calls in the current micro-batch.
     """
 
@@ -25,6 +26,7 @@ class Place:
         self.in_loop = False
         self.expected = 1
         self.micro_batches = 0
+        self.last = False
         self.calls = 0
         self._to_skip = 0
         self._unnamed = 0  # the current micro-batch's losses without a name
@@ -39,8 +41,11 @@ class Place:
         """Go on after the micro-batches that a saved window holds."""
         self.micro_batches = self._to_skip = done
 
-    def through(self, window: Iterable[T], begin: Callable[[], None]) -> Iterator[T]:
-        """Go through a window, calling ``begin`` at each micro-batch; those that are done are skipped."""
+    def through(self, window: Iterable[T], begin: Callable[[], None], *, ahead: bool) -> Iterator[T]:
+        """Go through a window, calling ``begin`` at each micro-batch; those that are done are skipped.
+
+        With ``ahead`` the next one is drawn before the current one is handed out, to know which is the last.
+        """
         if self.in_loop:
             raise UpdateError(
                 "micro_batches: this update was already given its micro-batches. One update is one window; "
@@ -49,7 +54,16 @@ class Place:
         source = micro_batches_of(window)
         self.in_loop = True
         self.expected = expected_length(window)
-        return self._counted(source, begin)
+        return self._counted(self._looking_ahead(source) if ahead else source, begin)
+
+    def _looking_ahead(self, source: Iterator[T]) -> Iterator[T]:
+        waiting: list[T] = []
+        for following in source:
+            if waiting:
+                yield waiting.pop()
+            waiting.append(following)
+        self.last = True
+        yield from waiting
 
     def _counted(self, source: Iterator[T], begin: Callable[[], None]) -> Iterator[T]:
         for number, micro_batch in enumerate(source):

@@ -74,6 +74,37 @@ class Sums:
         self.torn = False
         self._remember()
 
+    def unit_for(
+        self, name: str, expected: int, loss: Tensor, count: Count, reduction: Reduction
+    ) -> float | None:
+        """Make a loss's sum ready for its next contribution; return the unit that it is held in, if it has one."""
+        self.check_whole()
+        self.check_untouched()
+        chosen = self._stand(name, expected)
+        if not is_zero(count):
+            chosen.weight(loss, count, reduction)
+            self._make_room(chosen, count)
+        self._remember()
+        return None if chosen.unit is None else float(chosen.unit)
+
+    def bring_to(self, name: str, unit: float) -> None:
+        """Hold a loss's sum, which stands in ``.grad``, in another unit."""
+        chosen = self.by_name[name]
+        if chosen.unit is not None:
+            multiply(dense_values(self.parameters), float(chosen.unit) / unit)
+        chosen.unit = unit
+        self._remember()
+
+    def look_again(self) -> None:
+        """Take what stands in ``.grad`` now for this window's own."""
+        self._remember()
+
+    def _make_room(self, chosen: RunningSum, count: Count) -> None:
+        excess = chosen.overgrowth(count)
+        if excess != 1:
+            multiply(dense_values(self.parameters), 1 / excess)
+            chosen.shrink(excess)
+
     def _run(
         self,
         chosen: RunningSum,
@@ -90,23 +121,19 @@ class Sums:
                 "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "
                 "nothing can be updated. Unfreeze one, or leave this update out."
             )
-        weight = chosen.weight(loss, count, reduction)
-        self.torn = True
         if self._sharded is not None:
             if parameters is not self.parameters:
                 raise UpdateError(
                     "backward: into is given, and under fully_shard a backward pass fills all that the loss "
                     "reaches. Cut the rest off: gg.stop_gradient(...)."
                 )
-            if is_zero(count):
-                weight = 0.0  # also of a sum
+            weight = 0.0 if is_zero(count) else chosen.weight(loss, count, reduction)
+            self.torn = True
             backward_everywhere(loss, self._seed(loss, weight), retain_graph, self._sharded.others)
             return
-        excess = chosen.overgrowth(count)
-        if excess != 1:
-            multiply(dense_values(self.parameters), 1 / excess)
-            chosen.shrink(excess)
-            weight = chosen.weight(loss, count, reduction)
+        self.torn = True
+        self._make_room(chosen, count)
+        weight = chosen.weight(loss, count, reduction)
         # The weight goes in as the gradient of the loss: no multiplication joins the graph.
         backward(loss, self._seed(loss, weight), inputs, retain_graph)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -103,7 +103,8 @@ class Update:
             UpdateError: the update is not open, or has already been given its micro-batches.
         """
         self._require_open("micro_batches")
-        return self._place.through(self._company.even(window), self._begin_micro_batch)
+        ahead = self._company.overlaps
+        return self._place.through(self._company.even(window), self._begin_micro_batch, ahead=ahead)
 
     def _begin_micro_batch(self) -> None:
         self._require_open("micro_batches")
@@ -176,8 +177,25 @@ class Update:
         self._accumulator._first_looks.at(
             name, loss, count, self._place.expected, later, self._sums.parameters
         )
-        self._sums.add(name, self._place.expected, loss, count, reduction, retain_graph, receiving)
+        with self._over_ranks(name, loss, count, reduction):
+            self._sums.add(name, self._place.expected, loss, count, reduction, retain_graph, receiving)
         self._place.called(len(self._sums.by_name[name].counts))
+
+    def _over_ranks(
+        self, name: str, loss: Tensor, count: Count, reduction: Reduction
+    ) -> AbstractContextManager[None]:
+        """Return the company of a backward pass: of the last one of a window gradients go over ranks meanwhile."""
+        if not self._company.overlaps or not self._place.last:
+            return nullcontext()
+        if self._company.sent:
+            raise UpdateError(
+                f"backward: {name!r} comes after the last backward pass of the window, whose gradients have gone "
+                "over ranks. With sync='overlap' each micro-batch has one loss: add them up, or take sync='last'."
+            )
+        if {*self._sums.by_name} - {name}:
+            return nullcontext()  # several losses have several divisors: they go over ranks at the end
+        unit = self._sums.unit_for(name, self._place.expected, loss, count, reduction)
+        return self._company.last_backward(self._sums, name, unit)
 
     # -- the end ----------------------------------------------------------------------------------
 

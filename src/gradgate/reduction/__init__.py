@@ -1,7 +1,8 @@
 """The same sum over ranks: what each rank says, gradients added up, engines held back meanwhile."""
 
-from gradgate.reduction._engines import Engine, Sharded, engine_of
+from gradgate.reduction._buckets import Buckets
+from gradgate.reduction._engines import Engine, Sharded, Sync, engine_of
 from gradgate.reduction._meeting import Meeting, Said, Status, agree
 from gradgate.reduction._ranks import Ranks
 
-__all__ = ["Engine", "Meeting", "Ranks", "Said", "Sharded", "Status", "agree", "engine_of"]
+__all__ = ["Buckets", "Engine", "Meeting", "Ranks", "Said", "Sharded", "Status", "Sync", "agree", "engine_of"]

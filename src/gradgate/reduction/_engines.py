@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradgate.errors import RankError
+from gradgate.reduction._buckets import Buckets
 from gradgate.reduction._ranks import Ranks
 
 T = TypeVar("T")
+
+Sync: TypeAlias = Literal["last", "every", "overlap"]
+"""When gradients go over ranks."""
 
 
 class Engine:
@@ -25,8 +29,15 @@ class Engine:
     sharded = False
     others: Sequence[Tensor] = ()
 
-    def __init__(self, ranks: Ranks, wrappers: Sequence[DistributedDataParallel] = ()) -> None:
+    def __init__(
+        self,
+        ranks: Ranks,
+        wrappers: Sequence[DistributedDataParallel] = (),
+        buckets: Buckets | None = None,
+    ) -> None:
         self.ranks = ranks
+        self.buckets = buckets
+        """What sends gradients during the last backward pass, if that is asked for."""
         self._wrappers = wrappers
         self._were: list[tuple[bool, bool]] = []
 
@@ -117,10 +128,15 @@ class Sharded(Engine):
         return micro_batches + micro_batches[-1:] * (max(numbers) - len(micro_batches))
 
 
-def engine_of(
-    parameters: Sequence[Tensor], modules: Iterable[nn.Module], ranks: Ranks, *, every: bool = False
-) -> Engine:
+def engine_of(parameters: Sequence[Tensor], modules: Iterable[nn.Module], ranks: Ranks, sync: Sync) -> Engine:
     """Find out which engine holds the parameters.
+
+    Args:
+        parameters: those of an accumulator.
+        modules: all that are alive.
+        ranks: who trains together.
+        sync: when gradients go over ranks: "last" or "every" micro-batch where they are sharded; "overlap" sends
+            those of others during the last backward pass.
 
     Raises:
         RankError: it is one that cannot be held.
@@ -130,7 +146,7 @@ def engine_of(
     mine = [one for one in sharded if any(id(parameter) in ours for parameter in one.parameters())]
     if mine:
         others = {id(p): p for one in sharded for p in one.parameters() if id(p) not in ours}
-        return Sharded(ranks, mine, list(others.values()), every=every)
+        return Sharded(ranks, mine, list(others.values()), every=sync == "every")
     if any(hasattr(parameter, "full_tensor") for parameter in parameters):
         raise RankError(
             "update: parameters lie in parts on several ranks, but not by fully_shard, whose sums are known. Use "
@@ -145,7 +161,7 @@ def engine_of(
             raise RankError(
                 "update: FullyShardedDataParallel (FSDP1) is not supported. Use fully_shard or DDP."
             )
-    return Engine(ranks, wrappers)
+    return Engine(ranks, wrappers, Buckets(ranks, parameters) if sync == "overlap" else None)
 
 
 def _is_sharded(module: Any) -> bool:

@@ -18,6 +18,7 @@ class Said:
     """What one rank says of its part of a window. By name of the loss where there are several."""
 
     status: Status = "done"
+    phase: Literal["last", "end"] = "end"  # before its last backward pass, or at the end of the window
     error: str = ""
     counts: dict[str, float] = field(default_factory=dict)
     totals: dict[str, float] = field(default_factory=dict)  # of the losses, summed over their items
@@ -50,6 +51,16 @@ class Meeting:
         number, first = failed[0]
         others = f" (and {len(failed) - 1} others)" if len(failed) > 1 else ""
         return f"rank {number}{others} stopped in this window: {first.error}"
+
+    @property
+    def coming(self) -> bool:
+        """Whether some have their last backward pass before them, and will meet again."""
+        return any(one.phase == "last" for one in self.said)
+
+    @property
+    def all_at_last(self) -> bool:
+        """Whether all have it before them, of one and the same loss."""
+        return all(one.phase == "last" for one in self.said) and len(self._names()) == 1
 
     @property
     def replays(self) -> bool:

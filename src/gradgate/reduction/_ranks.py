@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -65,11 +66,11 @@ class Ranks:
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over ranks, in place. Shapes and order are the same on all."""
         waiting: list[tuple[Tensor, list[Tensor]]] = []
-        for bucket in _buckets(tensors):
+        for bucket in bucketed(tensors, lambda one: one.dtype):
             flat = (
                 torch.cat([one.reshape(-1) for one in bucket]) if len(bucket) > 1 else bucket[0].contiguous()
             )
-            self._run(lambda flat=flat: dist.all_reduce(flat, group=self._group), flat)
+            self._run(partial(dist.all_reduce, flat, group=self._group), flat)
             waiting.append((flat, bucket))
         for flat, bucket in waiting:
             parts = flat.split([one.numel() for one in bucket]) if len(bucket) > 1 else [flat]
@@ -104,13 +105,24 @@ class Ranks:
     def spread(self, tensors: Sequence[Tensor]) -> None:
         """Give every rank the first one's values."""
         for one in tensors:
-            self._run(lambda one=one: dist.broadcast(one, group=self._group, group_src=0), one)
+            self._run(partial(dist.broadcast, one, group=self._group, group_src=0), one)
 
-    def _run(self, collective: Any, sent: Tensor) -> None:
+    def start_adding_up(self, tensor: Tensor) -> Any:
+        """Begin to replace a tensor by its sum over ranks; :meth:`wait_for` ends it."""
+        return self._run(lambda: dist.all_reduce(tensor, group=self._group, async_op=True), tensor)
+
+    def wait_for(self, work: Any) -> None:
+        """Wait until what was started is done."""
+        self._checked(work.wait)
+
+    def _run(self, collective: Callable[[], Any], sent: Tensor) -> Any:
         self.collectives += 1
         self.sent_bytes += sent.nbytes
+        return self._checked(collective)
+
+    def _checked(self, collective: Callable[[], Any]) -> Any:
         try:
-            collective()
+            return collective()
         except (RuntimeError, dist.DistError) as error:
             self.broken = True
             raise RankError(
@@ -120,18 +132,19 @@ class Ranks:
             ) from error
 
 
-def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Put tensors of one type and device together, as many as fit."""
+def bucketed(tensors: Sequence[Tensor], dtype_of: Callable[[Tensor], torch.dtype]) -> list[list[Tensor]]:
+    """Put tensors of one type and device together, as many as fit into a message, in their order."""
     buckets: list[list[Tensor]] = []
     open_ones: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     sizes: dict[int, int] = {}
     for one in tensors:
-        key = one.dtype, one.device
+        key = dtype_of(one), one.device
+        nbytes = one.numel() * key[0].itemsize
         bucket = open_ones.get(key)
-        if bucket is None or sizes[id(bucket)] + one.nbytes > _BUCKET_BYTES:
+        if bucket is None or sizes[id(bucket)] + nbytes > _BUCKET_BYTES:
             bucket = open_ones[key] = []
             sizes[id(bucket)] = 0
             buckets.append(bucket)
         bucket.append(one)
-        sizes[id(bucket)] += one.nbytes
+        sizes[id(bucket)] += nbytes
     return buckets
