@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch.distributed as dist
 from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
@@ -34,6 +35,21 @@ def test_a_rate_that_is_a_tensor_is_scaled_too() -> None:
     one = SGD([nn.Parameter(zeros(1))], lr=tensor(0.5), foreach=False)
     gg.scale_lr(one, batch=2, base_batch=1)
     assert float(one.param_groups[0]["lr"]) == 1.0
+
+
+def test_what_one_rank_takes_is_multiplied_by_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gg.scale_lr(optimizer(), batch=512, base_batch=256, per_rank=True) == 2.0  # alone
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 8)
+    assert gg.scale_lr(optimizer(), batch=512, base_batch=256, per_rank=True) == 16.0
+    assert gg.scale_lr(optimizer(), batch=512, base_batch=256, per_rank=True, rule="sqrt") == 4.0
+    assert gg.scale_lr(optimizer(), batch=4096, base_batch=256) == 16.0  # all ranks: nothing is multiplied
+
+
+def test_ranks_are_not_counted_before_they_have_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    with pytest.raises(OptionError, match=r"WORLD_SIZE is 8, .* Call torch.distributed.init_process"):
+        gg.scale_lr(optimizer(), batch=512, base_batch=256, per_rank=True)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,11 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MEASURED = {"demo"}  # its figures are measured, not derived
-NAMES = sorted({path.stem for path in EXAMPLES.glob("*.py")} - MEASURED)
+RANKS = {"ddp", "fsdp2"}  # start processes; tests/ranks/test_examples.py holds what they print
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in RANKS else name
+    for name in sorted({path.stem for path in EXAMPLES.glob("*.py")} - MEASURED)
+]
 MIB = 2**20
 
 

@@ -136,6 +136,7 @@ def measured(rank: int) -> dict[str, tuple[int, float]]:
         "DDP, `no_sync`": (plain_ddp(even, hooked_once, no_sync=True), hooked_once),
         "gradgate": (by_gradgate(uneven, model()), None),
         "gradgate, DDP": (by_gradgate(uneven, wrapped), None),
+        "gradgate, `overlap`": (by_gradgate(uneven, model(), "overlap"), None),
         "FSDP2": (plain_sharded(even, every=True), None),
         "FSDP2, at the last": (plain_sharded(even, every=False), None),
         "gradgate, FSDP2, `every`": (by_gradgate(uneven, sharded(model()), "every"), None),
@@ -199,6 +200,7 @@ def test_the_page_says_what_ranks_send_and_what_becomes_of_a_gradient(ranks: int
         "k": MICRO_BATCHES,
         "P": sum(one.nbytes for one in net.parameters()),
         "n": 8 * len(list(net.parameters())),
+        "p": len(list(net.parameters())),
         "b": 1,
         "g": 2,
     }

@@ -179,6 +179,21 @@ def said_of(rank: int, what: str) -> str | None:
     return None
 
 
+def static(rank: int) -> str | None:
+    net = model()
+    wrapped = DistributedDataParallel(net, static_graph=True)
+    try:
+        gg.Accumulator(adam(net)).step(lambda rows: wrapped(rows).mean(), [data()[0]])
+    except RankError as error:
+        return str(error)
+    return None
+
+
+def test_a_wrapper_that_cannot_be_held_back_is_refused() -> None:
+    for said in together(static, 2):
+        assert "static_graph=True and cannot be held back" in said
+
+
 DIFFERENCES = {
     "number": "update: ranks differ in the number of parameters: ranks 0, 2: 2; rank 1: 1. They would step",
     "shapes": "ranks differ in the shapes of parameters: ranks 0, 2: [(3, 4), (3,)]; rank 1: [(4, 4), (4,)]",

@@ -58,6 +58,31 @@ def with_work_for_all(seed: int, ranks: int) -> Cut:
     return cut
 
 
+def in_other_types(rank: int, dtypes: list[torch.dtype]) -> Any:
+    found = []
+    for dtype in dtypes:
+        net, (x, y) = sharded(torch.distributed.get_world_size(), model().to(dtype)), data()
+        accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0))
+        with accumulator.update() as update:
+            for rows in update.micro_batches([[0, 1, 2], [3]] if rank else [[4, 5, 6, 7]]):
+                loss = F.cross_entropy(net(x[rows].to(dtype)).float(), y[rows])
+                update.backward(loss, count=len(rows))
+        found.append([one.float() for one in whole(net)])
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_other_types_and_a_world_of_one_go_too(ranks: int) -> None:
+    dtypes = [torch.float32, torch.bfloat16]
+    rows = list(range(8)) if ranks > 1 else list(range(4, 8))
+    net, (x, y) = model(), data()
+    F.cross_entropy(net(x[rows]), y[rows]).backward()
+    expected = [(one.detach() - one.grad).float() for one in net.parameters()]
+    for found in together(in_other_types, ranks, dtypes):
+        for values, tolerance in zip(found, (1e-5, 2e-2), strict=True):
+            assert all(torch.allclose(a, b, atol=tolerance) for a, b in zip(values, expected, strict=True))
+
+
 @pytest.mark.parametrize("sync", ["last", "every"])
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_any_cut_gives_the_update_of_one_process(ranks: int, sync: str) -> None:

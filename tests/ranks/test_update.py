@@ -116,6 +116,30 @@ def test_what_is_not_finite_on_one_rank_is_acted_on_by_all() -> None:
     assert [type(one).__name__ for one in together(with_nonfinite, 2, "raise")] == ["NonfiniteError"] * 2
 
 
+def with_scaler(rank: int, overflow: bool) -> Any:
+    net = model().float()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), scaler=scaler)
+    x = torch.ones(2 + rank, 4)
+    with accumulator.update() as update:
+        loss = net(x).square().mean() * (float("inf") if overflow and rank else 1.0)
+        update.backward(loss, count=len(x))
+    return update.stepped, scaler.get_scale(), update.grad_norm, values(net)
+
+
+def test_a_scaler_scales_alike_on_all_ranks_also_after_an_overflow_on_one() -> None:
+    for stepped, scale, _, _ in together(with_scaler, 2, True):
+        assert (stepped, scale) == (False, 512.0)
+    (_, _, norm, first), (stepped, scale, other_norm, second) = together(with_scaler, 2, False)
+    assert (stepped, scale, norm) == (True, 1024.0, other_norm)
+    net = model().float()
+    net(torch.ones(5, 4)).square().mean().backward()
+    assert norm == pytest.approx(
+        float(nn.utils.get_total_norm([one.grad for one in net.parameters()])), rel=1e-5
+    )
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
 def in_half_precision(rank: int) -> Any:
     torch.manual_seed(0)
     net = nn.Linear(8, 8, bias=False).bfloat16()

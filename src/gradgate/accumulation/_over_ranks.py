@@ -70,7 +70,7 @@ class OverRanks:
             if ranks.count > 1:
                 agree(ranks, {**_facts(parameters, settings), "sync": self._sync})
             self._parameters, self._engine = ids, engine
-        return self._engine if self._engine.ranks.count > 1 else None
+        return self._engine if self._engine.ranks.count > 1 or self._engine.sharded else None
 
 
 def _group(over: Over) -> dist.ProcessGroup | None:

@@ -98,11 +98,13 @@ class Sharded(Engine):
         """Let the modules add gradients up, and not average them."""
         for one in self._modules:
             one.set_gradient_divide_factor(1.0)
+            one.set_force_sum_reduction_for_comms(True)  # gloo has no reduction that multiplies
 
     def release(self) -> None:
         """Let them average again, as they do by themselves."""
         for one in self._modules:
             one.set_gradient_divide_factor(float(self.ranks.count))
+            one.set_force_sum_reduction_for_comms(False)
         self.begin(last=True)
 
     def begin(self, *, last: bool) -> None:
@@ -156,6 +158,11 @@ def engine_of(parameters: Sequence[Tensor], modules: Iterable[nn.Module], ranks:
     for module in modules:
         held = any(id(parameter) in ours for parameter in module.parameters())
         if held and isinstance(module, DistributedDataParallel):
+            if module.static_graph:
+                raise RankError(
+                    "update: DistributedDataParallel was made with static_graph=True and cannot be held back in a "
+                    "window. Leave static_graph out."
+                )
             wrappers.append(module)
         elif held and type(module).__name__ == "FullyShardedDataParallel":
             raise RankError(

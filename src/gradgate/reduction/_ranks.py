@@ -65,18 +65,11 @@ class Ranks:
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over ranks, in place. Shapes and order are the same on all."""
-        waiting: list[tuple[Tensor, list[Tensor]]] = []
         for bucket in bucketed(tensors, lambda one: one.dtype):
-            flat = (
-                torch.cat([one.reshape(-1) for one in bucket]) if len(bucket) > 1 else bucket[0].contiguous()
-            )
+            flat = torch.cat([one.reshape(-1) for one in bucket])
             self._run(partial(dist.all_reduce, flat, group=self._group), flat)
-            waiting.append((flat, bucket))
-        for flat, bucket in waiting:
-            parts = flat.split([one.numel() for one in bucket]) if len(bucket) > 1 else [flat]
-            for one, part in zip(bucket, parts, strict=True):
-                if one.data_ptr() != part.data_ptr():
-                    one.copy_(part.view_as(one))
+            for one, part in zip(bucket, flat.split([one.numel() for one in bucket]), strict=True):
+                one.copy_(part.view_as(one))
 
     def add_up_sparse(self, tensor: Tensor) -> Tensor:
         """Return a sparse tensor's sum over ranks: what is in it, from all of them, put together."""
