@@ -12,7 +12,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
 from tests.ranks.processes import together
-from tests.ranks.work import SAMPLES, Cut, adam, mean_of_means, model, of_one_process, over_ranks, values
+from tests.ranks.work import (
+    SAMPLES,
+    Cut,
+    adam,
+    data,
+    mean_of_means,
+    model,
+    of_one_process,
+    over_ranks,
+    values,
+)
 from tests.reference import assert_same
 
 pytestmark = pytest.mark.slow
@@ -48,6 +58,33 @@ def test_any_cut_over_ranks_gives_the_update_of_one_process(ranks: int, wrapped:
         assert [count for _, count, _ in rank["told"]] == [SAMPLES] * len(cuts)
         assert rank["told"] == found[0]["told"]
         assert all(torch.equal(a, b) for a, b in zip(rank["values"], found[0]["values"], strict=True))
+
+
+def one_update(rank: int, cuts: list[Cut]) -> Any:
+    found = []
+    for cut in cuts:
+        net, (x, y) = model(), data()
+        accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0))
+        seen: list[torch.Tensor] = []
+        parameters = list(net.parameters())
+        hook = accumulator._settings.optimizers[0].register_step_pre_hook(
+            lambda *_, seen=seen, parameters=parameters: seen.extend(one.grad.clone() for one in parameters)
+        )
+        with accumulator.update() as update:
+            for rows in update.micro_batches(cut[rank]):
+                update.backward(F.cross_entropy(net(x[rows]), y[rows]), count=len(rows))
+        hook.remove()
+        found.append(seen)
+    return found
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_the_gradient_is_that_of_the_whole_batch_to_a_trillionth(ranks: int) -> None:
+    net, (x, y) = model(), data()
+    expected = torch.autograd.grad(F.cross_entropy(net(x), y), list(net.parameters()))
+    for rank in together(one_update, ranks, [dealt(seed, ranks) for seed in range(8)]):
+        for found in rank:
+            assert_same(found, list(expected), rtol=1e-12)
 
 
 def test_the_law_rejects_the_mean_of_means() -> None:

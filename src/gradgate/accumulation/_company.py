@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from gradgate.accumulation._out_of_memory import is_out_of_memory
 from gradgate.accumulation._over_ranks import said_by, tell_of
 from gradgate.accumulation._sums import Sums
+from gradgate.accumulation._windows import check_window
 from gradgate.errors import RankError
-from gradgate.reduction import Engine, Meeting, Said, Sharded
+from gradgate.reduction import Engine, Meeting, Said, Sharded, is_lost, lost
 from gradgate.tally import Tally
 
 T = TypeVar("T")
@@ -61,7 +62,8 @@ class Company:
         """Return what this rank goes through: its own micro-batches, and more where others would wait for it."""
         if self.sharded is None:
             return window
-        mine = list(window)
+        check_window(window, "micro_batches")
+        mine = window if isinstance(window, Sequence) else list(window)
         self._mine = len(mine)
         return self.sharded.even(mine)
 
@@ -146,6 +148,12 @@ class Company:
         if self.engine is None:
             return self.may_replay
         return self.may_replay and self._meeting is not None and self._meeting.replays
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Return the error of a pass that waited for another rank in vain as what it is; others as they are."""
+        if self.sharded is None or not is_lost(error):
+            return error
+        return lost(self.sharded.ranks, error)
 
     def tell_of(self, error: BaseException) -> None:
         """Tell the others that this one stops, so that they do not wait for it; once, and as far as they hear."""

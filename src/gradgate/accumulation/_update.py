@@ -220,6 +220,8 @@ class Update:
             if error is not None:
                 self._company.tell_of(error)
             self._give_up()
+        if error is not None and self._company.explained(error) is not error:
+            raise self._company.explained(error) from error
 
     def _finish(self) -> None:
         self._place.check_losses()

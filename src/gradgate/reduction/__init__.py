@@ -3,6 +3,19 @@
 from gradgate.reduction._buckets import Buckets
 from gradgate.reduction._engines import Engine, Sharded, Sync, engine_of
 from gradgate.reduction._meeting import Meeting, Said, Status, agree
-from gradgate.reduction._ranks import Ranks
+from gradgate.reduction._ranks import Ranks, is_lost, lost
 
-__all__ = ["Buckets", "Engine", "Meeting", "Ranks", "Said", "Sharded", "Status", "Sync", "agree", "engine_of"]
+__all__ = [
+    "Buckets",
+    "Engine",
+    "Meeting",
+    "Ranks",
+    "Said",
+    "Sharded",
+    "Status",
+    "Sync",
+    "agree",
+    "engine_of",
+    "is_lost",
+    "lost",
+]

@@ -58,10 +58,6 @@ class Engine:
     def begin(self, *, last: bool) -> None:
         """Take note of a micro-batch that comes. Nothing is to be done: the sum goes over ranks at the end."""
 
-    def even(self, micro_batches: list[T]) -> list[T]:
-        """Return the micro-batches that this rank goes through: its own, however many others have."""
-        return micro_batches
-
     def spread_buffers(self) -> None:
         """Give all ranks the first one's buffers, where the wrapper is made to."""
         for one in self._wrappers:
@@ -112,7 +108,7 @@ class Sharded(Engine):
         for one in self._modules:
             one.set_requires_gradient_sync(last or self._every, recurse=False)
 
-    def even(self, micro_batches: list[T]) -> list[T]:
+    def even(self, micro_batches: Sequence[T]) -> Sequence[T]:
         """Return as many micro-batches as the rank with the most has, the last one repeated.
 
         Raises:
@@ -127,7 +123,22 @@ class Sharded(Engine):
                 f"micro_batches: rank {empty[0]} has no micro-batch in this window, and others {max(numbers)}. "
                 "Under fully_shard every pass waits for all ranks. Give it one, with count=0."
             )
-        return micro_batches + micro_batches[-1:] * (max(numbers) - len(micro_batches))
+        return _Repeated(micro_batches, max(numbers))
+
+
+class _Repeated(Sequence[T]):
+    """A sequence whose last item comes again until it is long enough. Items are made when they are asked for."""
+
+    def __init__(self, items: Sequence[T], length: int) -> None:
+        self._items, self._length = items, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, place: Any) -> Any:
+        if not 0 <= place < self._length:
+            raise IndexError(place)
+        return self._items[min(place, len(self._items) - 1)]
 
 
 def engine_of(parameters: Sequence[Tensor], modules: Iterable[nn.Module], ranks: Ranks, sync: Sync) -> Engine:

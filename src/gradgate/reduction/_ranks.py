@@ -116,13 +116,28 @@ class Ranks:
     def _checked(self, collective: Callable[[], Any]) -> Any:
         try:
             return collective()
-        except (RuntimeError, dist.DistError) as error:
+        except RuntimeError as error:  # dist.DistError is one too
             self.broken = True
-            raise RankError(
-                f"update: rank {self.rank} of {self.count} lost the others ({str(error).splitlines()[0]}). One of "
-                "them died, or made fewer updates than this one and did not come within the time-out. Nothing was "
-                "stepped here. Look at the first error of the other ranks, and give all the same number of windows."
-            ) from error
+            raise lost(self, error) from error
+
+
+_PHRASES = ("gloo", "NCCL", "Connection closed by peer", "Timed out waiting")
+
+
+def is_lost(error: BaseException) -> bool:
+    """Say whether an error comes from a collective in which another rank was waited for in vain."""
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
+    )
+
+
+def lost(ranks: Ranks, error: BaseException) -> RankError:
+    """Return an error that says so."""
+    return RankError(
+        f"update: rank {ranks.rank} of {ranks.count} lost the others ({str(error).splitlines()[0]}). One of them "
+        "raised or died, or made fewer updates than this one, and did not come within the time-out. Nothing was "
+        "stepped here. Look at the first error of the other ranks, and give all the same number of windows."
+    )
 
 
 def bucketed(tensors: Sequence[Tensor], dtype_of: Callable[[Tensor], torch.dtype]) -> list[list[Tensor]]:
