@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -291,6 +292,14 @@ def test_the_tree_is_no_wider_than_a_terminal() -> None:
     text = str(flow(loss, model))
     assert len(text.splitlines()) > 4
     assert max(map(len, text.splitlines())) <= 88
+
+
+def test_the_readme_shows_what_is_really_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    section = readme.split("## Where gradient may flow")[1]
+    code, shown = re.findall(r"```(?:python|text)\n(.*?)```", section, re.DOTALL)[:2]
+    exec(compile(code, "train.py", "exec"), {})
+    assert capsys.readouterr().out == shown
 
 
 def test_the_data_can_be_written_as_json() -> None:

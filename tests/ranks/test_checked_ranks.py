@@ -49,7 +49,9 @@ class Outcome:
 def on_a_rank(rank: int, script: Path, ports: list[int]) -> list[Outcome]:
     """Run a script as torchrun does, once plain and once watched."""
     dist.destroy_process_group()
-    distributed_c10d.default_pg_timeout = timedelta(seconds=TIMEOUT_SECONDS)  # a rank that waits alone gives up
+    distributed_c10d.default_pg_timeout = timedelta(
+        seconds=TIMEOUT_SECONDS
+    )  # a rank that waits alone gives up
     sys.argv[:] = [str(script)]
     address = {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
