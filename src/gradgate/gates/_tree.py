@@ -102,7 +102,7 @@ def _wrapped(start: str, text: str) -> list[str]:
     empty = True
     for part in text.split(", "):
         joined = f"{lines[-1]}{'' if empty else ', '}{part}"
-        if len(joined) > _WIDTH and not empty:
+        if len(joined) >= _WIDTH and not empty:  # a comma may follow
             lines[-1] += ","
             joined = f"{' ' * len(start)}{part}"
             lines.append("")

@@ -22,7 +22,9 @@ def main():
         for window in gg.windows(loader, size=3):
             with accumulator.update() as update:
                 for x, y in update.micro_batches(window):
-                    update.backward(F.cross_entropy(model(x), y, reduction="sum"), count=len(y), reduction="sum")
+                    update.backward(
+                        F.cross_entropy(model(x), y, reduction="sum"), count=len(y), reduction="sum"
+                    )
     dist.destroy_process_group()
 
 

@@ -19,7 +19,9 @@ def main():
     shard = torch.Generator().manual_seed(rank)
     for _ in range(5):
         sizes = [8, 3, 5] if rank == 0 else [2, 8]
-        window = [(torch.randn(n, 8, generator=shard), torch.randint(3, (n,), generator=shard)) for n in sizes]
+        window = [
+            (torch.randn(n, 8, generator=shard), torch.randint(3, (n,), generator=shard)) for n in sizes
+        ]
         with accumulator.update() as update:
             for x, y in update.micro_batches(window):
                 update.backward(F.cross_entropy(model(x), y), count=len(y))
