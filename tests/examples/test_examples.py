@@ -5,6 +5,7 @@ import importlib
 import io
 import math
 import re
+import signal
 from collections import Counter
 from contextlib import redirect_stdout
 from itertools import pairwise
@@ -26,8 +27,15 @@ MIB = 2**20
 def run(name):
     """Return what the example's main() returns, and what it prints with every run of spaces as one."""
     example = importlib.import_module(f"examples.{name}")
-    with redirect_stdout(io.StringIO()) as printed:
-        figures = example.main()
+    handlers = {
+        one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    }
+    try:
+        with redirect_stdout(io.StringIO()) as printed:
+            figures = example.main()
+    finally:
+        for one, handler in handlers.items():  # torch's launcher, with which some start ranks, leaves its own
+            signal.signal(one, handler)
     return figures, re.sub(" +", " ", printed.getvalue())
 
 

@@ -219,6 +219,86 @@ def test_other_hooks_on_the_step_see_what_was_stepped() -> None:
     assert not torch.equal(seen[0], Tied().embedding.weight)
 
 
+def test_other_hooks_before_the_step_act_on_the_gradient_and_the_rate() -> None:
+    weight = nn.Parameter(torch.zeros(3, 2))
+    optimizer = SGD([weight], lr=1.0)
+
+    def clip_and_slow_down(stepped: Optimizer, *_: Any) -> None:
+        nn.utils.clip_grad_value_([weight], 0.01)
+        stepped.param_groups[0]["lr"] = 0.5
+
+    train_rows(weight, [0])
+    for _ in range(2):  # also a hook that comes after the first step
+        weight.grad = torch.ones(3, 2)
+        optimizer.step()
+        optimizer.register_step_pre_hook(clip_and_slow_down)
+    assert weight.tolist() == [[pytest.approx(-1.005)] * 2, [0.0] * 2, [0.0] * 2]
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+class HandingOn(Optimizer):
+    """An optimizer around another one, as SAM and Lookahead are."""
+
+    def __init__(self, inner: Optimizer) -> None:
+        super().__init__(inner.param_groups, {})
+        self.inner, self.param_groups = inner, inner.param_groups
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+
+def test_an_optimizer_around_another_lets_that_one_step_the_rows() -> None:
+    weight = nn.Parameter(torch.ones(3, 2))
+    optimizer = HandingOn(SGD([weight], lr=0.1, weight_decay=1.0))
+    train_rows(weight, [0])
+    weight.grad = torch.ones(3, 2)
+    optimizer.step()
+    assert weight.tolist() == [[pytest.approx(0.8)] * 2, [1.0] * 2, [1.0] * 2]
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adafactor, torch.optim.Rprop, torch.optim.Adagrad])
+def test_all_rows_move_again_after_it_is_removed_whatever_the_state_is_made_of(make: Any) -> None:
+    embedding = nn.Embedding(6, 3)
+    optimizer = make(embedding.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        embedding(torch.arange(6)).square().sum().backward()
+        optimizer.step()
+
+    with train_rows(embedding, [1, 2]):
+        step()
+    before = embedding.weight.detach().clone()
+    for _ in range(2):
+        step()
+    assert ((embedding.weight - before).abs().amax(1) > 1e-3).all()
+
+
+def test_a_state_of_other_rows_is_refused_in_words() -> None:
+    embedding = nn.Embedding(6, 3)
+    optimizer = Adam(embedding.parameters())
+    with train_rows(embedding, [1, 2]):
+        embedding(torch.arange(6)).sum().backward()
+        optimizer.step()
+        saved = copy.deepcopy(optimizer.state_dict())
+    optimizer.load_state_dict(saved)
+    train_rows(embedding, [1, 2, 3])
+    with pytest.raises(
+        OptionError, match=r"exp_avg has shape \[2, 3\], and the entries that are chosen \[3, 3\]"
+    ):
+        optimizer.step()
+
+
+def test_a_mask_on_a_sparse_embedding_keeps_its_gradient_sparse() -> None:
+    embedding = nn.Embedding(WORDS, WIDTH, sparse=True)
+    mask = torch.zeros(WORDS, WIDTH, dtype=torch.bool)
+    mask[2, 1] = True
+    train_mask(embedding.weight, mask)
+    embedding(torch.arange(WORDS)).sum().backward()
+    assert embedding.weight.grad.is_sparse
+    assert torch.equal(embedding.weight.grad.to_dense(), mask.float())
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_an_accumulator_steps_the_rows_alone(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -276,6 +356,7 @@ def renormalising() -> nn.Embedding:
             r"ids is torch.bool of shape \[7\]",
         ),
         (lambda e: train_rows(e, [0.5]), OptionError, "ids is torch.float32"),
+        (lambda e: train_rows(e, 1), OptionError, r"ids is torch.int64 of shape \[\]"),
         (lambda e: train_rows(nn.ReLU(), [0]), OptionError, "train_rows: it was given a ReLU"),
         (lambda e: train_rows(e.weight * 2, [0]), OptionError, "it was given a tensor with a graph"),
         (lambda e: train_rows(renormalising(), [0]), OptionError, "the embedding has max_norm"),

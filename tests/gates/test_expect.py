@@ -85,6 +85,7 @@ def test_a_long_path_is_shortened_in_its_middle() -> None:
         ({}, "neither into nor not_into names anything"),
         ({"into": [nn.ReLU()]}, "ReLU has no parameters"),
         ({"into": ["D"]}, "it was given a str"),
+        ({"not_into": [torch.ones(1, requires_grad=True) * 2]}, "a tensor that was computed"),
     ],
 )
 def test_what_asks_for_nothing_is_refused(options: dict[str, Any], message: str) -> None:

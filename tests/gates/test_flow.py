@@ -198,6 +198,53 @@ def test_of_cuts_in_a_row_all_are_named_the_one_next_to_the_loss_first() -> None
     assert [stop.why for stop in found["1.weight"].stops] == ["detach"]
 
 
+def test_what_is_written_into_a_view_is_followed() -> None:
+    model = Net()
+
+    def loss() -> Tensor:
+        cache = torch.zeros(4, 2, 3)
+        with torch.no_grad():
+            cache[:, 0].copy_(model.trunk(ONES))
+        return model.head(cache[:, 0]).sum()
+
+    (stop,) = flow(loss, model)["trunk.weight"].stops
+    assert (stop.why, stop.op) == ("no_grad", "linear")
+
+
+def test_a_roll_out_of_many_cuts_is_looked_through_at_once() -> None:
+    """Each step's action is a cut that hangs on all those before: walking them anew for each takes for ever."""
+    model = nn.Linear(3, 3)
+    walked = 0
+
+    def loss() -> Tensor:
+        nonlocal walked
+        state, losses = ONES, []
+        for _ in range(300):
+            scores = model(state)
+            losses.append(scores.logsumexp(1).mean())
+            state = state + 0.1 * scores.detach()
+            walked += 1
+        return torch.stack(losses).sum()
+
+    reach = flow(loss, model)["weight"]
+    assert walked == 300
+    assert reach.paths == 300
+    assert len(reach.stops) == 1
+
+
+def test_the_second_derivative_is_no_custom_function() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
+
+    def penalty() -> Tensor:
+        x = ONES.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        return (gradient.norm(dim=1) - 1).square().mean()
+
+    found = flow(penalty, model)
+    assert found["0.weight"].reached
+    assert {stop.why for stop in found["2.bias"].stops} <= {"not used", "not differentiable"}
+
+
 def test_what_the_loss_does_not_need_stops_nothing() -> None:
     model = Net()
 
@@ -341,6 +388,7 @@ def test_names_in_the_figure_stay_text() -> None:
         (lambda: 3.0, nn.Linear(1, 1), OptionError, "flow: the function returned a float"),
         (3.0, nn.Linear(1, 1), OptionError, "flow: the loss is a float"),
         (torch.ones(()), nn.ReLU(), OptionError, "flow: ReLU has no parameters"),
+        (torch.ones(()), [nn.ReLU()], OptionError, "flow: the model is a list"),
     ],
 )
 def test_what_is_no_loss_or_no_model_is_refused(

@@ -109,6 +109,8 @@ def test_frozen_parameters_are_in_so_that_they_move_when_they_are_unfrozen() -> 
         ({"blocks": float("inf")}, {}, "the factor of 'blocks' is inf"),
         ({"embedding": 0.1, "head": 0.5}, {}, r"embedding.weight \(0.1\) and head.weight \(0.5\)"),
         ({}, {"lr": 0.0}, "lr is 0.0"),
+        ({}, {"no_decay": ["scale"]}, "no_decay is given without weight_decay"),
+        ({}, {"weight_decay": 0.1, "no_decay": "norm"}, "named by 'norm'"),
         ({}, {"weight_decay": -1.0}, "weight_decay is -1.0"),
     ],
 )

@@ -26,7 +26,10 @@ class TrainedOnly:
         parameter.requires_grad_(required)
 
     def remove(self) -> None:
-        """Train the whole parameter again. Optimizers' state of the other entries begins at zero."""
+        """Train the whole parameter again. Optimizers' state of the other entries begins anew.
+
+        Under Adam their first steps may be larger than usual: it counts steps for the whole parameter.
+        """
         if self._parameter is not None:
             self._hook.remove()
             give_back(self._parameter)
@@ -166,8 +169,12 @@ class _Entries(Chosen):
 
     def only(self, gradient: Tensor) -> Tensor:
         """Return the gradient with zeros elsewhere."""
-        if gradient.is_sparse:
-            gradient = gradient.to_dense()
+        if gradient.is_sparse:  # it stays sparse: a hook may not change the layout
+            gradient = gradient.coalesce()
+            rows = self._on(gradient)[gradient.indices()[0]]
+            return torch.sparse_coo_tensor(
+                gradient.indices(), gradient.values() * rows, gradient.shape, check_invariants=False
+            )
         return torch.where(self._on(gradient), gradient, 0)
 
     def _on(self, x: Tensor) -> Tensor:
@@ -199,7 +206,8 @@ def _weight(given: nn.Module | Tensor, verb: str) -> Tensor:
 
 
 def _checked_ids(ids: Tensor | Sequence[int], total: int) -> Tensor:
-    chosen = ids.detach().clone() if isinstance(ids, Tensor) else torch.tensor(list(ids))
+    given = ids if isinstance(ids, (Tensor, int)) else list(ids)
+    chosen = given.detach().clone() if isinstance(given, Tensor) else torch.tensor(given)
     if (chosen.dtype.is_floating_point and chosen.numel()) or chosen.dtype == torch.bool or chosen.dim() != 1:
         raise OptionError(
             f"train_rows: ids is {chosen.dtype} of shape {list(chosen.shape)}. Give the numbers of the rows: "

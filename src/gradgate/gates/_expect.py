@@ -81,6 +81,11 @@ def _named(parts: Parts) -> list[tuple[str, Tensor]]:
             for name, parameter in parameters:
                 found.setdefault(parameter, f"{type(one).__name__}.{name}")
         elif isinstance(one, Tensor):
+            if not one.is_leaf:
+                raise OptionError(
+                    "expect_flow: it was given a tensor that was computed, and parameters are asked for. Pass the modules "
+                    "and parameters before it."
+                )
             found.setdefault(one, f"a tensor of shape {list(one.shape)}")
         else:
             raise OptionError(

@@ -151,6 +151,10 @@ def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimi
         >>> found["0.weight"].stops[0].why, found["0.weight"].stops[0].frame.line
         ('detach', 3)
     """
+    if not isinstance(model, nn.Module):
+        raise OptionError(
+            f"flow: the model is a {type(model).__name__}. Pass a module, whose parameters have names."
+        )
     names = dict(model.named_parameters())
     if not names:
         raise OptionError(f"flow: {type(model).__name__} has no parameters, so there is nothing to reach.")
@@ -211,10 +215,11 @@ def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]
     if trace is None:
         return [Stop("not in the graph")]
     if id(parameter) in trace.sources(graph.loss):
-        reentrant = graph.has("CheckpointFunctionBackward")
-        return [Stop("reentrant checkpoint" if reentrant else "custom function")]
-    taken = [one for one in trace.taken if id(parameter) in _parameters_behind(one)]
-    return [Stop(one.kind, one.op, one.frame) for one in taken] or [Stop("not used")]
+        if graph.has("CheckpointFunctionBackward") or "CheckpointFunction" in trace.functions:
+            return [Stop("reentrant checkpoint")]
+        return [Stop("custom function" if trace.functions else "not differentiable")]
+    taken = [one for one in trace.taken if id(parameter) in one.behind]
+    return list(dict.fromkeys(Stop(one.kind, one.op, one.frame) for one in taken)) or [Stop("not used")]
 
 
 def _cuts(parameter: Tensor, loss: Tensor, trace: Trace) -> list[Stop]:
@@ -226,28 +231,20 @@ def _cuts(parameter: Tensor, loss: Tensor, trace: Trace) -> list[Stop]:
         if cut not in seen:
             seen.add(cut)
             queue += [one for one in cut.sources if isinstance(one, Cut)]
-            if id(parameter) in _parameters_behind(cut):
+            if id(parameter) in cut.behind:
                 found[Stop(cut.kind, cut.op, cut.frame)] = None
     return list(found)
-
-
-def _parameters_behind(cut: Cut) -> set[int]:
-    found: set[int] = set()
-    queue = [cut]
-    seen = set(queue)
-    for one in queue:  # grows meanwhile
-        found |= {source for source in one.sources if not isinstance(source, Cut)}
-        further = {source for source in one.sources if isinstance(source, Cut)} - seen
-        seen |= further
-        queue += further
-    return found
 
 
 def _rates(optimizer: Optimizer | Sequence[Optimizer]) -> Mapping[int, float]:
     """Return the learning rate of each parameter that is stepped, by its id."""
     optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
     groups = [group for one in optimizers for group in one.param_groups]
-    return {id(parameter): float(group.get("lr", 1.0)) for group in groups for parameter in group["params"]}
+    rates: dict[int, float] = {}
+    for group in groups:
+        for parameter in group["params"]:
+            rates[id(parameter)] = max(rates.get(id(parameter), 0.0), float(group.get("lr", 1.0)))
+    return rates
 
 
 def _unstepped(parameter: Tensor, rates: Mapping[int, float] | None) -> list[Stop]:

@@ -113,7 +113,7 @@ def mask_gradient(x: T, mask: Tensor) -> T:
     def masked(one: Tensor) -> Tensor:
         if not _carries(one):
             return one
-        _check_fits(mask, one, "mask_gradient: the mask")
+        check_fits(mask, one, "mask_gradient: the mask")
         passed: Tensor = _Masked.apply(one, mask != 0)  # type: ignore[no-untyped-call]
         return passed
 
@@ -166,7 +166,7 @@ def _scaled(x: Tensor, factor: float | Tensor) -> Tensor:
     if not _carries(x):
         return x
     if isinstance(factor, Tensor):
-        _check_fits(factor, x, "scale_gradient: the factor")
+        check_fits(factor, x, "scale_gradient: the factor")
     passed: Tensor = _Scaled.apply(x, factor)  # type: ignore[no-untyped-call]
     return passed
 
@@ -184,7 +184,7 @@ def checked_factor(factor: Factor, verb: str) -> float | Tensor:
     return float(factor)
 
 
-def _check_fits(given: Tensor, x: Tensor, what: str) -> None:
+def check_fits(given: Tensor, x: Tensor, what: str) -> None:
     try:
         fits = torch.broadcast_shapes(given.shape, x.shape) == x.shape
     except RuntimeError:

@@ -54,6 +54,11 @@ def param_groups(
         >>> optimizer = torch.optim.AdamW(groups)
     """
     factors = dict(factors or {})
+    no_decay = [no_decay] if isinstance(no_decay, str) else list(no_decay)
+    if no_decay and weight_decay is None:
+        raise OptionError(
+            "param_groups: no_decay is given without weight_decay, which it is an exception of. Give both."
+        )
     _check_numbers(factors, lr, weight_decay)
     names: dict[Tensor, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -83,7 +88,9 @@ def param_groups(
 def _last_match(paths: Iterable[str], patterns: Iterable[str]) -> str | None:
     """Return the last pattern that matches one of a parameter's paths, or a module around it."""
     prefixes = {path[:end] for path in paths for end in _ends(path)}
-    return next((one for one in reversed(list(patterns)) if fnmatch.filter(prefixes, one)), None)
+    return next(
+        (one for one in reversed(list(patterns)) if one in prefixes or fnmatch.filter(prefixes, one)), None
+    )
 
 
 def _ends(path: str) -> list[int]:

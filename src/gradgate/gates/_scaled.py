@@ -7,7 +7,7 @@ from types import TracebackType
 from torch import Tensor, nn
 
 from gradgate.errors import OptionError
-from gradgate.gates._gates import Factor, checked_factor
+from gradgate.gates._gates import Factor, check_fits, checked_factor
 
 
 class Scaled:
@@ -23,7 +23,11 @@ class Scaled:
             parameter.requires_grad_(required)
 
     def _times(self, gradient: Tensor) -> Tensor:
-        return gradient * checked_factor(self._factor, "scaled")
+        factor = checked_factor(self._factor, "scaled")
+        if isinstance(factor, Tensor):
+            check_fits(factor, gradient, "scaled: the factor")
+            factor = factor.to(gradient.dtype)
+        return gradient * factor
 
     def remove(self) -> None:
         """Scale no longer."""
@@ -71,6 +75,8 @@ def scaled(*modules: nn.Module, factor: Factor) -> Scaled:
     if not modules or not all(isinstance(one, nn.Module) for one in modules):
         found = ", ".join(type(one).__name__ for one in modules) or "nothing"
         raise OptionError(f"scaled: it was given {found}. Pass modules: scaled(model.trunk, factor=0.1).")
+    if not any(True for one in modules for _ in one.parameters()):
+        raise OptionError("scaled: the modules have no parameters, so there is nothing to scale.")
     if not callable(factor):
         checked_factor(factor, "scaled")
     return Scaled(modules, factor)

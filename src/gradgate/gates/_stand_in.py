@@ -35,7 +35,9 @@ class Chosen(Protocol):
 _chosen: Any = WeakTensorKeyDictionary()  # parameter: the entries that optimizers may move
 _handle: RemovableHandle | None = None
 _uncompiled: Any = torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler's imports sympy at once
-_met: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # optimizers that have stepped through a stand-in
+_met: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = (
+    weakref.WeakKeyDictionary()
+)  # with the hook on each
 
 
 def choose(parameter: Tensor, chosen: Chosen) -> None:
@@ -55,12 +57,20 @@ def is_chosen(parameter: Tensor) -> bool:
 def give_back(parameter: Tensor) -> None:
     """Give optimizers the whole parameter again; state of the other entries begins at zero."""
     chosen = _chosen.pop(parameter)
+    entries = chosen.take(parameter)
     for optimizer in list(_met):
         state = optimizer.state.get(parameter, {})
-        entries = chosen.take(parameter)
+        numbers = [value for value in state.values() if isinstance(value, Tensor) and value.dim()]
+        if all(value.shape == parameter.shape for value in numbers):
+            continue
+        if any(value.shape != entries.shape for value in numbers):
+            optimizer.state.pop(parameter, None)  # made of the entries in another way: it begins anew
+            continue
+        group = next(one for one in optimizer.param_groups if any(p is parameter for p in one["params"]))
+        starts = {"step_size": group.get("lr", 0.0), "sum": group.get("initial_accumulator_value", 0.0)}
         for key, value in state.items():
             if _is_likeness(value, entries):
-                state[key] = torch.zeros_like(parameter, dtype=value.dtype)
+                state[key] = torch.full_like(parameter, float(starts.get(key, 0.0)), dtype=value.dtype)
                 chosen.put(state[key], value)
 
 
@@ -80,6 +90,7 @@ class _StandIn:
         for parameter, part in entries.items():
             state = self.acting.state.pop(parameter, None)
             if state is not None:
+                _check_fits(state, parameter, part)
                 self.acting.state[part] = {
                     key: _chosen[parameter].take(value) if _is_likeness(value, parameter) else value
                     for key, value in state.items()
@@ -123,19 +134,42 @@ class _StandIn:
 
 
 @_uncompiled  # type: ignore[untyped-decorator]
-def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Put a stand-in in the optimizer's place. torch hands hooks all arguments, ``self`` among them."""
+def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """See to it that the stand-in takes the place after all other hooks, which see the optimizer itself."""
+    del args, kwargs
+    if not _chosen_of(optimizer):
+        return
+    if optimizer not in _met:
+        _met[optimizer] = optimizer.register_step_pre_hook(_take_the_place)
+        after = optimizer.register_step_post_hook(_after)
+        _hooks(optimizer._optimizer_step_post_hooks).move_to_end(
+            after.id, last=False
+        )  # others see what was stepped
+    _hooks(optimizer._optimizer_step_pre_hooks).move_to_end(_met[optimizer].id)
+
+
+def _hooks(hooks: Any) -> Any:
+    return hooks  # torch's annotation hides that they are ordered
+
+
+def _chosen_of(optimizer: Optimizer) -> list[Tensor]:
     ids = {id(parameter): parameter for parameter in _chosen}
     mine = [ids[id(one)] for group in optimizer.param_groups for one in group["params"] if id(one) in ids]
-    _check_lists(optimizer, mine)
+    inner = [one for one in vars(optimizer).values() if isinstance(one, Optimizer) and one is not optimizer]
+    # An optimizer that hands on to another does not step these itself.
+    handed_on = {id(one) for other in inner for group in other.param_groups for one in group["params"]}
+    return [one for one in mine if id(one) not in handed_on]
+
+
+@_uncompiled  # type: ignore[untyped-decorator]
+def _take_the_place(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Put a stand-in in the optimizer's place. torch hands hooks all arguments, ``self`` among them."""
+    mine = _chosen_of(optimizer)
+    if mine:
+        _check_lists(optimizer, mine)
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
     if not any(one.grad is not None or closure is not None for one in mine):
         return None
-    if optimizer not in _met:
-        _met.add(optimizer)
-        handle = optimizer.register_step_post_hook(_after)
-        hooks: Any = optimizer._optimizer_step_post_hooks
-        hooks.move_to_end(handle.id, last=False)  # so that other hooks see what was stepped
     entries: dict[Tensor, Tensor] = {one: torch.nn.Parameter(_chosen[one].take(one.detach())) for one in mine}
     stand_in = _StandIn(optimizer, entries)
     if closure is not None:
@@ -160,6 +194,25 @@ def _check_lists(optimizer: Optimizer, parameters: list[Tensor]) -> None:
                 f"train_rows, train_mask: {type(optimizer).__name__} keeps parameters in a list of its own, "
                 f"{name}, beside its groups, and would step entries that are not chosen. Take an optimizer that "
                 "goes by its groups, as Adam does."
+            )
+
+
+def _check_fits(state: dict[str, Any], parameter: Tensor, entries: Tensor) -> None:
+    """Raise OptionError for state that is neither of the whole parameter nor of these entries."""
+    for key, value in state.items():
+        if (
+            not isinstance(value, Tensor)
+            or not value.dim()
+            or value.shape in (parameter.shape, entries.shape)
+        ):
+            continue
+        other_rows = value.shape[1:] == parameter.shape[1:]
+        of_the_whole = value.shape[0] == parameter.shape[0] != entries.shape[0]
+        if other_rows or of_the_whole:
+            raise OptionError(
+                f"train_rows, train_mask: the optimizer's {key} has shape {list(value.shape)}, and the entries "
+                f"that are chosen {list(entries.shape)} of {list(parameter.shape)}. Choose those that it was saved "
+                "with, or choose before its first step; or drop it: del optimizer.state[parameter]."
             )
 
 

@@ -34,6 +34,13 @@ class Cut:
     op: str
     frame: Frame | None
     sources: frozenset[Any]  # the parameters and cuts that its input was computed from
+    behind: frozenset[int]  # the parameters, also those behind the cuts
+
+
+def _cut(kind: Kind, op: str, frame: Frame | None, sources: frozenset[Any]) -> Cut:
+    cuts = [one for one in sources if isinstance(one, Cut)]
+    direct = frozenset(one for one in sources if not isinstance(one, Cut))
+    return Cut(kind, op, frame, sources, direct.union(*(one.behind for one in cuts)))
 
 
 class Trace(TorchFunctionMode):
@@ -49,6 +56,7 @@ class Trace(TorchFunctionMode):
         self._sources: Any = WeakIdKeyDictionary()  # tensor: ids of parameters, and cuts
         self.taken: list[Cut] = []  # values that left torch
         self.frames: dict[Any, Frame] = {}  # a node of the graph: the line that made it
+        self.functions: set[str] = set()  # custom autograd functions that ran, whose inside has no graph
 
     def sources(self, tensor: Tensor) -> frozenset[Any]:
         """Return what a tensor was computed from: ids of parameters, and cuts with others behind them."""
@@ -75,11 +83,14 @@ class Trace(TorchFunctionMode):
         self, op: str, result: Any, given: list[Tensor], sources: frozenset[Any], carried: bool
     ) -> None:
         if op in _TAKING:
-            self.taken.append(Cut("value taken out", op, _frame(), sources))
+            self.taken.append(_cut("value taken out", op, _frame(), sources))
             return
         made = list(_tensors(result))
-        if op.endswith("_") or op == "__setitem__":
+        if (op.endswith("_") or op == "__setitem__") and given:
             made += given[:1]
+            base = given[0]._base  # what is written into a view is in the whole of it
+            if base is not None and id(base) not in self._followed:
+                self._sources[base] = self.sources(base) | sources
         cut = None
         for one in made:
             behind = sources
@@ -88,12 +99,22 @@ class Trace(TorchFunctionMode):
                     frame = _frame()
                     if frame is not None:
                         self.frames[one.grad_fn] = frame
-            elif carried and not _within_function():
+            elif carried and not self._within_function():
                 if cut is None:
-                    cut = Cut(_kind(op), op, _frame(), sources)
+                    cut = _cut(_kind(op), op, _frame(), sources)
                 behind = frozenset([cut])
             if id(one) not in self._followed:
                 self._sources[one] = behind
+
+    def _within_function(self) -> bool:
+        """Say whether a custom autograd function is running, whose forward pass has no graph by itself."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code is _APPLY:
+                self.functions.add(getattr(frame.f_locals.get("cls"), "__name__", ""))
+                return True
+            frame = frame.f_back  # type: ignore[assignment]
+        return False
 
 
 def _name(func: Any) -> str:
@@ -114,16 +135,6 @@ def _kind(op: str) -> Kind:
 def _frame() -> Frame | None:
     site = here()
     return site[0] if site else None
-
-
-def _within_function() -> bool:
-    """Say whether a custom autograd function is running, whose forward pass has no graph by itself."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is _APPLY:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
 
 
 def _tensors(nest: Any) -> Iterator[Tensor]:
