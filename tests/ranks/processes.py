@@ -22,6 +22,7 @@ PRELOADED = [
     "gradgate.memory",
     "hypothesis",
     "pytest",
+    "sklearn.datasets",
 ]
 
 

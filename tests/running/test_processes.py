@@ -121,8 +121,8 @@ def test_children_that_are_stopped_after_some_steps_end_in_peace(tmp_path: Path)
 def test_ranks_of_torchrun_give_one_report(tmp_path: Path) -> None:
     setup = "import torch.distributed as dist; dist.init_process_group('gloo'); train()"
     (tmp_path / "train.py").write_text(f"{TRAIN}if __name__ == '__main__':\n    {setup}\n", "utf-8")
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    check = [sys.executable, "-m", "gradgate", "check", "--format", "json", "--output", "report.json"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    check = ["-m", "gradgate", "check", "--format", "json", "--output", "report.json"]
     command = [sys.executable, *launch, *check, "train.py"]
     subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))

@@ -2,9 +2,10 @@
 
 ## What it does
 In each process of a run with several ranks, follows which backward calls ``DistributedDataParallel`` synchronises
-and which gradients are reduced by hand. Reports steps of which none used synchronised gradients, running sums that
-are summed over the ranks at each micro-batch, and losses that are divided by the number of ranks although the
-gradients are averaged. Says as a note where DDP synchronises each micro-batch of a window.
+and which gradients are reduced by hand. Reports steps that use gradients which are not exchanged: in all steps or
+some windows, of all parameters or some, on each rank or on those that never step. Reports a mean over the ranks
+that is taken twice, by DDP and in the loss or by hand, or never, and running sums that are summed over the ranks
+at each micro-batch. Says as a note where DDP synchronises each micro-batch of a window.
 
 ## Why is this bad?
 Without an exchange each rank trains a model of its own on its part of the data, and the one that is saved has seen
@@ -24,7 +25,9 @@ the last.
 
 ## Known limits
 FSDP, pipeline and tensor parallelism, and compiled modules are not judged. Ranks that exchange something large in
-another way (parameters, flat buffers) are taken to know what they do.
+another way (parameters, flat buffers) are taken to know what they do. Each rank is judged by what it does itself:
+weights that differ from the start, and means over unequal numbers of tokens, show in no rank alone. A sum that is
+divided by nothing is reported for SGD only.
 
 ## Sources
 ``torch.nn.parallel.DistributedDataParallel`` in the documentation: "gradients are averaged", and ``no_sync``.
@@ -32,96 +35,34 @@ another way (parameters, flat buffers) are taken to know what they do.
 
 from __future__ import annotations
 
-import linecache
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
 from gradgate.checks._finding import Finding
 from gradgate.checks._history import Contribution, Window
+from gradgate.checks._rank_means import not_taken, sums_over_ranks, taken_twice
+from gradgate.checks._ranks_apart import ended_alone, left_out, never_exchanged, only_one_steps
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run, innermost
-from gradgate.checks._source import text_of
-from gradgate.events import Backward, Reduced, Sharded, Site, Written
+from gradgate.events import Backward, Reduced, Site, Written
 
 _LEAST = 3  # steps
-_SHARES = re.compile(r"\[[^\]]*rank\b[^\]]*\]|\bshard\(|num_replicas")  # x[rank::world_size], chunks[rank]
-_RANKS = re.compile(r"world|rank|replica|gpu|proc|device|worker", re.IGNORECASE)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    if run.log.world < 2 or len(run.windows) < _LEAST:
+    if run.log.world < 2:
         return
-    never = _never(run)
-    if never is not None:
-        yield never
-        return
-    yield from _each_micro_by_hand(run)
-    yield from _twice(run)
-    yield from _each_micro_by_ddp(run)
-
-
-# Never
-
-
-def _never(run: Run) -> Finding | None:
-    windows = [window for window in run.windows if window.micro]
-    if len(windows) < _LEAST:
-        return None
-    states = [{run.backward(number).synced for number in window.micro} for window in windows]
-    with_ddp = any(state != {None} for state in states)
-    if with_ddp and any(None in state or True in state for state in states):
-        return None
-    if not with_ddp and (run.log.distributed or not _meant_to_share(run)):
-        return None
-    if _exchanges(run):
-        return None
-    last = run.backward(windows[-1].micro[-1])
-    frames = [frame for term in last.terms for frame in term.site]
-    past = next((frame for frame in frames if ".module" in text_of(frame)), None) if with_ddp else None
-    how = "past DistributedDataParallel, or under no_sync," if with_ddp else "by itself"
-    return RULE.finding(
-        past or last.site,
-        f"Each of {run.log.world} ranks makes its {len(windows)} steps {how} with gradients of its own data: none "
-        "are exchanged.",
-        why="Every rank trains a model of its own on its part of the data; the models drift apart.",
-        fix="Call the wrapper itself, ddp(x), with the last micro-batch outside of no_sync()."
-        if with_ddp
-        else "Wrap the model in DistributedDataParallel, or average every gradient over the ranks before the step.",
-        count=len(windows),
-        evidence={"ranks": run.log.world, "steps": len(windows)},
-    )
-
-
-def _meant_to_share(run: Run) -> bool:
-    """Say whether ranks work on one model: data is divided, weights are sent around, or numbers are averaged."""
-    if any(isinstance(event, (Sharded, Reduced)) for event in run.events):
-        return True
-    files = {frame.file for event in run.of(Backward) for frame in event.site}
-    return any(_SHARES.search(line) for file in files for line in linecache.getlines(file))
-
-
-def _exchanges(run: Run) -> bool:
-    """Say whether anything as large as a parameter is exchanged once training has begun."""
-    begun = False
-    sizes = [_numel(run, number) for number in run.reached]
-    large = max(2, min(sizes, default=2))
-    for event in run.events:
-        begun = begun or isinstance(event, Backward)
-        if isinstance(event, Reduced) and begun and (event.parameters or event.numel > large):
-            return True
-    return False
-
-
-def _numel(run: Run, number: int) -> int:
-    size = 1
-    for one in run.parameters[number].shape if number in run.parameters else ():
-        size *= one
-    return size
-
-
-# At each micro-batch
+    first = never_exchanged(run, RULE) or only_one_steps(run, RULE)
+    if first is not None:
+        yield first
+    elif len(run.windows) >= _LEAST:
+        yield from ended_alone(run, RULE)
+        yield from left_out(run, RULE)
+        yield from not_taken(run, RULE)
+        yield from taken_twice(run, RULE)
+        yield from _each_micro_by_hand(run)
+        yield from _each_micro_by_ddp(run)
 
 
 def _each_micro_by_hand(run: Run) -> Iterator[Finding]:
@@ -163,18 +104,12 @@ def _summed_between(run: Run, first: int, second: int, atom: frozenset[int]) -> 
     factor = 1.0
     for event in run.events[first:second]:
         if isinstance(event, Reduced) and event.parameters & atom:
-            if not _sums(event):
+            if not sums_over_ranks(event):
                 return None
             site = event.site
         elif isinstance(event, Written) and event.target == "gradient" and event.parameters & atom:
             factor *= event.factor if event.factor is not None else 1.0
     return site if abs(factor * run.log.world - 1) > 1e-3 else None
-
-
-def _sums(event: Reduced) -> bool:
-    return event.op.startswith("all_reduce") and not any(
-        name in event.op for name in ("avg", "max", "min", "product")
-    )
 
 
 def _beside_backward(run: Run, frame: object) -> bool:
@@ -183,8 +118,7 @@ def _beside_backward(run: Run, frame: object) -> bool:
 
 
 def _each_micro_by_ddp(run: Run) -> Iterator[Finding]:
-    for _, site, windows in run.accumulating():
-        several = [micro for _, micro in windows if len(micro) > 1]
+    for site, several in _windows_of_several(run):
         if len(several) >= 2 and all(run.backward(number).synced for micro in several for number in micro):
             yield RULE.finding(
                 site,
@@ -197,63 +131,19 @@ def _each_micro_by_ddp(run: Run) -> Iterator[Finding]:
             )
 
 
-# Twice
-
-
-def _twice(run: Run) -> Iterator[Finding]:
-    """Report losses divided by the number of ranks whose gradients are averaged over the ranks, too."""
-    found: dict[Site, set[int]] = defaultdict(set)
+def _windows_of_several(run: Run) -> Iterator[tuple[Site, list[list[int]]]]:
+    """Yield backward line and micro-batches; those of one loss in two lines too, as where one is under no_sync."""
+    for _, site, windows in run.accumulating():
+        yield site, [micro for _, micro in windows if len(micro) > 1]
+    in_two: dict[tuple[int, Site], list[list[int]]] = defaultdict(list)
     for window in run.windows:
-        if not _averaged(run, window):
-            continue
-        for number in window.micro:
-            for term in run.backward(number).terms:
-                if any(op == "mul" and _is_multiple(number, run.log.world) for op, number, _ in term.factors):
-                    continue  # the average over the ranks is undone: what divides are the items of all of them
-                for op, divisor, site in term.factors:
-                    ranks = divisor if op == "div" else 1 / divisor if divisor else 0.0
-                    if _divides_by_ranks(run, ranks, site):
-                        found[site].add(window.step)
-    for site, steps in found.items():
-        if len(steps) < 2:
-            continue
-        yield RULE.finding(
-            site,
-            f"The loss is divided by {run.log.world} ranks, and its gradients are averaged over the ranks as well, "
-            f"in {len(steps)} steps.",
-            why=f"The gradient is {run.log.world} times too small.",
-            fix="Leave the division of the loss out: the mean over the ranks is taken once already.",
-            severity="error",
-            count=len(steps),
-            evidence={"ranks": run.log.world, "steps": len(steps)},
-        )
-
-
-def _divides_by_ranks(run: Run, divisor: float, site: Site) -> bool:
-    """Say whether a loss is divided by the number of ranks, or a multiple, and the line says so."""
-    return _is_multiple(divisor, run.log.world) and bool(_RANKS.search(text_of(innermost(site))))
-
-
-def _is_multiple(number: float, ranks: int) -> bool:
-    times = number / ranks
-    return times >= 1 and abs(times - round(times)) < 1e-6
-
-
-def _averaged(run: Run, window: Window) -> bool:
-    """Say whether the gradients that a step uses are means over the ranks."""
-    if any(run.backward(number).synced for number in window.micro):
-        return True
-    first = min(window.micro, default=window.step)
-    reduced, factor = False, 1.0
-    atom = next((one.atom for one in window.fresh if one.backward >= 0), frozenset())
-    for event in run.events[first : window.step]:
-        if isinstance(event, Reduced) and event.parameters & atom:
-            if "avg" in event.op:
-                return True
-            reduced = reduced or _sums(event)
-        elif isinstance(event, Written) and event.target == "gradient" and event.parameters & atom:
-            factor *= event.factor if event.factor is not None else 1.0
-    return reduced and abs(factor * run.log.world - 1) < 1e-3
+        events = [run.backward(number) for number in window.micro]
+        losses = {event.terms[0].site if event.terms else () for event in events}
+        lines = {event.site for event in events}
+        if len(losses) == 1 < len(lines) == len(events) and not run.asks_again(window) and losses != {()}:
+            in_two[window.optimizer, events[0].site].append(list(window.micro))
+    for (_, site), several in in_two.items():
+        yield site, several
 
 
 RULE = Rule("GG106", "ddp-sync", "warning", __doc__ or "", _judge)

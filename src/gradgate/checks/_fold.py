@@ -9,6 +9,7 @@ from gradgate.checks._finding import Finding
 # A mistake, and what else it makes look wrong about the same parameters.
 _EXPLAINS: dict[str, frozenset[str]] = {
     "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
+    "ddp-sync": frozenset({"accumulation-scaling"}),
     "ineffective-step": frozenset({"zero-grad-misplaced"}),
     "zero-grad-misplaced": frozenset({"zero-gradient"}),
     "amp-scaler-misuse": frozenset({"nonfinite-gradient"}),

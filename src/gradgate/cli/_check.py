@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -80,6 +81,8 @@ def _program(module: str | None, arguments: list[str]) -> Program:
     if not arguments:
         raise OptionError("gradgate check: no script is named. Write: gradgate check train.py, or -m module.")
     script = Path(arguments[0])
+    if not script.exists() and (command := _command(arguments[0])) is not None:
+        return Program(command, tuple(arguments[1:]))
     if arguments[0] == "-" or (script.exists() and not script.is_file() and not script.is_dir()):
         raise OptionError(
             f"gradgate check: {arguments[0]!r} is no file whose lines a report could name. "
@@ -94,6 +97,18 @@ def _program(module: str | None, arguments: list[str]) -> Program:
             f"gradgate check: the folder {arguments[0]!r} has no __main__.py. Name a script in it."
         )
     return Program(arguments[0], tuple(arguments[1:]))
+
+
+def _command(name: str) -> str | None:
+    """Return the file of a command that is a script of python's, as torchrun and accelerate are."""
+    beside = Path(sys.executable).parent  # of an environment that may not be activated
+    path = os.pathsep.join([str(beside), os.environ.get("PATH", os.defpath)])
+    found = None if os.sep in name else shutil.which(name, path=path)
+    if found is None:
+        return None
+    with Path(found).open("rb") as file:
+        first = file.readline(256)
+    return found if first.startswith(b"#!") and b"python" in first else None
 
 
 def _report(

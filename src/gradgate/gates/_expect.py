@@ -83,7 +83,7 @@ def _named(parts: Parts) -> list[tuple[str, Tensor]]:
         elif isinstance(one, Tensor):
             if not one.is_leaf:
                 raise OptionError(
-                    "expect_flow: it was given a tensor that was computed, and parameters are asked for. Pass the modules "
+                    "expect_flow: it was given a tensor that was computed. Ask for parameters: pass the modules "
                     "and parameters before it."
                 )
             found.setdefault(one, f"a tensor of shape {list(one.shape)}")

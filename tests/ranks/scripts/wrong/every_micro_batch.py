@@ -1,11 +1,7 @@
 """Four micro-batches to a step, and DDP averages at each of them: right, and four times the traffic."""
 
-import os
-import tempfile
-
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -13,8 +9,9 @@ from torch.nn.parallel import DistributedDataParallel
 ACCUMULATE = 4
 
 
-def work(rank: int, world: int, store: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+def main() -> None:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -30,5 +27,4 @@ def work(rank: int, world: int, store: str) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(work, (2, os.path.join(folder, "store")), nprocs=2)
+    main()
