@@ -59,7 +59,7 @@ def test_an_accumulator_adds_up_scaled_gradients() -> None:
     with scaled(model, factor=0.1):
         accumulator.step(lambda part: model(part).square().mean(), list(x.split([4, 2])))
     moved = [was - one.detach() for was, one in zip(before, model.parameters(), strict=True)]
-    assert_same(moved, expected, rtol=1e-9 if x.dtype == torch.float64 else 1e-3)
+    assert_same(moved, expected, rtol=1e-10 if x.dtype == torch.float64 else 1e-4)  # read off the weights
 
 
 def test_what_is_frozen_now_is_scaled_when_it_is_unfrozen() -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from gradgate.events import on_purpose
 
 # What torch.autograd.backward itself calls once it has checked its arguments. It asks each input by name
 # whether it overrides torch functions: 0.7 ms for 1,000 parameters, and a third of all that an update costs
@@ -24,7 +23,7 @@ def backward_everywhere(loss: Tensor, seed: Tensor, retain_graph: bool, others: 
     For parameters that are cut into parts: the graph has other tensors than the optimizer, which nobody can name.
     """
     before = [one.grad for one in others]
-    with on_purpose():
+    with _on_purpose():
         torch.autograd.backward(loss, seed, retain_graph=retain_graph)
     for one, gradient in zip(others, before, strict=True):
         one.grad = gradient
@@ -39,7 +38,15 @@ def backward(loss: Tensor, seed: Tensor, inputs: list[Tensor], retain_graph: boo
     unusual = type(loss) is not Tensor or torch._C._are_functorch_transforms_active()
     watched = torch.autograd.backward is not _public  # somebody stands around it, to see every backward pass
     if _run is None or unusual or watched:
-        with on_purpose():
+        with _on_purpose():
             torch.autograd.backward(loss, seed, retain_graph=retain_graph, inputs=inputs)
         return
     _run((loss,), (seed,), retain_graph, False, tuple(inputs), allow_unreachable=True, accumulate_grad=True)
+
+
+def _on_purpose() -> AbstractContextManager[None]:
+    from gradgate.events import (
+        on_purpose,  # which takes as long to import as all else here, and is rarely needed
+    )
+
+    return on_purpose()

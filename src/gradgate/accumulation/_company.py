@@ -139,7 +139,7 @@ class Company:
                 buckets.finish(failed=True)
             raise
         buckets.finish()
-        sums.look_again()
+        sums.remember()
         self.sent = True
 
     @property

@@ -37,7 +37,6 @@ from gradgate.accumulation._slots import Slots
 from gradgate.accumulation._snapshot import Snapshot, versions
 from gradgate.accumulation._sums import Sums
 from gradgate.errors import CountError, GraphError, NonfiniteError, TornStepError
-from gradgate.reduction import Engine
 
 if TYPE_CHECKING:
     from gradgate.accumulation._update import Update
@@ -61,7 +60,10 @@ def finish(
     """
     parameters = slots.parameters
     engine = company.engine
-    factor = sums.gather() if engine is None else _over_ranks(engine, company, sums, parameters)
+    if engine is None:
+        factor = sums.gather()
+    else:
+        factor = add_over_ranks(engine, company.meet(sums), sums, parameters, sent=company.sent)
     if factor is None:
         if not update.micro_batch_count and engine is None:
             raise CountError(
@@ -105,10 +107,6 @@ def finish(
         finally:
             # Also if a scheduler raises: the step was made, so the update is as after it.
             update._close()
-
-
-def _over_ranks(engine: Engine, company: Company, sums: Sums, parameters: Sequence[Tensor]) -> float | None:
-    return add_over_ranks(engine, company.meet(sums), sums, parameters, sent=company.sent)
 
 
 def _measure(

@@ -17,6 +17,8 @@ from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from gradgate.accumulation._gradients import is_part
+
 _NARROW = (torch.bfloat16, torch.float16)
 
 
@@ -31,9 +33,7 @@ class Wide:
 
 def sum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     """Return the type in which a parameter's gradients are added up; ``dtype`` is what was asked for."""
-    if not parameter.is_floating_point() or hasattr(
-        parameter, "to_local"
-    ):  # a part adds up in its engine's type
+    if not parameter.is_floating_point() or is_part(parameter):  # a part adds up in its engine's type
         return parameter.dtype
     return dtype or (torch.float32 if parameter.dtype in _NARROW else parameter.dtype)
 

@@ -48,7 +48,7 @@ class Sums:
         self.by_name: dict[str, RunningSum] = {}
         self.torn = False
         """True from the start of a backward pass until its sum is recorded: if it raises, for good."""
-        self._remember()
+        self.remember()
 
     def add(
         self,
@@ -72,7 +72,7 @@ class Sums:
             self._run(chosen, loss, count, reduction, retain_graph, parameters)
         chosen.record(loss, count, reduction)
         self.torn = False
-        self._remember()
+        self.remember()
 
     def unit_for(
         self, name: str, expected: int, loss: Tensor, count: Count, reduction: Reduction
@@ -84,7 +84,7 @@ class Sums:
         if not is_zero(count):
             chosen.weight(loss, count, reduction)
             self._make_room(chosen, count)
-        self._remember()
+        self.remember()
         return None if chosen.unit is None else float(chosen.unit)
 
     def bring_to(self, name: str, unit: float) -> None:
@@ -93,11 +93,7 @@ class Sums:
         if chosen.unit is not None:
             multiply(dense_values(self.parameters), float(chosen.unit) / unit)
         chosen.unit = unit
-        self._remember()
-
-    def look_again(self) -> None:
-        """Take what stands in ``.grad`` now for this window's own."""
-        self._remember()
+        self.remember()
 
     def _make_room(self, chosen: RunningSum, count: Count) -> None:
         excess = chosen.overgrowth(count)
@@ -137,7 +133,7 @@ class Sums:
         # The weight goes in as the gradient of the loss: no multiplication joins the graph.
         backward(loss, self._seed(loss, weight), inputs, retain_graph)
 
-    def _remember(self) -> None:
+    def remember(self) -> None:
         """Take gradients as witnesses of what the last backward left: all of them, or the first there is."""
         self._witnesses = []
         for parameter in self.parameters:
@@ -276,4 +272,4 @@ class Sums:
             self.by_name[one.name] = one
         if state:
             self._stand(state[0]["name"], 1)
-        self._remember()
+        self.remember()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.errors import OptionError, ShapeError
+from gradgate.gates._leaves import on_gradient
 from gradgate.gates._stand_in import Chosen, choose, give_back, is_chosen
 
 
@@ -20,10 +21,7 @@ class TrainedOnly:
         choose(parameter, chosen)
         if parameter.grad is not None:
             parameter.grad = chosen.only(parameter.grad)
-        # A hook wants a tensor that requires gradient; what is frozen now may be unfrozen later.
-        required = parameter.requires_grad
-        self._hook = parameter.requires_grad_().register_hook(chosen.only)
-        parameter.requires_grad_(required)
+        self._hook = on_gradient(parameter, chosen.only)
 
     def remove(self) -> None:
         """Train the whole parameter again. Optimizers' state of the other entries begins anew.

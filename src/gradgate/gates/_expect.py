@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from torch import Tensor, nn
 
 from gradgate.errors import FlowError, OptionError
 from gradgate.gates._flow import Loss, look, place, stops_of
 from gradgate.gates._graph import Graph
-from gradgate.gates._trace import Trace
+
+if TYPE_CHECKING:
+    from gradgate.gates._trace import Trace
 
 Parts: TypeAlias = "nn.Module | Tensor | Iterable[nn.Module | Tensor]"
 """Modules and parameters."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gradgate.errors import OptionError, ShapeError
-from gradgate.events import Frame
 from gradgate.gates._figure import to_figure
 from gradgate.gates._graph import Graph
-from gradgate.gates._trace import Cut, Trace
 from gradgate.gates._tree import to_text
+
+if TYPE_CHECKING:
+    from gradgate.events import Frame
+    from gradgate.gates._trace import Trace
 
 Loss: TypeAlias = "Tensor | Callable[[], Any]"
 """A scalar with a graph, or a function that computes one: only such a one tells where gradient was stopped."""
@@ -184,6 +186,8 @@ def look(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Graph, Tr
                 f"{verb}: the loss is a {type(loss).__name__}. Pass a tensor, or a function that computes it: "
                 f"{verb}(lambda: loss_fn(model(x)), ...)."
             )
+        from gradgate.gates._trace import Trace  # and with it all that events are made of
+
         # What is compiled runs as it is written, so that it can be looked into.
         with torch.compiler.set_stance("force_eager"), Trace(parameters) as trace:
             loss = loss()
@@ -197,13 +201,16 @@ def look(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Graph, Tr
         raise ShapeError(
             f"{verb}: the loss has shape {list(loss.shape)}, a scalar is needed. Pass loss.mean() or loss.sum()."
         )
+    if trace is not None:
+        trace.cuts = trace.cuts_of(loss)
     return Graph(loss), trace
 
 
 def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]:
     """Return what stops gradient on its way to a parameter: of cuts in a row all, nearest to the loss first."""
     reached = graph.reaches(parameter)
-    stops = [] if trace is None else _cuts(parameter, graph.loss, trace)
+    cuts = [] if trace is None else [one for one in trace.cuts if id(parameter) in one.behind]
+    stops = list(dict.fromkeys(Stop(one.kind, one.op, one.frame) for one in cuts))  # each line once
     if reached:
         # Masks and indices carry no gradient anywhere; that is no path of which anybody thinks.
         return [one for one in stops if one.why != "not differentiable"]
@@ -220,20 +227,6 @@ def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]
         return [Stop("custom function" if trace.functions else "not differentiable")]
     taken = [one for one in trace.taken if id(parameter) in one.behind]
     return list(dict.fromkeys(Stop(one.kind, one.op, one.frame) for one in taken)) or [Stop("not used")]
-
-
-def _cuts(parameter: Tensor, loss: Tensor, trace: Trace) -> list[Stop]:
-    """Return the cuts between a loss and a parameter, those nearer to the loss first, each line once."""
-    found: dict[Stop, None] = {}
-    seen: set[Cut] = set()
-    queue = [one for one in trace.sources(loss) if isinstance(one, Cut)]
-    for cut in queue:  # grows meanwhile
-        if cut not in seen:
-            seen.add(cut)
-            queue += [one for one in cut.sources if isinstance(one, Cut)]
-            if id(parameter) in cut.behind:
-                found[Stop(cut.kind, cut.op, cut.frame)] = None
-    return list(found)
 
 
 def _rates(optimizer: Optimizer | Sequence[Optimizer]) -> Mapping[int, float]:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError
 from gradgate.gates._gates import Factor, check_fits, checked_factor
+from gradgate.gates._leaves import on_gradient
 
 
 class Scaled:
@@ -16,11 +17,7 @@ class Scaled:
     def __init__(self, modules: tuple[nn.Module, ...], factor: Factor) -> None:
         self._factor = factor
         parameters = dict.fromkeys(one for module in modules for one in module.parameters())
-        self._hooks = []
-        for parameter in parameters:
-            required = parameter.requires_grad  # what is frozen now may be unfrozen later
-            self._hooks.append(parameter.requires_grad_().register_hook(self._times))
-            parameter.requires_grad_(required)
+        self._hooks = [on_gradient(parameter, self._times) for parameter in parameters]
 
     def _times(self, gradient: Tensor) -> Tensor:
         factor = checked_factor(self._factor, "scaled")
@@ -75,7 +72,7 @@ def scaled(*modules: nn.Module, factor: Factor) -> Scaled:
     if not modules or not all(isinstance(one, nn.Module) for one in modules):
         found = ", ".join(type(one).__name__ for one in modules) or "nothing"
         raise OptionError(f"scaled: it was given {found}. Pass modules: scaled(model.trunk, factor=0.1).")
-    if not any(True for one in modules for _ in one.parameters()):
+    if not any(list(one.parameters()) for one in modules):
         raise OptionError("scaled: the modules have no parameters, so there is nothing to scale.")
     if not callable(factor):
         checked_factor(factor, "scaled")

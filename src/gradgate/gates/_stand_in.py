@@ -35,9 +35,8 @@ class Chosen(Protocol):
 _chosen: Any = WeakTensorKeyDictionary()  # parameter: the entries that optimizers may move
 _handle: RemovableHandle | None = None
 _uncompiled: Any = torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler's imports sympy at once
-_met: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = (
-    weakref.WeakKeyDictionary()
-)  # with the hook on each
+# Optimizers that have stepped through a stand-in, with the hook on each.
+_met: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = weakref.WeakKeyDictionary()
 
 
 def choose(parameter: Tensor, chosen: Chosen) -> None:
@@ -55,7 +54,7 @@ def is_chosen(parameter: Tensor) -> bool:
 
 @torch.no_grad()
 def give_back(parameter: Tensor) -> None:
-    """Give optimizers the whole parameter again; state of the other entries begins at zero."""
+    """Give optimizers the whole parameter again; state of the other entries begins anew."""
     chosen = _chosen.pop(parameter)
     entries = chosen.take(parameter)
     for optimizer in list(_met):
@@ -142,9 +141,8 @@ def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any])
     if optimizer not in _met:
         _met[optimizer] = optimizer.register_step_pre_hook(_take_the_place)
         after = optimizer.register_step_post_hook(_after)
-        _hooks(optimizer._optimizer_step_post_hooks).move_to_end(
-            after.id, last=False
-        )  # others see what was stepped
+        # First of all, so that others see what was stepped.
+        _hooks(optimizer._optimizer_step_post_hooks).move_to_end(after.id, last=False)
     _hooks(optimizer._optimizer_step_pre_hooks).move_to_end(_met[optimizer].id)
 
 

@@ -55,6 +55,7 @@ class Trace(TorchFunctionMode):
         self._followed = {id(one) for one in parameters}
         self._sources: Any = WeakIdKeyDictionary()  # tensor: ids of parameters, and cuts
         self.taken: list[Cut] = []  # values that left torch
+        self.cuts: tuple[Cut, ...] = ()  # that the loss was computed through, once it is there
         self.frames: dict[Any, Frame] = {}  # a node of the graph: the line that made it
         self.functions: set[str] = set()  # custom autograd functions that ran, whose inside has no graph
 
@@ -65,6 +66,16 @@ class Trace(TorchFunctionMode):
         found: frozenset[Any] = self._sources.get(tensor, frozenset())
         return found
 
+    def cuts_of(self, loss: Tensor) -> tuple[Cut, ...]:
+        """Return the cuts that a loss was computed through, those nearer to it first."""
+        found = dict.fromkeys(one for one in self.sources(loss) if isinstance(one, Cut))
+        queue = list(found)
+        for cut in queue:  # grows meanwhile
+            further = [one for one in cut.sources if isinstance(one, Cut) and one not in found]
+            found.update(dict.fromkeys(further))
+            queue += further
+        return tuple(found)
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -73,9 +84,8 @@ class Trace(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         op = _name(func)
         sources = frozenset[Any]().union(*map(self.sources, given))
-        if (
-            sources and not op.endswith("_like") and not op.startswith("new_")
-        ):  # which take a shape and no value
+        takes_a_shape = op.endswith("_like") or op.startswith("new_")
+        if sources and not takes_a_shape:
             self._note(op, result, given, sources, carried)
         return result
 
