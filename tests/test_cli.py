@@ -273,8 +273,8 @@ def test_an_option_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[
             "[tool.gradgate]: max-steps is True. Write a whole number of 1 or more.",
         ),
         (
-            "[tool.gradgate]\nformat = 'html'",
-            "[tool.gradgate]: format is 'html'. Write one of text, json, sarif.",
+            "[tool.gradgate]\nformat = 'pdf'",
+            "[tool.gradgate]: format is 'pdf'. Write one of text, json, sarif, html.",
         ),
         (
             "[tool]\ngradgate = 1",

@@ -2,6 +2,24 @@
 
 from gradgate.checks._check import check, check_ranks, rules
 from gradgate.checks._finding import Finding, Severity
+from gradgate.checks._history import Contribution, Window
+from gradgate.checks._mending import Edit, mending
 from gradgate.checks._rule import Rule
+from gradgate.checks._run import Run
+from gradgate.checks._shares import Share, of_window
 
-__all__ = ["Finding", "Rule", "Severity", "check", "check_ranks", "rules"]
+__all__ = [
+    "Contribution",
+    "Edit",
+    "Finding",
+    "Rule",
+    "Run",
+    "Severity",
+    "Share",
+    "Window",
+    "check",
+    "check_ranks",
+    "mending",
+    "of_window",
+    "rules",
+]

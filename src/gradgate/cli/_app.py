@@ -20,7 +20,6 @@ app = typer.Typer(
     name="gradgate",
     help="Find out which line of a training script is wrong, why, and what to write instead.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -44,6 +43,7 @@ class Format(str, Enum):
     text = "text"
     json = "json"
     sarif = "sarif"
+    html = "html"
 
 
 class ListFormat(str, Enum):
@@ -109,10 +109,18 @@ def check(
         str | None, typer.Option("-m", metavar="MODULE", help="Run a module, as python -m does.")
     ] = None,
     format: Annotated[  # noqa: A002  (the name is that of the option)
-        Format | None, typer.Option(help="What to write the report as.", show_default="text")
+        Format | None,
+        typer.Option(
+            help="What to write the report as.", show_default="text, or what the ending of --output says"
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the report to a file.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the report to a file: report.html, .json, .sarif or .txt.",
+            show_default=False,
+        ),
     ] = None,
     select: Annotated[
         list[str] | None,
@@ -126,9 +134,15 @@ def check(
     ] = None,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Show no progress line.")] = False,
 ) -> None:
-    """Run a training script under watch, and report what is wrong with its gradients.
+    r"""Run a training script under watch, and report what is wrong with its gradients.
 
     Options come before the script; everything after it is handed to the script as it is.
+
+    \b
+    gradgate check train.py --epochs 1                   in the terminal
+    gradgate check --output report.html train.py         a page with figures
+    gradgate check --max-steps 20 --select GG1 train.py  some rules, some steps
+    gradgate check torchrun --nproc-per-node 2 train.py  several ranks
     """
     from gradgate.cli._check import Options, check_program
 
@@ -155,6 +169,14 @@ def rules(
         _chosen.append(lambda: write_pages(write))
     else:
         _chosen.append(lambda: list_rules(as_json=format is ListFormat.json))
+
+
+@app.command()
+def env() -> None:
+    """Print versions and machine, for a bug report."""
+    from gradgate.cli._environment import print_environment
+
+    _chosen.append(print_environment)
 
 
 @app.command()

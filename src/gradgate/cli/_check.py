@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-import gradgate
 from gradgate.cli._config import configured
 from gradgate.cli._progress import Progress
 from gradgate.errors import OptionError
@@ -20,12 +19,11 @@ from gradgate.reports import (
     Report,
     Selection,
     counted,
+    form_of,
     report_on,
     selection,
     show,
-    to_json,
-    to_sarif,
-    to_text,
+    written,
 )
 from gradgate.running import How, Program, WatchedRun
 
@@ -54,7 +52,12 @@ def check_program(module: str | None, arguments: list[str], options: Options) ->
         ignore=settings.get("ignore", ()) if options.ignore is None else options.ignore,
         where="gradgate check",
     )
-    form = options.format or settings.get("format", "text")
+    named = None if options.output is None else form_of(options.output)
+    form = options.format or named or settings.get("format", "text")
+    if form == "html" and options.output is None and sys.stdout.isatty():
+        raise OptionError(
+            "gradgate check: a page is for a browser, not for a terminal. Name its file: --output report.html"
+        )
     if options.output is not None and not options.output.resolve().parent.is_dir():
         raise OptionError(
             f"gradgate check: --output {options.output}: there is no folder {options.output.parent}. Make it first."
@@ -148,10 +151,7 @@ def _write(report: Report, form: str, output: Path | TextIO) -> None:
         show(report, output)
         output.flush()
         return
-    if form == "sarif":
-        text = to_sarif(report, version=gradgate.__version__)
-    else:
-        text = to_json(report) if form == "json" else to_text(report)
+    text = written(report, form)
     if isinstance(output, Path):
         output.write_text(text + "\n", encoding="utf-8")
     else:

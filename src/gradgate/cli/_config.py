@@ -11,7 +11,7 @@ from typing import Any
 from gradgate.errors import OptionError
 
 _KEYS = ("select", "ignore", "format", "max-steps")
-_FORMATS = ("text", "json", "sarif")
+_FORMATS = ("text", "json", "sarif", "html")
 
 
 def configured(start: Path) -> dict[str, Any]:

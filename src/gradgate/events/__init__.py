@@ -10,6 +10,7 @@ from gradgate.events._around import (
     EpochEnded,
     EpochStarted,
     Gap,
+    Planned,
     Reduced,
     Scaled,
     ScalerMade,
@@ -37,6 +38,8 @@ from gradgate.events._json import EVENTS, from_json, to_json
 from gradgate.events._log import Log
 from gradgate.events._on_purpose import is_on_purpose, on_purpose
 from gradgate.events._places import Event, Frame, Group, Ids, Parameter, Site, Term
+from gradgate.events._spans import Doing, Span
+from gradgate.events._tell import listeners, tell
 
 __all__ = [
     "EVENTS",
@@ -45,6 +48,7 @@ __all__ = [
     "Clipped",
     "Cut",
     "Differentiated",
+    "Doing",
     "Ended",
     "EpochEnded",
     "EpochStarted",
@@ -61,6 +65,7 @@ __all__ = [
     "Opposed",
     "OptimizerMade",
     "Parameter",
+    "Planned",
     "Ran",
     "Reduced",
     "Scaled",
@@ -71,6 +76,7 @@ __all__ = [
     "SchedulerMade",
     "Sharded",
     "Site",
+    "Span",
     "StateLoaded",
     "StatisticsMoved",
     "Stepped",
@@ -79,6 +85,8 @@ __all__ = [
     "Written",
     "from_json",
     "is_on_purpose",
+    "listeners",
     "on_purpose",
+    "tell",
     "to_json",
 ]

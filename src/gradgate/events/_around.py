@@ -101,6 +101,18 @@ class Sharded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Planned(Event):
+    """A plan was made with ``gradgate.plan``. Sizes in bytes, one for each micro-batch of the planned batch."""
+
+    budget: int
+    standing: int  # what training takes beside micro-batches: parameters, gradients, state
+    peaks: tuple[int, ...]  # of each micro-batch, beside that
+    samples: tuple[int, ...]
+    whole: int  # what the batch would take uncut
+    foreseen: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Gap(Event):
     """Events between here and the next are not in the log: the run was too long to keep them all."""
 

@@ -120,6 +120,8 @@ class Stepped(Event):
     closure: bool = False
     scaler: int | None = None  # stepped by this gradient scaler
     seen: bool = True
+    # (parameter, norm of its gradient, of its change, of its values before); the last two from a sample of them
+    norms: tuple[tuple[int, float, float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

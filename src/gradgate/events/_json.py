@@ -11,6 +11,7 @@ from typing import Any
 from gradgate.events import _around, _forward, _gradients
 from gradgate.events._log import Log
 from gradgate.events._places import Event, Frame, Ids, Parameter, Site
+from gradgate.events._spans import Span
 
 EVENTS: Mapping[str, type[Event]] = {
     name: kind
@@ -93,12 +94,13 @@ def from_json(saved: Mapping[str, Any]) -> Log:
     rest: dict[str, Any] = {
         f.name: tuple(saved[f.name]) if isinstance(saved[f.name], list) else saved[f.name]
         for f in dataclasses.fields(Log)
-        if f.name not in ("events", "parameters", "optimizers")
+        if f.name not in ("events", "parameters", "optimizers", "spans")
     }
     return Log(
         **rest,
         optimizers={int(number): name for number, name in saved["optimizers"].items()},
         parameters={parameter.id: parameter for parameter in parameters},
+        spans=tuple(Span(*one) for one in saved.get("spans", ())),
         events=tuple(record(EVENTS[item["event"]], item) for item in saved["events"]),
     )
 

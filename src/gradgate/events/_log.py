@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from gradgate.events._places import Event, Parameter
+from gradgate.events._spans import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Log:
     world: int = 1
     distributed: bool = False  # DDP, FSDP or the like wraps a module
     failures: tuple[str, ...] = ()  # of the watcher itself, as tracebacks: what it saw may be incomplete
+    spans: tuple[Span, ...] = ()  # of the first part of the run
     not_judged: str = ""  # why what was seen does not tell what happened, if so; then there are no events
 
     VERSION: ClassVar[int] = 1

@@ -214,7 +214,7 @@ def plan(
         each.trace.let_go()  # a plan may outlive the model
     forecast = Forecast(followed)
     budget = given or free + stands.there_bytes
-    return Plan(
+    found = Plan(
         forecast,
         budget,
         samples,
@@ -224,6 +224,26 @@ def plan(
         collate=collate,
         pad=pad,
         start=followed[0].trace.operations * _START_FLOPS.get(device.type, 1e8),
+    )
+    _tell(found)
+    return found
+
+
+def _tell(plan: Plan) -> None:
+    from gradgate.events import Planned, tell  # what trains without being watched does without it
+
+    tell(
+        lambda: Planned(
+            (),
+            plan.budget_bytes,
+            plan.standing.total_bytes,
+            tuple(part.peak_bytes for part in plan.parts),
+            tuple(len(part.indices) for part in plan.parts),
+            plan.peak_bytes(
+                sum(len(part.indices) for part in plan.parts), max(part.length for part in plan.parts)
+            ),
+            foreseen=plan.foreseen,
+        )
     )
 
 

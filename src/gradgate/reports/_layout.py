@@ -81,25 +81,29 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _end(report: Report, width: int) -> Iterator[Line]:
-    summary = report.summary
     if report.findings:
         yield [Span("─" * width, "rule")]
-    text, part = _verdict(report)
+    text, part = verdict(report)
     for line in _wrapped(text, width):
         yield [Span(line, part)]
+    for label, text in summary_rows(report.summary):
+        yield from _labelled(label, text, width)
+
+
+def summary_rows(summary: Summary) -> Iterator[tuple[str, str]]:
+    """Yield what was watched, a label and a text at a time; a label that is empty goes on with the one before."""
     if summary.began:
-        yield from _labelled("watched", _watched(summary), width)
+        yield "watched", _watched(summary)
         alike = Counter(map(_holds, summary.optimizers))
         for text, times in alike.items():
-            yield from _labelled("", f"{times} x {text}" if times > 1 else text, width)
+            yield "", f"{times} x {text}" if times > 1 else text
         if summary.unowned:
-            yield from _labelled("", _holds(summary.unowned), width)
-        yield from _labelled("took", _took(summary), width)
+            yield "", _holds(summary.unowned)
+        yield "took", _took(summary)
     for note in summary.notes:
-        yield from _labelled("note", note, width)
+        yield "note", note
     if summary.silenced:
-        text = f"{counted(summary.silenced, 'finding')}, by `# gradgate: ignore`"
-        yield from _labelled("silenced", text, width)
+        yield "silenced", f"{counted(summary.silenced, 'finding')}, by `# gradgate: ignore`"
 
 
 def _labelled(label: str, text: str, width: int) -> Iterator[Line]:
@@ -108,7 +112,7 @@ def _labelled(label: str, text: str, width: int) -> Iterator[Line]:
         label = ""
 
 
-def _verdict(report: Report) -> tuple[str, str]:
+def verdict(report: Report) -> tuple[str, str]:
     """Return the sentence that says how it went, and the part that it plays."""
     summary, name = report.summary, report.script or "the loop"
     steps = counted(summary.steps, "step")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from gradgate.checks import Finding, check, check_ranks
 from gradgate.events import Log
@@ -20,16 +21,31 @@ class Report:
         script: what was run, as it was named; "" for a loop in one's own process.
         findings: sorted by file and line.
         summary: what was watched.
+        logs: all that was seen, of each process: what the page's figures are drawn from.
     """
 
     script: str
     findings: tuple[Finding, ...]
     summary: Summary
+    logs: tuple[Log, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def faults(self) -> tuple[Finding, ...]:
         """The findings that are more than a note: warnings and errors."""
         return tuple(finding for finding in self.findings if finding.severity != "info")
+
+    def save(self, path: str | Path) -> None:
+        """Write the report to a file; its ending says how: .html, .json, .sarif, or .txt.
+
+        The page (.html) is one file that opens anywhere, offline: the findings, where gradient flows, a window's
+        timeline, norms over the steps. It needs ``pip install 'gradgate[show]'``.
+
+        Raises:
+            OptionError: the ending is another one, the folder is not there, or what makes the page is missing.
+        """
+        from gradgate.reports._save import save
+
+        save(self, path)
 
     def __str__(self) -> str:
         from gradgate.reports._text import to_text
@@ -54,4 +70,5 @@ def report_on(
             silenced=len(chosen) - len(heard),
             notes=[note for finding in heard for note in misnamed(finding)],
         ),
+        logs=tuple(logs),
     )

@@ -77,7 +77,7 @@ class Backwards:
             event = self._newest
             self._gradients.take(reached)
         try:
-            with recorder.lines.paused(), recorder.going_back():
+            with recorder.lines.paused(), recorder.timed("backward"), recorder.going_back():
                 return original(*args, **kwargs)
         except Exception:
             self._failed = event

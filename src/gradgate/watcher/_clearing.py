@@ -49,7 +49,7 @@ class Clearing:
             ids = recorder.ids(tensors)
             recorder.add(Cleared(recorder.site(), ids, self._gradients.full(ids), bool(set_to_none)))
         try:
-            with recorder.library():
+            with recorder.library(), recorder.timed("clear"):
                 return original(owner, set_to_none)
         finally:
             with recorder.working():
@@ -66,7 +66,7 @@ class Clearing:
             self._gradients.compare()
             ids = recorder.ids(tensors)
             full = self._not_zero(tensors)
-        with recorder.library():
+        with recorder.library(), recorder.timed("clip"):
             norm = original(handed_on, max_norm, *args, **kwargs)
         with recorder.working():
             asked = recorder.looking and isinstance(norm, Tensor) and not is_sharded(norm)
@@ -88,7 +88,7 @@ class Clearing:
             ids = recorder.ids(tensors)
             full = self._not_zero(tensors)
             recorder.add(Clipped(recorder.site(), ids, full, len(tensors), None, float(clip_value)))
-        with recorder.library():
+        with recorder.library(), recorder.timed("clip"):
             result = original(handed_on, clip_value, *args, **kwargs)
         with recorder.working():
             self._gradients.note(ids)

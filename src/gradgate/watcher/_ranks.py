@@ -101,8 +101,10 @@ class Ranks:
 
     def _around(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = self._recorder
+        start = recorder.clock
         result = original(*args, **kwargs)
         if recorder.active and not recorder.quiet and not tracing():
+            recorder.took("exchange", start, recorder.journal.count)
             with recorder.working():
                 self._record(original.__name__, args, kwargs)
         return result

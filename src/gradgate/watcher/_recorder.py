@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from gradgate.events import Event, Ids, Site, Written
+from gradgate.events import Doing, Event, Ids, Site, Span, Written
 from gradgate.sites import here
 from gradgate.watcher._journal import Journal
 from gradgate.watcher._lines import Lines
@@ -28,6 +28,7 @@ _SLOW_SECONDS = 2.0
 _FAILURES = 4  # of the watcher's own that are told
 _EVERY = 8  # later on, looks are taken in blocks of this many steps, ever farther apart
 _MOST_PARAMETERS = 50_000  # that are kept account of: a run may make models for ever
+_MOST_SPANS = 6_000
 _AGAIN = 16  # times that a look is taken because something new came up
 
 
@@ -79,6 +80,7 @@ class Recorder:
         self.strict = strict
         self.failures: list[str] = []
         self.journal = Journal()
+        self.spans: list[Span] = []  # of the first part of the run
         self.left_off = ""  # why no more is looked at, if so
         self.not_judged = ""  # why what was seen does not tell what happened, if so
         self.patches = Patches()
@@ -176,6 +178,25 @@ class Recorder:
                 _at_work.depth -= 1
                 self.seconds += time.perf_counter() - start
                 self._busy += time.thread_time() - busy
+
+    @property
+    def clock(self) -> float:
+        """Seconds on a clock that stands still while watching works."""
+        return time.perf_counter() - self.seconds
+
+    @contextmanager
+    def timed(self, doing: Doing) -> Iterator[None]:
+        """Note how long the script's own work within takes."""
+        start, at = self.clock, self.journal.count
+        try:
+            yield
+        finally:
+            self.took(doing, start, at)
+
+    def took(self, doing: Doing, start: float, at: int) -> None:
+        """Note how long something took that began at ``start`` of the clock."""
+        if len(self.spans) < _MOST_SPANS:
+            self.spans.append(Span(doing, start, self.clock, at))
 
     @contextmanager
     def going_back(self) -> Iterator[None]:

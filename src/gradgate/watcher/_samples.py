@@ -26,16 +26,33 @@ def sum_of(values: Tensor) -> float:
     return float(values.abs().double().sum())
 
 
-def sizes(gradients: list[Any]) -> list[float]:
-    """Return each gradient's largest absolute value."""
+def sizes(gradients: list[Any]) -> list[tuple[float, float]]:
+    """Return each gradient's largest absolute value, and its norm."""
     found = []
     with torch.no_grad():
         for gradient in gradients:
             dense = gradient.detach()
             dense = dense.coalesce().values() if dense.is_sparse else dense
             dense = torch.view_as_real(dense) if dense.is_complex() else dense
-            found.append(float(torch.linalg.vector_norm(dense, float("inf"))) if dense.numel() else 0.0)
+            if not dense.numel():
+                found.append((0.0, 0.0))
+                continue
+            wide = torch.promote_types(dense.dtype, torch.float32)
+            largest = torch.linalg.vector_norm(dense, float("inf"))
+            # One transfer for both: each waits for the device.
+            both = torch.stack([largest.to(wide), torch.linalg.vector_norm(dense, dtype=wide)]).tolist()
+            found.append((both[0], both[1]))
     return found
+
+
+def moved_by(before: Tensor, after: Tensor, numel: int) -> tuple[float, float]:
+    """Return the norm of a parameter's change and that of its values before, as samples of both tell."""
+    if before.shape != after.shape or not before.is_floating_point() or not before.numel():
+        return 0.0, 0.0
+    wide = torch.promote_types(before.dtype, torch.float32)
+    norms = [torch.linalg.vector_norm(one, dtype=wide) for one in (after - before, before)]
+    change, size = (torch.stack(norms) * (numel / before.numel()) ** 0.5).tolist()
+    return change, size
 
 
 def drifts(before: Tensor, parameter: Tensor, masked: Tensor) -> bool:

@@ -89,10 +89,13 @@ class Schedulers:
     def _around_step(self, original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = self._recorder
         self._depth += 1
+        start = recorder.clock
         try:
             result = original(scheduler, *args, **kwargs)
         finally:
             self._depth -= 1
+        if recorder.active and not self._depth and not self._making:
+            recorder.took("schedule", start, recorder.journal.count)
         if recorder.active and not self._making and not tracing():
             with recorder.working():
                 number = recorder.schedulers.known(scheduler)
@@ -265,10 +268,13 @@ class Loaders:
         return iterator
 
     def _around_next(self, original: Any, iterator: Any) -> Any:
+        recorder = self._recorder
         try:
-            return original(iterator)
+            if not recorder.active:
+                return original(iterator)
+            with recorder.timed("load"):
+                return original(iterator)
         except StopIteration:
-            recorder = self._recorder
             if recorder.active:
                 with recorder.working():
                     number = self._owners.pop(id(iterator), -1)

@@ -22,10 +22,11 @@ from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._optimizers import Optimizers, number_of
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._registry import is_sharded
-from gradgate.watcher._samples import drifts, same, sample, sizes, sum_of
+from gradgate.watcher._samples import drifts, moved_by, same, sample, sizes, sum_of
 from gradgate.watcher._tracing import tracing
 
 _NORMS = 8
+_MOST_MEASURED = 2_000  # parameters whose norms are kept at each step that is looked at
 _STEP_FILE = Optimizer.profile_hook_step.__code__.co_filename
 
 
@@ -105,7 +106,7 @@ class Steps:
         record["backwards"] = recorder.backwards
         record["thread"] = threading.get_ident()
         with recorder.working():
-            record["site"] = recorder.site()
+            record["site"], record["at"] = recorder.site(), recorder.journal.count
             if recorder.optimizers.known(optimizer) is None:
                 self._optimizers.meet(optimizer)
             self._gradients.compare()
@@ -145,6 +146,7 @@ class Steps:
                 record.update(self._used(parameters))
             record["whole"] = not sharded
         self._open.append(record)
+        record["start"] = recorder.clock
         recorder.begin_step(closure=closure)
 
     def _used(self, parameters: list[tuple[int, Tensor]]) -> dict[str, Any]:
@@ -161,7 +163,9 @@ class Steps:
         }
         if recorder.looking:
             found = sizes([parameter.grad for _, parameter in given])
-            pairs = [(number, size) for (number, _), size in zip(given, found, strict=True)]
+            pairs = [(number, size) for (number, _), (size, _) in zip(given, found, strict=True)]
+            norms = {number: norm for (number, _), (_, norm) in zip(given, found, strict=True)}
+            facts["norms"] = norms if len(norms) <= _MOST_MEASURED else {}
             for number, size in pairs:
                 sight = recorder.parameters.sights[number]
                 sight.looks += 1
@@ -184,6 +188,7 @@ class Steps:
         record = self._last_open()
         if record is None or record["optimizer"]() is not optimizer:
             return
+        recorder.took("step", record["start"], record["at"])
         self._close(record)
         outer = self._last_open()
         if outer is not None:
@@ -206,6 +211,7 @@ class Steps:
         if record["closure"]:
             record.update(self._used(parameters))
         moved: Ids = frozenset()
+        norms: tuple[tuple[int, float, float, float], ...] = ()
         if "values" in record:
             self.before = record["values"]
             now = {number: sample(parameter) for number, parameter in parameters}
@@ -214,6 +220,12 @@ class Steps:
             )
             for number in moved:
                 recorder.parameters.sights[number].still = False
+            measured = record.get("norms", {})
+            norms = tuple(
+                (number, measured[number], *moved_by(self.before[number], now[number], parameter.numel()))
+                for number, parameter in parameters
+                if number in measured
+            )
             self._after.update(now)
             for number, values in now.items():
                 self._sums.setdefault(number, set()).add(sum_of(values))
@@ -242,6 +254,7 @@ class Steps:
                 closure=record["closure"] and recorder.backwards > record["backwards"],
                 scaler=self.scaler,
                 seen="values" in record,
+                norms=norms,
             )
         )
         for act in self.after_step:

@@ -9,6 +9,8 @@ from typing import Any
 
 # A function whose code uses one of these may hold the very dict that reading its locals would fill again.
 _TELLING = frozenset(("locals", "vars", "eval", "exec", "f_locals"))
+# pytest rewrites each assert of a test so that its message asks for locals(), which happens when it has failed.
+_REWRITTEN = "@py_builtins"
 _OURS = 3  # references to that dict: the frame's, ours, and the one that counting takes
 _OPTIMIZED = 1  # CO_OPTIMIZED: a function's code, and no module's or class body's
 
@@ -33,7 +35,8 @@ def _locals_of(frame: types.FrameType) -> list[tuple[str, Any]]:
     """
     if sys.version_info >= (3, 13) or not frame.f_code.co_flags & _OPTIMIZED:
         return list(frame.f_locals.items())
-    if not _TELLING.isdisjoint(frame.f_code.co_names):
+    used = frame.f_code.co_names
+    if not _TELLING.isdisjoint(used) and _REWRITTEN not in used:
         return []
     names = frame.f_locals
     pairs = list(names.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from gradgate.events import Ended, Log, Parameter
+from gradgate.events import Ended, Event, Log, Parameter, listeners
 from gradgate.sites import call_mine
 from gradgate.watcher import _warnings
 from gradgate.watcher._backward import Backwards
@@ -114,6 +115,7 @@ class Watcher:
         recorder.patches.reach_imported()
         recorder.active = True
         recorder.lines.on()
+        listeners.append(self._told)
 
     def stop(self, how: Literal["finished", "stopped", "failed"] = "finished") -> None:
         """Stop watching and give torch back as it was. A second call does nothing."""
@@ -125,6 +127,7 @@ class Watcher:
         if not recorder.left_off:
             recorder.add(Ended((), how))
         recorder.active = False
+        listeners[:] = [one for one in listeners if one != self._told]
         recorder.lines.off()
         self._suspects.let_go()
         self._steps.remove()
@@ -161,6 +164,7 @@ class Watcher:
             recorder.seconds,
             *self._ranks.place(),
             failures=tuple(recorder.failures),
+            spans=tuple(recorder.spans),
             not_judged=not_judged or recorder.left_off,
         )
 
@@ -184,6 +188,12 @@ class Watcher:
             sight.began,
             tuple(sight.norms),
         )
+
+    def _told(self, event: Event) -> None:
+        recorder = self._recorder
+        if recorder.active and not recorder.quiet:
+            with recorder.working():
+                recorder.add(dataclasses.replace(event, site=recorder.site()))
 
     def _after_step(self) -> None:
         recorder = self._recorder

@@ -1,0 +1,52 @@
+"""``gradgate env``: what a bug report should begin with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+import gradgate
+
+_PACKAGES = ("torch", "numpy", "accelerate", "lightning", "transformers", "rich", "typer", "plotly", "jinja2")
+
+
+def print_environment() -> int:
+    """Write it, a name and a value in each line, and return the exit code."""
+    for name, value in _environment():
+        sys.stdout.write(f"{name:13} {value}\n")
+    return 0
+
+
+def _environment() -> Iterator[tuple[str, str]]:
+    yield "gradgate", gradgate.__version__
+    yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
+    yield "system", f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} CPUs"
+    yield from ((package, _version(package)) for package in _PACKAGES)
+    yield from _devices()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _devices() -> Iterator[tuple[str, str]]:
+    try:
+        import torch
+    except Exception as error:  # noqa: BLE001  (a torch that does not start is what the report may be about)
+        yield "devices", f"torch cannot be imported: {error}"
+        return
+    if torch.cuda.is_available():
+        for number in range(torch.cuda.device_count()):
+            what = torch.cuda.get_device_properties(number)
+            yield f"cuda:{number}", f"{what.name}, {what.total_memory / 2**30:.1f} GiB"
+        yield "cuda", torch.version.cuda or torch.version.hip or "unknown"
+    elif torch.backends.mps.is_available():
+        yield "devices", "mps"
+    else:
+        yield "devices", "cpu only"

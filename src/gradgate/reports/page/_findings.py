@@ -1,0 +1,134 @@
+"""A finding as the page shows it: the user's lines, the words, and the mending as a diff."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gradgate.checks import Edit, Finding, mending, rules
+from gradgate.reports._source import excerpt, source_line
+from gradgate.reports._words import counted, near
+
+_AROUND = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of source: its number, "" where it is new; its mark ("", "here", "-", "+"); its text, as HTML."""
+
+    number: str
+    mark: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the template needs of a finding."""
+
+    finding: Finding
+    anchor: str
+    place: str
+    severity: str
+    often: str
+    source: Sequence[Row]
+    diff: Sequence[Row]
+    diff_title: str
+    example: Sequence[Row]
+
+
+def shown(findings: Sequence[Finding]) -> list[Shown]:
+    """Return findings for the template, in their order."""
+    return [_shown(number, finding) for number, finding in enumerate(findings, start=1)]
+
+
+def _shown(number: int, finding: Finding) -> Shown:
+    edits = mending(finding)
+    return Shown(
+        finding,
+        anchor=f"finding-{number}",
+        place=f"{near(finding.file)}:{finding.line}",
+        severity="note" if finding.severity == "info" else finding.severity,
+        often=counted(finding.count, "time") if finding.count > 1 else "",
+        source=_source(finding),
+        diff=_mended(finding, edits) if edits else (),
+        diff_title="A mending" if edits else "",
+        example=() if edits else _by_example(finding.code),
+    )
+
+
+def _source(finding: Finding) -> list[Row]:
+    lines = excerpt(finding.file, finding.line, _AROUND)
+    coded = highlighted([text for _, text in lines])
+    return [
+        Row(str(number), "here" if number == finding.line else "", code)
+        for (number, _), code in zip(lines, coded, strict=True)
+    ]
+
+
+def _mended(finding: Finding, edits: Sequence[Edit]) -> list[Row]:
+    """Return the lines around what is changed, with what goes and what comes."""
+    by_line = {edit.line: edit for edit in edits}
+    first, last = min(by_line) - 1, max(by_line) + 1
+    wanted = [
+        number
+        for number in range(max(1, first), last + 1)
+        if any(abs(number - line) <= 1 for line in by_line) or last - first <= 2 * _AROUND
+    ]
+    rows: list[tuple[str, str, str]] = []
+    for before, number in zip([0, *wanted], wanted, strict=False):
+        if before and number > before + 1:
+            rows.append(("", "", "…"))
+        text, edit = source_line(finding.file, number).expandtabs(4), by_line.get(number)
+        replaced = edit is not None and edit.instead
+        if text or replaced or edit:
+            rows.append((str(number), "-" if replaced else "", text))
+        rows += [("", "+", line) for line in (edit.lines if edit is not None else ())]
+    return _rows(rows)
+
+
+def _by_example(code: str) -> list[Row]:
+    """Return the difference between a rule's own example and what it says to use instead."""
+    doc = next((rule.doc for rule in rules() if rule.code == code), "")
+    wrong, right = (_code_of(doc, heading) for heading in ("## Example", "## Use instead"))
+    if not wrong or not right:
+        return []
+    lines = [line for line in difflib.ndiff(wrong, right) if line[0] != "?"]
+    return _rows([("", line[0].strip(), line[2:]) for line in lines])
+
+
+def _code_of(doc: str, heading: str) -> list[str]:
+    part = doc.partition(f"{heading}\n")[2].partition("\n## ")[0]
+    return [line[4:] for line in part.splitlines() if line.startswith("    ")]
+
+
+def _rows(rows: Sequence[tuple[str, str, str]]) -> list[Row]:
+    indent = min((len(text) - len(text.lstrip()) for _, _, text in rows if text.strip("… ")), default=0)
+    coded = highlighted([text if text == "…" else text[indent:] for _, _, text in rows])
+    return [Row(number, mark, code) for (number, mark, _), code in zip(rows, coded, strict=True)]
+
+
+def highlighted(lines: Sequence[str]) -> list[str]:
+    """Return lines of Python as HTML with a class on each token; what it takes for markup is escaped."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
+    def coded(line: str) -> str:
+        found: str = highlight(line, PythonLexer(stripnl=False, stripall=False), HtmlFormatter(nowrap=True))
+        return found.rstrip("\n")
+
+    return [coded(line) for line in lines]  # each by itself: an excerpt may begin within a string
+
+
+def colours() -> str:
+    """Return the style of the tokens, for light ground and for dark."""
+    from pygments.formatters import HtmlFormatter
+
+    def style(name: str, within: str) -> Iterator[str]:
+        for line in HtmlFormatter(style=name).get_style_defs(within).splitlines():
+            if line.startswith(within + " ."):
+                yield line
+
+    dark = "\n".join(style("github-dark", ":root[data-theme=dark] .code"))
+    return "\n".join([*style("friendly", ".code"), dark])
