@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,8 @@ def test_a_case_has_a_script_and_says_what_to_write_and_what_the_checker_says(pa
     assert any(link.startswith("../../examples/") and link.endswith(".py") for link in pages.links(page))
     known = {rule.code for rule in rules()}
     said = set(re.findall(r"GG\d{3}", pages.read(page).partition("## What the checker says")[2]))
-    assert said and said <= known
+    assert said
+    assert said <= known
 
 
 def scripts() -> list[object]:
@@ -53,7 +55,7 @@ def scripts() -> list[object]:
     found = []
     for page in CASES:
         blocks = pages.blocks(page)
-        for one, other in zip(blocks, blocks[1:]):
+        for one, other in pairwise(blocks):
             if one.text.startswith("# train.py\n"):
                 found.append(pytest.param(one.text, other.text, id=name(page)))
     return found
