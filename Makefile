@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # One stamp for each interpreter asked for: another PYTHON= makes the environment anew.
 READY := $(VENV)/.ready-$(subst /,_,$(PYTHON))
 CODE := src tests examples benchmarks conftest.py
-CODE_BLOCKS := README.md docs src
+CODE_BLOCKS := README.md README.zh-CN.md docs src
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

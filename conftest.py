@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 # The blocks of one page share their names, from top to bottom, as a reader would type them in.
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
-    patterns=["README.md", "docs/*.md", "docs/**/*.md"],
+    patterns=["README.md", "README.zh-CN.md", "docs/*.md", "docs/**/*.md"],
     setup=lambda namespace: torch.manual_seed(0),
 ).pytest()
 
