@@ -10,7 +10,14 @@ from sphinx.util.docutils import SphinxDirective
 def described(name: str, command: Any, context: Any) -> list[str]:
     """Return one command's usage, what it does, and its options, as reStructuredText."""
     usage = " ".join(command.collect_usage_pieces(context))
-    lines = [f".. code-block:: console", "", f"   $ gradgate {name} {usage}", "", *command.help.splitlines(), ""]
+    lines = [
+        f".. code-block:: console",
+        "",
+        f"   $ gradgate {name} {usage}",
+        "",
+        *command.help.splitlines(),
+        "",
+    ]
     for param in command.get_params(context):
         record = param.get_help_record(context)
         if getattr(param, "hidden", False) or record is None:
@@ -35,7 +42,9 @@ class CommandLine(SphinxDirective):
             section = nodes.section(ids=[nodes.make_id(name)])
             section += nodes.title(text=f"gradgate {name}")
             inner = type(context)(command, parent=context, info_name=name)
-            self.state.nested_parse(StringList(described(name, command, inner), "the command line"), 0, section)
+            self.state.nested_parse(
+                StringList(described(name, command, inner), "the command line"), 0, section
+            )
             made.append(section)
         return made
 

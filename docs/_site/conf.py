@@ -56,6 +56,8 @@ html_extra_path = ["extra"]
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_use_index = False
+html_domain_indices = False
 html_copy_source = False
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b6e4f", "color-brand-content": "#0b6e4f"},

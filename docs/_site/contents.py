@@ -45,11 +45,18 @@ def below(docname: str, text: str, known: set[str]) -> dict[str, str]:
     def belongs(page: str) -> bool:
         inside = page.removeprefix(f"{folder}/")
         deep = inside.count("/")
-        return page != docname and page in known and inside != page and (deep == 0 or (deep == 1 and first(page)))
+        return (
+            page != docname
+            and page in known
+            and inside != page
+            and (deep == 0 or (deep == 1 and first(page)))
+        )
 
     linked = {page: words for page, words in links(text, folder).items() if belongs(page)}
     rest = {page: PurePosixPath(page).name for page in sorted(known) if belongs(page) and page not in linked}
-    return linked | {page: PurePosixPath(page).parent.name if first(page) else name for page, name in rest.items()}
+    return linked | {
+        page: PurePosixPath(page).parent.name if first(page) else name for page, name in rest.items()
+    }
 
 
 def first(page: str) -> bool:

@@ -20,7 +20,8 @@ def as_page(name: str, code: str) -> str:
     # A command stands indented and after no colons: it is one all the same.
     paragraphs = [f"::\n\n{part}" if part.startswith("    ") else part for part in said.split("\n\n")]
     rest = "\n".join(code.splitlines()[begins:]).strip("\n")
-    return "\n\n".join([name, "=" * len(name), *paragraphs, ".. code-block:: python", indented(rest)])
+    title = f"{name}\n{'=' * len(name)}"
+    return "\n\n".join([title, *paragraphs, ".. code-block:: python", indented(rest)])
 
 
 class ScriptParser(RSTParser):
