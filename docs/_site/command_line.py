@@ -1,29 +1,26 @@
 """The directive ``command-line``: usage and options of every command, asked of the command line itself."""
 
+import re
 from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
+PLAIN = re.compile(r" <(list\[)?str\]?>")  # of an argument, not worth saying
+
 
 def described(name: str, command: Any, context: Any) -> list[str]:
-    """Return one command's usage, what it does, and its options, as reStructuredText."""
+    """Return one command's usage, what it does, and its options, as Markdown."""
     usage = " ".join(command.collect_usage_pieces(context))
-    lines = [
-        f".. code-block:: console",
-        "",
-        f"   $ gradgate {name} {usage}",
-        "",
-        *command.help.splitlines(),
-        "",
-    ]
+    lines = ["```console", f"$ gradgate {name} {usage}", "```", "", *command.help.splitlines(), ""]
+    lines += ["| option | what it does |", "|---|---|"]
     for param in command.get_params(context):
         record = param.get_help_record(context)
-        if getattr(param, "hidden", False) or record is None:
-            continue
-        lines += [f"``{record[0]}``", f"   {record[1]}", ""]
-    return [*lines, command.epilog or "", ""]
+        if record is not None and not getattr(param, "hidden", False):
+            option, says = (text.replace("|", r"\|") for text in record)
+            lines.append(f"| `{PLAIN.sub('', option)}` | {says} |")
+    return [*lines, "", command.epilog or "", ""]
 
 
 class CommandLine(SphinxDirective):
@@ -42,9 +39,8 @@ class CommandLine(SphinxDirective):
             section = nodes.section(ids=[nodes.make_id(name)])
             section += nodes.title(text=f"gradgate {name}")
             inner = type(context)(command, parent=context, info_name=name)
-            self.state.nested_parse(
-                StringList(described(name, command, inner), "the command line"), 0, section
-            )
+            text = StringList(described(name, command, inner), "the command line")
+            self.state.nested_parse(text, 0, section)
             made.append(section)
         return made
 

@@ -49,8 +49,10 @@ python_maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
 napoleon_custom_sections = [("Sources", "notes_style")]
 napoleon_use_rtype = False
+napoleon_use_ivar = True
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # the theme's own underlines imports, as if they were links
 html_title = "gradgate"
 html_extra_path = ["extra"]
 html_static_path = ["static"]
@@ -59,9 +61,17 @@ html_show_sourcelink = False
 html_use_index = False
 html_domain_indices = False
 html_copy_source = False
+GREEN, LIGHT_GREEN = "#0b6e4f", "#5fd3a5"
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0b6e4f", "color-brand-content": "#0b6e4f"},
-    "dark_css_variables": {"color-brand-primary": "#5fd3a5", "color-brand-content": "#5fd3a5"},
+    "light_css_variables": {
+        **dict.fromkeys(("color-brand-primary", "color-brand-content", "color-api-name"), GREEN),
+        "color-api-pre-name": "#5a6b64",
+        "code-font-size": "80%",
+    },
+    "dark_css_variables": {
+        **dict.fromkeys(("color-brand-primary", "color-brand-content", "color-api-name"), LIGHT_GREEN),
+        "color-api-pre-name": "#9fb3aa",
+    },
 }
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

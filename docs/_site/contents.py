@@ -1,8 +1,8 @@
 """The table of contents, read off the pages themselves.
 
-A page that others are found through (the home page, and the README or index of a folder) lists them with a link and
-a word of explanation. The same list, in the same order, becomes the sidebar: nobody keeps it a second time, and a page
-that the home page does not mention is reported as lost.
+A page that others are found through (the home page, and the README or index of a folder) lists them with a link
+and a word of explanation. The same list, in the same order, becomes the sidebar: nobody keeps it a second time, and
+a page that the home page does not mention is reported as lost.
 """
 
 import re
@@ -32,8 +32,8 @@ def sections(text: str) -> list[tuple[str, str]]:
 
 
 def toctree(pages: dict[str, str], caption: str = "") -> str:
-    """Return a hidden table of contents."""
-    lines = [f"{words.replace('`', '')} </{page}>" for page, words in pages.items()]
+    """Return a hidden table of contents. A page without words is called by its own title."""
+    lines = [f"{words} </{page}>".replace("`", "") if words else f"/{page}" for page, words in pages.items()]
     head = ["```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else [])]
     return "\n".join(["", "", *head, "", *lines, "```", ""])
 
@@ -53,10 +53,7 @@ def below(docname: str, text: str, known: set[str]) -> dict[str, str]:
         )
 
     linked = {page: words for page, words in links(text, folder).items() if belongs(page)}
-    rest = {page: PurePosixPath(page).name for page in sorted(known) if belongs(page) and page not in linked}
-    return linked | {
-        page: PurePosixPath(page).parent.name if first(page) else name for page, name in rest.items()
-    }
+    return linked | {page: "" for page in sorted(known) if belongs(page) and page not in linked}
 
 
 def first(page: str) -> bool:
