@@ -72,7 +72,18 @@ def test_what_is_no_sample_goes_along_whole() -> None:
 
 @pytest.mark.parametrize(
     "nest",
-    [3, None, "text", (SIX, arange(5)), {"x": SIX, "texts": ["one"]}, tensor(1.0), (), {}, [], object()],
+    [
+        3,
+        None,
+        "text",
+        (SIX, arange(5)),
+        {"x": SIX, "texts": ["one"]},
+        tensor(1.0),
+        (),
+        {},
+        [],
+        ...,
+    ],
     ids=repr,
 )
 def test_what_has_no_common_first_dimension_cannot_be_cut(nest: Any) -> None:

@@ -31,7 +31,7 @@ from tests.accumulation.one_weight import one_weight, update_by
         ({"batch_norm": "whole"}, "batch_norm is 'whole'"),
         ({"scheduler": 3}, "int is no learning-rate scheduler"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else ", ".join(value),
 )
 def test_an_option_out_of_range_is_refused(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(OptionError, match=complaint):

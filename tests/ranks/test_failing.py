@@ -82,9 +82,35 @@ def test_when_one_rank_dies_the_others_get_an_error_in_time() -> None:
     ranks = together(dying, 2)
     message, still, seconds = ranks[0]
     assert ranks[1] is None
-    assert message.startswith("update: rank 0 of 2 lost the others")
+    assert message.startswith("update: rank 0 of 2 waited for rank 1 in vain")
     assert still
     assert seconds < 2 * TIMEOUT_SECONDS
+
+
+def leaving(rank: int, how: str) -> Any:
+    net = model()
+    accumulator = gg.Accumulator(adam(net))
+    x, _ = data()
+    updates = 2 if rank == 1 else 3
+    try:
+        for _ in range(updates):
+            accumulator.step(lambda rows: net(rows).square().mean(), [x])
+            before = values(net)
+    except RankError as error:
+        return str(error), same(values(net), before)
+    if how == "stays":
+        time.sleep(TIMEOUT_SECONDS + 6)  # evaluates, say
+    return "ended", True
+
+
+@pytest.mark.parametrize("how", ["ends", "stays"])
+def test_a_rank_that_makes_fewer_updates_is_named(how: str) -> None:
+    ranks = together(leaving, 3, how)
+    for number in (0, 2):
+        assert ranks[number][0].startswith(f"update: rank {number} of 3 waited for rank 1 in vain")
+        assert "made fewer updates" in ranks[number][0]
+    assert ranks[1][0] == "ended"
+    assert all(still for _, still in ranks)
 
 
 # -- out of memory ----------------------------------------------------------------------------------

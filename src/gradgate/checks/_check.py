@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from gradgate.checks._finding import Finding
@@ -30,17 +32,31 @@ def check(log: Log, *, strict: bool = False) -> list[Finding]:
     ``strict`` the failure is let through, for tests.
     """
     run = Run(log)
-    found = [finding for rule in rules() for finding in _judged(rule, run, strict)]
+    found = [finding for rule in rules() for finding in _judged(rule, partial(rule.judge, run), log, strict)]
     return sorted(fold(found), key=lambda one: (one.file, one.line, one.code))
 
 
-def _judged(rule: Rule, run: Run, strict: bool) -> list[Finding]:
+def check_ranks(logs: Sequence[Log], *, strict: bool = False) -> list[Finding]:
+    """Judge the runs of ranks that trained together by what only their comparison shows."""
+    ranks = {log.rank: log for log in logs if log.world > 1 and log.events}
+    if len(ranks) < 2 or len(ranks) != next(iter(ranks.values())).world:
+        return []
+    runs = [Run(log) for _, log in sorted(ranks.items())]
+    return [
+        finding
+        for rule in rules()
+        if (judge := rule.judge_ranks) is not None
+        for finding in _judged(rule, partial(judge, runs, rule), runs[0].log, strict)
+    ]
+
+
+def _judged(rule: Rule, judge: Callable[[], Iterator[Finding]], log: Log, strict: bool) -> list[Finding]:
     try:
-        return list(rule.judge(run))
+        return list(judge())
     except Exception as failure:
         if strict:
             raise
-        return [_failed(rule, run.log, failure)]
+        return [_failed(rule, log, failure)]
 
 
 def _failed(rule: Rule, log: Log, failure: Exception) -> Finding:

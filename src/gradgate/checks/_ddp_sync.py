@@ -5,7 +5,8 @@ In each process of a run with several ranks, follows which backward calls ``Dist
 and which gradients are reduced by hand. Reports steps that use gradients which are not exchanged: in all steps or
 some windows, of all parameters or some, on each rank or on those that never step. Reports a mean over the ranks
 that is taken twice, by DDP and in the loss or by hand, or never, and running sums that are summed over the ranks
-at each micro-batch. Says as a note where DDP synchronises each micro-batch of a window.
+at each micro-batch. Compares the values that parameters began with. Says as a note where DDP synchronises each
+micro-batch of a window.
 
 ## Why is this bad?
 Without an exchange each rank trains a model of its own on its part of the data, and the one that is saved has seen
@@ -25,9 +26,8 @@ the last.
 
 ## Known limits
 FSDP, pipeline and tensor parallelism, and compiled modules are not judged. Ranks that exchange something large in
-another way (parameters, flat buffers) are taken to know what they do. Each rank is judged by what it does itself:
-weights that differ from the start, and means over unequal numbers of tokens, show in no rank alone. A sum that is
-divided by nothing is reported for SGD only.
+another way (parameters, flat buffers) are taken to know what they do. Initial values are compared by the sum of
+some of them. A sum that is divided by nothing is reported for SGD only.
 
 ## Sources
 ``torch.nn.parallel.DistributedDataParallel`` in the documentation: "gradients are averaged", and ``no_sync``.
@@ -41,6 +41,7 @@ from itertools import pairwise
 
 from gradgate.checks._finding import Finding
 from gradgate.checks._history import Contribution, Window
+from gradgate.checks._own_weights import own_weights
 from gradgate.checks._rank_means import not_taken, sums_over_ranks, taken_twice
 from gradgate.checks._ranks_apart import ended_alone, left_out, never_exchanged, only_one_steps
 from gradgate.checks._rule import Rule
@@ -146,4 +147,4 @@ def _windows_of_several(run: Run) -> Iterator[tuple[Site, list[list[int]]]]:
         yield site, several
 
 
-RULE = Rule("GG106", "ddp-sync", "warning", __doc__ or "", _judge)
+RULE = Rule("GG106", "ddp-sync", "warning", __doc__ or "", _judge, own_weights)

@@ -3,7 +3,8 @@
 ## What it does
 Compares what one item (a sample, a token that is not padding) counts in each micro-batch of a window: the weight of
 the loss, divided by the number of items that its mean was taken over. Reports windows in which that differs, and
-last windows of an epoch that are shorter and divided by the full number all the same.
+last windows of an epoch that are shorter and divided by the full number all the same. Over several ranks, whose
+gradients are averaged, it compares the items of all of them in the same step.
 
 ## Why is this bad?
 The mean of means is not the mean: an item in a small micro-batch counts more than one in a large one. With token
@@ -39,6 +40,7 @@ from gradgate.checks._history import Window
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
 from gradgate.checks._shares import Share, by_place, of_window, spread
+from gradgate.checks._uneven_ranks import uneven
 from gradgate.events import Site
 
 _LEAST = 1.05
@@ -136,4 +138,4 @@ def _short(run: Run, site: Site, windows: list[tuple[Window, list[int]]], size: 
     )
 
 
-RULE = Rule("GG103", "microbatch-normalization", "error", __doc__ or "", _judge)
+RULE = Rule("GG103", "microbatch-normalization", "error", __doc__ or "", _judge, uneven)

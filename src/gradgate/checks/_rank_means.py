@@ -38,7 +38,7 @@ def taken_twice(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report losses and gradients divided by the number of ranks, where gradients are averaged over ranks too."""
     found: dict[tuple[Site, str], list[Window]] = defaultdict(list)
     for window in run.windows:
-        if not _averaged(run, window):
+        if not averaged(run, window):
             continue
         for place in {*_in_the_loss(run, window), *_in_the_gradients(run, window)}:
             found[place].append(window)
@@ -140,7 +140,7 @@ def _is_multiple(number: float, ranks: int) -> bool:
     return times >= 1 and abs(times - round(times)) < 1e-6
 
 
-def _averaged(run: Run, window: Window) -> bool:
+def averaged(run: Run, window: Window) -> bool:
     """Say whether the gradients that a step uses are means over the ranks."""
     if any(run.backward(number).synced for number in window.micro):
         return True

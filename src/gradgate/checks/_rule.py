@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,18 @@ from gradgate.events import Frame, Site
 
 @dataclass(frozen=True)
 class Rule:
-    """What one file of this room holds. ``doc`` is that file's docstring."""
+    """What one file of this room holds. ``doc`` is that file's docstring.
+
+    ``judge`` is given one process's run. ``judge_ranks``, if the rule has one, is given those of all ranks, for
+    what only their comparison shows, and the rule.
+    """
 
     code: str
     name: str  # the category
     severity: Severity
     doc: str
     judge: Callable[[Run], Iterator[Finding]]
+    judge_ranks: Callable[[Sequence[Run], Rule], Iterator[Finding]] | None = None
 
     @property
     def summary(self) -> str:

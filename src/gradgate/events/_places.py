@@ -39,6 +39,7 @@ class Parameter:
     zeros: int = 0  # how often all of it was exactly zero
     zeroed: Site = ()  # the operation that turned its gradient to zero
     still: bool = False  # its values were the same at every look
+    began: float | None = None  # the sum of some of its absolute values before its first step
     norms: tuple[float, ...] = ()  # the first few of its gradient's norms before steps
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch import Tensor
 from gradgate.errors import RankError
 
 _TEXT_BYTES = 512  # of what a rank says; the rest, if there is more, goes in a second round
+_ROLL_CALL_SECONDS = 5.0
 _BUCKET_BYTES = 25 << 20  # as DistributedDataParallel has it
 
 
@@ -108,6 +111,26 @@ class Ranks:
         """Wait until what was started is done."""
         self._checked(work.wait)
 
+    def absent(self) -> list[int]:
+        """Return the ranks that were not waiting where this one did when the wait failed; [] if nobody can tell.
+
+        Who waited in vain says so in the store that the processes met in, and looks for some seconds who does not.
+        """
+        missing = [number for number in range(self.count) if number != self.rank]
+        with suppress(
+            RuntimeError, ValueError, AttributeError
+        ):  # the store may be gone with the rank that held it
+            store = dist.distributed_c10d._get_default_store()
+            name = self._group.group_name if self._group is not None else "world"
+            place = f"gradgate/{name}/{self.collectives}"
+            store.set(f"{place}/{self.rank}", "here")
+            until = time.monotonic() + _ROLL_CALL_SECONDS
+            while missing and time.monotonic() < until:
+                missing = [number for number in missing if not store.check([f"{place}/{number}"])]
+                time.sleep(0.02)
+            return missing
+        return []
+
     def _run(self, collective: Callable[[], Any], sent: Tensor) -> Any:
         self.collectives += 1
         self.sent_bytes += sent.nbytes
@@ -133,10 +156,14 @@ def is_lost(error: BaseException) -> bool:
 
 def lost(ranks: Ranks, error: BaseException) -> RankError:
     """Return an error that says so."""
+    absent = ranks.absent()
+    who = (
+        "the others" if not absent else f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent))}"
+    )
     return RankError(
-        f"update: rank {ranks.rank} of {ranks.count} lost the others ({str(error).splitlines()[0]}). One of them "
-        "raised or died, or made fewer updates than this one, and did not come within the time-out. Nothing was "
-        "stepped here. Look at the first error of the other ranks, and give all the same number of windows."
+        f"update: rank {ranks.rank} of {ranks.count} waited for {who} in vain ({str(error).splitlines()[0]}). What "
+        "is waited for raised or died, or made fewer updates than this rank, and did not come within the time-out. "
+        "Nothing was stepped here. Look at its first error, and give all ranks the same number of windows."
     )
 
 

@@ -9,11 +9,12 @@ from gradgate.checks import Finding
 from gradgate.events import Log
 
 
-def merged(judged: Sequence[tuple[Log, Sequence[Finding]]]) -> list[Finding]:
+def merged(judged: Sequence[tuple[Log, Sequence[Finding]]], of_all: Sequence[Finding] = ()) -> list[Finding]:
     """Fold findings of the same code at the same line, and say in the evidence which ranks show it.
 
     Ranks run the same loop in step, so the mistake happened as often as on the rank that made it most often,
-    and not as often as all of them together.
+    and not as often as all of them together. ``of_all`` is what only the comparison of ranks shows: it is left
+    out where a rank shows the same by itself.
     """
     if len(judged) == 1:
         return list(judged[0][1])
@@ -21,6 +22,8 @@ def merged(judged: Sequence[tuple[Log, Sequence[Finding]]]) -> list[Finding]:
     for log, findings in judged:
         for finding in findings:
             places.setdefault((finding.file, finding.line, finding.code), []).append((log, finding))
+    for finding in of_all:
+        places.setdefault((finding.file, finding.line, finding.code), [(judged[0][0], finding)])
     return [_one(seen) for _, seen in sorted(places.items(), key=lambda place: place[0])]
 
 

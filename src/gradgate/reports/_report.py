@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradgate.checks import Finding, check
+from gradgate.checks import Finding, check, check_ranks
 from gradgate.events import Log
 from gradgate.reports._merge import merged
 from gradgate.reports._select import Selection, misnamed, silenced
@@ -42,7 +42,7 @@ def report_on(
 ) -> Report:
     """Judge the logs of a run's processes, and put what they show into one report."""
     selection = selection or Selection()
-    findings = merged([(log, check(log)) for log in logs])
+    findings = merged([(log, check(log)) for log in logs], check_ranks(logs))
     chosen = [finding for finding in findings if selection.takes(finding)]
     heard = [finding for finding in chosen if not silenced(finding)]
     return Report(

@@ -75,6 +75,7 @@ class Sight:
     zeros: int = 0
     zeroed: Site = ()
     still: bool = True
+    began: float | None = None
     norms: list[float] = field(default_factory=list)
 
 

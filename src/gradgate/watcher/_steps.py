@@ -123,6 +123,10 @@ class Steps:
                 )
             if looking:
                 record["values"] = values = {number: sample(parameter) for number, parameter in parameters}
+                for number, one in values.items():
+                    sight = recorder.parameters.sights[number]
+                    if sight.began is None:
+                        sight.began = sum_of(one)
                 after = self._after
                 record["changed"] = recorder.parameters.same(
                     number

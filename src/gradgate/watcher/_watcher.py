@@ -181,6 +181,7 @@ class Watcher:
             sight.zeros,
             sight.zeroed,
             sight.still,
+            sight.began,
             tuple(sight.norms),
         )
 

@@ -34,7 +34,7 @@ def main():
         logits = model(tokens[:, :-1])
         loss = F.cross_entropy(
             logits.flatten(0, 1), labels.flatten(), ignore_index=-100
-        )  # expect: loss-reduction
+        )  # expect: microbatch-normalization
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
