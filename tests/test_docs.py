@@ -17,6 +17,7 @@ from tests import test_scripts
 from tests.ranks import test_checked_ranks
 
 ROOT = Path(__file__).parents[1]
+PAGES = ("docs", "examples", "benchmarks", "changelog.d")
 HOME = "docs/index.html"
 ERRORS = {name for name, it in vars(errors).items() if isinstance(it, type)}
 LOADS = {"script": "src", "img": "src", "source": "src", "iframe": "src", "link": "href"}
@@ -154,6 +155,39 @@ def test_the_page_of_the_command_line_has_every_option(site: Site) -> None:
     for option in ("--format", "--output", "--select", "--ignore", "--max-steps", "--no-progress"):
         assert option in page.html
     assert "--write" not in page.html  # hidden: ours alone
+
+
+def anchors(text: str) -> set[str]:
+    """Return the places of a page as GitHub names them: its headings in small letters, without their marks."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def dead_on_a_code_host(page: Path) -> list[str]:
+    """Return the links of a Markdown page to files and headings that are not there."""
+    prose = re.sub(r"^```.*?^```$|`[^`]*`", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    dead = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose):
+        parts = urlsplit(link)
+        file = page.parent / parts.path if parts.path else page
+        gone = not file.exists() or (
+            parts.fragment and parts.fragment not in anchors(file.read_text("utf-8"))
+        )
+        if not parts.scheme and gone:
+            dead.append(f"{page.name}: {link}")
+    return dead
+
+
+def test_links_work_on_a_code_host_too(tmp_path: Path) -> None:
+    pages = [*ROOT.glob("*.md"), *(page for room in PAGES for page in (ROOT / room).rglob("*.md"))]
+    assert [link for page in pages for link in dead_on_a_code_host(page)] == []
+
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A page's `name` 1.5\n[a](#a-pages-name-15) [b](#a-page-s-name) [c](gone.md)\n", "utf-8"
+    )
+    assert dead_on_a_code_host(page) == ["page.md: #a-page-s-name", "page.md: gone.md"]
 
 
 def test_what_is_dead_lost_or_loaded_is_seen(tmp_path: Path) -> None:
