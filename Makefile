@@ -6,14 +6,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One stamp for each interpreter asked for: another PYTHON= makes the environment anew.
 READY := $(VENV)/.ready-$(subst /,_,$(PYTHON))
-CODE := src tests examples benchmarks conftest.py
+CODE := src tests examples benchmarks docs/_site conftest.py
 CODE_BLOCKS := README.md README.zh-CN.md docs src
+
+# Tests side by side, one thread each; ARGS=-n0 runs them in one process.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=worksteal
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test format format-check lint types suite docs-test bench clean
+.PHONY: help demo test format format-check lint types suite docs-test docs bench clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */\1|/' | while IFS='|' read -r name text; do \
@@ -54,18 +57,22 @@ types: $(READY)  ## types, strictly (mypy)
 
 suite: $(READY)  ## tests, docstring examples, code blocks of README and docs
 	@echo "==> suite"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 docs-test: $(READY)  ## only the docstring examples and the code blocks of README and docs
 	@echo "==> examples in docstrings, README and docs"
-	@$(BIN)/python -m pytest $(CODE_BLOCKS) $(ARGS)
+	@$(PYTEST) $(CODE_BLOCKS) $(ARGS)
+
+docs: docs-test  ## the documents as a site, in build/docs, after their examples have run
+	@echo "==> docs: build/docs/index.html"
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees -c docs/_site . build/docs
 
 bench: $(READY)  ## every benchmark, one after the other
 	@set -e; for file in benchmarks/[!_]*.py; do echo "==> $$file"; $(BIN)/python "$$file" $(ARGS); done
 
 clean:  ## remove the environment and everything that can be made again
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
 	@command -v "$(PYTHON)" >/dev/null || { \

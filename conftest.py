@@ -10,6 +10,8 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 # The tensors here are too small to share between threads: the hand-over costs more than it saves.
 torch.set_num_threads(1)
 
+collect_ignore = ["docs/_site"]  # for Sphinx alone
+
 # The blocks of one page share their names, from top to bottom, as a reader would type them in.
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],

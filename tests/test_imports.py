@@ -40,6 +40,19 @@ MAY_IMPORT = {
 }
 
 
+PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
+
+
+def told(page: str) -> dict[str, set[str]]:
+    """Return the table that a page of the documents shows."""
+    chapter = page.partition("## Which may import which")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in chapter.splitlines() if line.startswith("| `")]
+    return {
+        room.strip("`"): {name.replace("`", "") for name in may.split(", ")} - {"nothing"}
+        for room, may in rows
+    }
+
+
 def imported(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, bool]]:
     """Yield line, name and laziness of each import in a file that lies in ``package`` (["gradgate", room]).
 
@@ -92,6 +105,12 @@ def violations(package: Path) -> list[str]:
 
 def test_no_room_imports_what_the_table_does_not_allow() -> None:
     assert violations(PACKAGE) == []
+
+
+def test_the_documents_show_the_same_table() -> None:
+    page = PAGE.read_text("utf-8")
+    assert told(page) == MAY_IMPORT
+    assert told(page.replace("| `errors` | nothing |", "| `errors` | `torch` |")) != MAY_IMPORT
 
 
 def test_the_import_table_rejects_what_it_forbids(tmp_path: Path) -> None:

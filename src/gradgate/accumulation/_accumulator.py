@@ -198,7 +198,7 @@ class Accumulator:
             BudgetError: one sample alone does not fit, or a micro-batch cannot be cut.
             OptionError: ``micro_batches`` is one batch, ``loss_fn`` returns something else, or ``deal`` comes
                 without a plan.
-            Whatever ``loss_fn`` and :meth:`update` raise.
+            Exception: whatever ``loss_fn`` and :meth:`update` raise.
 
         Example:
             >>> model = torch.nn.Linear(3, 1)
