@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
@@ -113,8 +114,15 @@ class Watching:
         if error is None:
             raise_for(report, self._raise_on)
 
+    def save(self, path: str | Path) -> None:
+        """Write the report to a file, as its ending says: "report.html" is a page with figures."""
+        self.report.save(path)
+
     def __str__(self) -> str:
         return str(self.report)
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
 
     def _end(self, how: Literal["finished", "failed"]) -> Report:
         if self._report is None:

@@ -334,6 +334,11 @@ class Update:
             )
         return float(self._norm)
 
+    def _repr_html_(self) -> str:
+        from gradgate.accumulation._card import to_html
+
+        return to_html(self, self._state if self._norm is None else "ended")
+
     # -- an unfinished window ---------------------------------------------------------------------
 
     @property

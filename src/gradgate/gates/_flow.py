@@ -109,6 +109,11 @@ class Flow:
     def __str__(self) -> str:
         return to_text(self)
 
+    def _repr_html_(self) -> str:
+        from gradgate.gates._card import to_html
+
+        return to_html(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return all of it in plain containers, for JSON."""
         return dataclasses.asdict(self)

@@ -57,7 +57,7 @@ def to_text(flow: Flow) -> str:
     lines = []
     for label, branch in rows:
         start = f"{label.ljust(width)}  {_count(branch).ljust(9)}"
-        fate = _fate(branch) if branch.alike else "parameters" if branch is root else ""
+        fate = fate_of(branch) if branch.alike else "parameters" if branch is root else ""
         lines += _wrapped(start, fate)
     return "\n".join(lines)
 
@@ -79,7 +79,7 @@ def _count(branch: Branch) -> str:
     return f"{reached} of {len(branch.parameters)}"
 
 
-def _fate(branch: Branch) -> str:
+def fate_of(branch: Branch) -> str:
     """Return through how many paths the parameters are reached, and what stops the others."""
     paths = [one.paths for one in branch.parameters]
     stops = branch.parameters[0].stops

@@ -158,6 +158,11 @@ class Plan:
 
         return to_text(self)
 
+    def _repr_html_(self) -> str:
+        from gradgate.memory._card import to_html
+
+        return to_html(self)
+
 
 def plan(
     loss_fn: Callable[[Any], Any],

@@ -52,6 +52,11 @@ class Report:
 
         return to_text(self)
 
+    def _repr_html_(self) -> str:
+        from gradgate.reports._card import to_html
+
+        return to_html(self)
+
 
 def report_on(
     logs: Sequence[Log], *, script: str = "", outcome: str = "finished", selection: Selection | None = None

@@ -21,7 +21,7 @@ def seen(report: Report) -> Seen:
 
 def test_a_loss_that_reaches_the_other_network_is_waste_there() -> None:
     flows = {(flow.line.split(".")[0], flow.module): flow for flow in _flows.flows(seen(adversaries()))}
-    assert {key: flow.wasted for key, flow in flows.items()} == {
+    assert {key: flow.fate == "wasted" for key, flow in flows.items()} == {
         ("c_loss", "generator.0"): True,
         ("c_loss", "generator.2"): True,
         ("c_loss", "critic.0"): False,
@@ -121,3 +121,19 @@ def test_many_modules_are_grouped_until_they_can_be_told_apart() -> None:
         x.sum().backward()
         optimizer.step()
     assert seen(watching.report).order == [f"blocks.{number}" for number in range(12)]
+
+
+def test_what_one_loss_left_for_the_step_of_another_is_marked() -> None:
+    generator, critic = nn.Linear(2, 3), nn.Linear(3, 1)
+    opt_g = torch.optim.SGD(generator.parameters(), lr=0.1)
+    opt_c = torch.optim.SGD(critic.parameters(), lr=0.1)
+    with watch() as watching:
+        for _ in range(4):
+            critic(torch.randn(4, 3)).sum().backward()
+            opt_c.step()
+            opt_c.zero_grad()  # too early: the generator's loss comes behind it
+            (-critic(generator(torch.randn(4, 2)))).sum().backward()
+            opt_g.step()
+            opt_g.zero_grad()
+    fates = {(flow.module, len(flow.calls)): flow.fate for flow in _flows.flows(seen(watching.report))}
+    assert fates == {("critic", 4): "used", ("generator", 4): "used", ("critic", 3): "late"}

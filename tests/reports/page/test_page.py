@@ -10,6 +10,7 @@ import pytest
 
 from gradgate.errors import OptionError
 from gradgate.reports import Report, report_on
+from gradgate.reports.page._seen import Seen
 from tests.reports.page.runs import EVERY, Hostile, accumulated, adversaries, hostile
 
 MOST_BYTES = 6_000_000
@@ -125,3 +126,11 @@ def test_the_ending_says_the_form(name: str, tmp_path: Path) -> None:
 def test_text_is_a_form_too(tmp_path: Path) -> None:
     adversaries().save(tmp_path / "report.txt")
     assert (tmp_path / "report.txt").read_text("utf-8") == f"{adversaries()}\n"
+
+
+def test_a_figure_that_fails_costs_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Seen, "groups", property(lambda self: 1 / 0))
+    page = page_of(accumulated(), tmp_path)
+    assert "could not be drawn, a fault of gradgate: ZeroDivisionError" in page
+    assert accumulated().findings[0].code in page
+    assert list(figures_in(page)) == ["window", "memory"]

@@ -10,8 +10,8 @@ from typing import Any
 from gradgate.checks import Contribution
 from gradgate.events import OptimizerMade
 from gradgate.reports._words import counted
-from gradgate.reports.page._seen import Seen, line_of, safe
-from gradgate.reports.page._theme import NOTHING, USED, WASTED, faint, figure
+from gradgate.reports.page._seen import Fate, Seen, line_of, safe
+from gradgate.reports.page._theme import FATES, NOTHING, USED, WASTED, faint, figure
 
 CLEARED, LEFT = "cleared before a step", "left in .grad"
 NOBODY, NONE = "in no optimizer", "no gradient came"
@@ -24,21 +24,22 @@ class Flow:
     line: str
     module: str
     end: str
-    wasted: bool
+    fate: Fate
     parameters: set[int] = field(default_factory=set)
     calls: set[int] = field(default_factory=set)
 
 
 def flows(seen: Seen) -> list[Flow]:
     """Return what flowed, waste included, and optimizers' parameters to which nothing came."""
-    found: dict[tuple[str, str, str], Flow] = {}
+    found: dict[tuple[str, str, str, Fate], Flow] = {}
     for one in seen.run.contributions:
         if one.backward < 0:
             continue
         line = line_of(seen.run.backward(one.backward).site)
+        ends = _ends(seen, one)
         for module, parameters in seen.by_group(one.atom).items():
-            for end, wasted in _ends(seen, one):
-                flow = found.setdefault((line, module, end), Flow(line, module, end, wasted))
+            for end, fate in ends:
+                flow = found.setdefault((line, module, end, fate), Flow(line, module, end, fate))
                 flow.parameters |= parameters
                 flow.calls.add(one.backward)
     # What stands there when the run ends is no waste, unless nothing else became of it before.
@@ -46,17 +47,18 @@ def flows(seen: Seen) -> list[Flow]:
     kept = [flow for flow in found.values() if flow.end or (flow.line, flow.module) not in known]
     for flow in kept:
         if not flow.end:
-            flow.end, flow.wasted = LEFT, True
+            flow.end = LEFT
     return kept + _idle(seen)
 
 
-def _ends(seen: Seen, one: Contribution) -> list[tuple[str, bool]]:
+def _ends(seen: Seen, one: Contribution) -> list[tuple[str, Fate]]:
+    fate = seen.fate(one)
     steps = dict.fromkeys(seen.optimizer(seen.run.stepped(number).optimizer) for number in one.consumed)
     if steps:
-        return [(name, False) for name in steps]
+        return [(name, fate) for name in steps]
     if not one.atom & seen.run.owned:
-        return [(NOBODY, True)]
-    return [(CLEARED if one.cleared is not None else "", one.cleared is not None)]
+        return [(NOBODY, fate)]
+    return [(CLEARED if one.cleared is not None else "", fate)]
 
 
 def _idle(seen: Seen) -> list[Flow]:
@@ -66,7 +68,7 @@ def _idle(seen: Seen) -> list[Flow]:
         for group in event.groups:
             for module, parameters in seen.by_group(group.parameters - reached).items():
                 end = seen.optimizer(event.optimizer)
-                found.setdefault((module, end), Flow(NONE, module, end, False)).parameters |= parameters
+                found.setdefault((module, end), Flow(NONE, module, end, "none")).parameters |= parameters
     return list(found.values())
 
 
@@ -90,7 +92,7 @@ def draw(seen: Seen) -> Any | None:
         all_calls[flow.line] |= flow.calls
     place = {module: number for number, module in enumerate(seen.order)}
     for flow in sorted(found, key=lambda one: (one.line == NONE, place[one.module])):
-        color = NOTHING if flow.line == NONE else WASTED if flow.wasted else USED
+        color = FATES[flow.fate]
         numbers = seen.numbers_in(flow.parameters)
         said = (
             f"{safe(flow.line)}<br>{safe(flow.module)} → {safe(flow.end)}<br>{counted(numbers, 'number')} in "
@@ -99,7 +101,10 @@ def draw(seen: Seen) -> Any | None:
         said += f", {counted(len(flow.calls), 'backward call')}" if flow.calls else ""
         ends = [
             (node(0, flow.line, NOTHING if flow.line == NONE else USED), node(1, flow.module, NOTHING)),
-            (names[1, flow.module], node(2, flow.end, WASTED if flow.wasted else USED)),
+            (
+                names[1, flow.module],
+                node(2, flow.end, WASTED if flow.end in (CLEARED, LEFT, NOBODY) else USED),
+            ),
         ]
         for source, target in ends:
             width = math.sqrt(max(numbers, 1)) * (

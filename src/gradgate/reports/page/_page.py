@@ -15,7 +15,7 @@ from gradgate.reports._words import near
 from gradgate.reports.page import _curves, _flows, _memory, _reach, _timeline
 from gradgate.reports.page._findings import colours, shown
 from gradgate.reports.page._seen import Seen
-from gradgate.reports.page._theme import NOTHING, USED, WASTED
+from gradgate.reports.page._theme import LATE, NOTHING, USED, WASTED
 
 if TYPE_CHECKING:
     from gradgate.reports._report import Report
@@ -30,12 +30,12 @@ class Section:
     anchor: str
     title: str
     says: str
-    figure: str
+    figure: str = ""
     wide: int = 0
     key: tuple[tuple[str, str], ...] = ()
 
 
-_USE = ((USED, "used by a step"), (WASTED, "computed, and used by none"))
+_USE = ((USED, "used by a step"), (WASTED, "used by none"), (LATE, "used by the step of a later loss"))
 
 _SECTIONS: tuple[tuple[str, str, str, Callable[[Seen], Any], int, tuple[tuple[str, str], ...]], ...] = (
     (
@@ -119,7 +119,9 @@ def to_html(report: Report, logs: tuple[Log, ...]) -> str:
         findings=shown(report.findings),
         rows=list(summary_rows(report.summary)),
         sections=sections,
-        figures=_for_script({section.anchor: json.loads(section.figure) for section in sections}),
+        figures=_for_script(
+            {section.anchor: json.loads(section.figure) for section in sections if section.figure}
+        ),
         css=(_HERE / "page.css").read_text("utf-8") + colours(),
         js=(_HERE / "page.js").read_text("utf-8"),
         plotly=plotly.offline.get_plotlyjs() if sections else "",
@@ -133,7 +135,12 @@ def _sections(logs: tuple[Log, ...]) -> list[Section]:
     seen = Seen(max(trained, key=lambda log: (log.steps, log.backwards)))
     found = []
     for anchor, title, says, draw, wide, key in _SECTIONS:
-        figure = draw(seen)
+        try:
+            figure = draw(seen)
+        except Exception as error:  # noqa: BLE001  (a fault of ours, which must not cost the findings)
+            says = f"This figure could not be drawn, a fault of gradgate: {type(error).__name__}: {error}"
+            found.append(Section(anchor, title, says))
+            continue
         if figure is not None:
             found.append(Section(anchor, title, says, figure.to_json(), wide, key))
     return found

@@ -6,12 +6,18 @@ from bisect import bisect_left
 from collections import defaultdict
 from typing import Any
 
-from gradgate.reports.page._seen import Seen, line_of, safe
-from gradgate.reports.page._theme import USED, WASTED, stacked
+from gradgate.reports.page._seen import Fate, Seen, line_of, safe
+from gradgate.reports.page._theme import LATE, USED, WASTED, stacked
 
 _MOST_COLUMNS = 80
 _MOST_LINES = 8
-_WORDS = ("no gradient", "reached, and used by a step", "reached, and used by no step")
+_STATES: tuple[Fate, ...] = ("none", "used", "wasted", "late")
+_WORDS = (
+    "no gradient",
+    "reached, and used by a step",
+    "reached, and used by no step",
+    "reached, and used by the step of a later loss",
+)
 _NONE = "rgba(128,136,146,0.14)"
 
 
@@ -30,7 +36,7 @@ def draw(seen: Seen) -> Any | None:
         rows = maps[line_of(seen.run.backward(one.backward).site)]
         for module in seen.by_group(one.atom):
             row = rows.setdefault(module, [0] * columns)
-            row[after // width] = max(row[after // width], 1 if one.consumed else 2)
+            row[after // width] = max(row[after // width], _STATES.index(seen.fate(one)))
     if not maps:
         return None
     lines = list(maps)[:_MOST_LINES]
@@ -52,10 +58,10 @@ def _trace(
             [f"{safe(line)} → {safe(module)}<br>{_WORDS[one]}" for one in rows[module]] for module in modules
         ],
         "zmin": 0,
-        "zmax": 2,
+        "zmax": 3,
         "colorscale": [
-            [(number + end) / 3, color]
-            for number, color in enumerate((_NONE, USED, WASTED))
+            [(number + end) / 4, color]
+            for number, color in enumerate((_NONE, USED, WASTED, LATE))
             for end in (0, 1)
         ],
         "showscale": False,

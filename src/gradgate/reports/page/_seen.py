@@ -7,14 +7,18 @@ import html
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Literal, TypeAlias
 
-from gradgate.checks import Run
+from gradgate.checks import Contribution, Run, Window
 from gradgate.events import Ids, Log, Site, Stepped
 from gradgate.reports._source import source_line
 from gradgate.reports._words import near
 
 _MOST_GROUPS = 14
 _WIDEST = 34
+
+Fate: TypeAlias = Literal["used", "wasted", "late", "none"]
+"""What became of a gradient: a step used it, none did, one used it beside a later loss; or none came."""
 
 
 class Seen:
@@ -68,6 +72,24 @@ class Seen:
     def numbers_in(self, ids: Iterable[int]) -> int:
         """Return how many numbers parameters hold."""
         return sum(math.prod(self.log.parameters[one].shape) for one in ids if one in self.log.parameters)
+
+    def fate(self, one: Contribution) -> Fate:
+        """Return what became of what a backward call added; "late" is what went into a later loss's step."""
+        if not one.consumed:
+            return "wasted"
+        own = self.run.events[one.backward].site
+        for step in one.consumed:
+            window = self._by_step.get(step)
+            last = window.micro[-1] if window is not None and window.micro else -1
+            if self.run.events[last].site != own and any(
+                one.backward < number < last for number, _ in self.steps
+            ):
+                return "late"
+        return "used"
+
+    @functools.cached_property
+    def _by_step(self) -> dict[int, Window]:
+        return {window.step: window for window in self.run.windows}
 
     def optimizer(self, number: int) -> str:
         """Return an optimizer's name and kind."""

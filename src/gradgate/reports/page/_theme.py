@@ -6,7 +6,9 @@ from typing import Any
 
 USED = "#2f7fc1"
 WASTED = "#d9622b"
+LATE = "#c0418a"
 NOTHING = "#8d9299"
+FATES = {"used": USED, "wasted": WASTED, "late": LATE, "none": NOTHING}
 DOING = {
     "load": "#b5bac2",
     "forward": "#63a8dd",
@@ -15,7 +17,7 @@ DOING = {
     "clip": "#d6a324",
     "step": "#2e9e6f",
     "schedule": "#7fbf9b",
-    "exchange": "#c0518f",
+    "exchange": "#7a4fbf",
 }
 LINES = (
     *("#2f7fc1", "#d9622b", "#2e9e6f", "#c0518f", "#d6a324", "#7a6cc4", "#3fa9b5"),

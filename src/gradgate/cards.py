@@ -1,0 +1,64 @@
+"""Small tables of HTML, for notebooks: what ``print`` says, to be looked at. Nothing in them is loaded or run."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+USED, WASTED, NOTHING = "#2f7fc1", "#d9622b", "#8d9299"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A share of a whole, drawn as a bar with words beside it. Colours are those above."""
+
+    share: float
+    words: str = ""
+    color: str = USED
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Words with a coloured dot before them."""
+
+    words: str
+    color: str = USED
+
+
+Cell: TypeAlias = "str | Bar | Mark"
+
+# A notebook has its own ground, light or dark: text takes its colour, lines and heads are a part of that.
+_TABLE = "border-collapse:collapse;font-size:13px;margin:4px 0"
+_CELL = "text-align:left;padding:3px 14px 3px 0;border:0;vertical-align:top"
+_HEAD = f"{_CELL};opacity:.65;font-weight:500"
+_BAR = "display:inline-block;height:9px"
+_LINE = "border-top:1px solid rgba(128,136,146,.35);background:none"
+
+
+def card(title: str, said: str, rows: Sequence[Sequence[Cell]], *, head: Sequence[str] = ()) -> str:
+    """Return a title, a sentence and a table; all of it escaped."""
+    heads = "".join(f'<th style="{_HEAD}">{html.escape(name)}</th>' for name in head)
+    lines = "".join(f'<tr style="{_LINE}">{"".join(map(_cell, row))}</tr>' for row in rows)
+    above = f"<b>{html.escape(title)}</b> <span style='opacity:.75'>{html.escape(said)}</span>"
+    table = f"{f'<thead><tr>{heads}</tr></thead>' if heads else ''}<tbody>{lines}</tbody>"
+    return f'<div class="gradgate">{above}<table style="{_TABLE}">{table}</table></div>'
+
+
+def _cell(cell: Cell) -> str:
+    return f'<td style="{_CELL}">{_inside(cell)}</td>'
+
+
+def _inside(cell: Cell) -> str:
+    if isinstance(cell, Bar):
+        width = min(max(cell.share, 0.0), 1.0)
+        return (
+            f'<span style="{_BAR};width:120px;margin-right:8px;background:rgba(128,136,146,.25)">'
+            f'<span style="{_BAR};width:{width:.1%};background:{cell.color};vertical-align:top"></span></span>'
+            f"{html.escape(cell.words)}"
+        )
+    if isinstance(cell, Mark):
+        dot = f'<span style="color:{cell.color}">●</span> '
+        return dot + html.escape(cell.words)
+    return html.escape(cell)
