@@ -26,6 +26,7 @@ extensions = [
 root_doc = "docs/index"
 include_patterns = [
     "README.md",
+    "README.zh-CN.md",
     "CONTRIBUTING.md",
     "changelog.d/README.md",
     "docs/**.md",

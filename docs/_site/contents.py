@@ -13,7 +13,12 @@ from typing import Any
 
 HOME = "docs/index"
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+\.(?:md|py))\)")
-NOT_LISTED = {"README", "CONTRIBUTING", "changelog.d/README"}  # at the top; the home page links to them
+NOT_LISTED = {
+    "README",
+    "README.zh-CN",
+    "CONTRIBUTING",
+    "changelog.d/README",
+}  # at the top; the home page links to them
 
 
 def links(text: str, folder: str) -> dict[str, str]:
