@@ -8,11 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from gradgate.errors import FindingError, OptionError, UpdateError
-from gradgate.reports import Report, report_on, selection
 
 if TYPE_CHECKING:
     from gradgate.checks import Finding
-    from gradgate.reports import Summary
+    from gradgate.reports import Report, Summary
 
 
 def watch(
@@ -65,6 +64,7 @@ class Watching:
         ignore: str | Iterable[str] = (),
         raise_on: Literal["warning", "error"] | None = None,
     ) -> None:
+        from gradgate.reports import selection
         from gradgate.watcher import Watcher
 
         self._selection = selection(select=select, ignore=ignore)
@@ -92,7 +92,7 @@ class Watching:
         """What was found: so far, or in all."""
         if self._report is not None:
             return self._report
-        return report_on([self._watcher.log()], outcome="finished", selection=self._selection)
+        return self._judged("finished")
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -128,8 +128,13 @@ class Watching:
         if self._report is None:
             self._watcher.stop(how)
             self._state = how
-            self._report = report_on([self._watcher.log()], outcome=how, selection=self._selection)
+            self._report = self._judged(how)
         return self._report
+
+    def _judged(self, how: str) -> Report:
+        from gradgate.reports import report_on
+
+        return report_on([self._watcher.log()], outcome=how, selection=self._selection)
 
 
 def raise_for(report: Report, severity: Literal["warning", "error"] | None) -> None:

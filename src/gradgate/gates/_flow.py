@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gradgate.errors import OptionError, ShapeError
-from gradgate.gates._figure import to_figure
 from gradgate.gates._graph import Graph
-from gradgate.gates._tree import to_text
 
 if TYPE_CHECKING:
     from gradgate.events import Frame
@@ -107,6 +105,8 @@ class Flow:
         raise KeyError(name)
 
     def __str__(self) -> str:
+        from gradgate.gates._tree import to_text
+
         return to_text(self)
 
     def _repr_html_(self) -> str:
@@ -123,6 +123,8 @@ class Flow:
 
         Widths are numbers of parameters. Needs plotly: ``pip install 'gradgate[show]'``.
         """
+        from gradgate.gates._figure import to_figure
+
         return to_figure(self)
 
 
