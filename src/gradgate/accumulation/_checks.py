@@ -20,14 +20,20 @@ if TYPE_CHECKING:
 def check_scalar(loss: Tensor) -> None:
     """Raise ShapeError unless ``loss`` is a floating scalar."""
     if not isinstance(loss, Tensor):
-        raise ShapeError(f"backward: loss is a {type(loss).__name__}, a tensor with a graph is needed.")
+        raise ShapeError(
+            f"backward: loss is a {type(loss).__name__}, a tensor with a graph is needed. Pass the loss itself, "
+            "not loss.item(); of a tuple, its loss."
+        )
     if loss.numel() != 1:
         raise ShapeError(
             f"backward: loss has shape {list(loss.shape)}, a scalar is needed. Pass loss.mean() and "
             f"count={loss.numel()}, or loss.sum() with reduction='sum'."
         )
     if not loss.is_floating_point():
-        raise ShapeError(f"backward: loss is {loss.dtype}, a real floating type is needed.")
+        raise ShapeError(
+            f"backward: loss is {loss.dtype}, a real floating type is needed. Pass loss.abs() of a complex one, "
+            "and compute others in floating numbers."
+        )
 
 
 def check_graph(loss: Tensor) -> None:

@@ -51,7 +51,10 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
             return count.detach().reshape(())
         count = count.item()
     if isinstance(count, bool) or not isinstance(count, (int, float, Real)):
-        raise CountError(f"backward: count is {count!r}, a number or a tensor of one element is needed.")
+        raise CountError(
+            f"backward: count is {count!r}, a number or a tensor of one element is needed. Pass the items of this "
+            "micro-batch: count=len(y), or count=mask.sum()."
+        )
     if not 0 <= float(count) < math.inf:  # also catches nan
         raise CountError(
             f"backward: count is {count}, it must be finite and at least 0: the items that this loss was "

@@ -39,7 +39,8 @@ class OverRanks:
         self._sync = sync
         if not (over is None or over is False or dist.is_available()):
             raise OptionError(
-                "Accumulator: ranks is given, but this torch was built without torch.distributed."
+                "Accumulator: ranks is given, but this torch was built without torch.distributed. "
+                "Leave it out, or install a torch that has it."
             )
         self._over = over
         self._engine: Engine | None = None

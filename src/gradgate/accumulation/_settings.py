@@ -103,6 +103,7 @@ def _checked_schedulers(scheduler: Any) -> tuple[Any, ...]:
             )
         if not callable(getattr(one, "step", None)):
             raise OptionError(
-                f"Accumulator: {type(one).__name__} is no learning-rate scheduler (it has no step)."
+                f"Accumulator: {type(one).__name__} is no learning-rate scheduler (it has no step). Pass "
+                "one of torch.optim.lr_scheduler, or several in a list."
             )
     return schedulers

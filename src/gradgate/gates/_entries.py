@@ -189,7 +189,9 @@ def _weight(given: nn.Module | Tensor, verb: str) -> Tensor:
             "that has one as its weight."
         )
     if not parameter.is_floating_point() and not parameter.is_complex():
-        raise OptionError(f"{verb}: the parameter is {parameter.dtype}, which has no gradient.")
+        raise OptionError(
+            f"{verb}: the parameter is {parameter.dtype}, which has no gradient. Pass one of a floating type."
+        )
     if hasattr(parameter, "full_tensor"):
         raise OptionError(
             f"{verb}: the parameter lies in parts on several ranks, and each rank's optimizer sees its own part. "

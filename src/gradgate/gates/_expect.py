@@ -78,7 +78,8 @@ def _named(parts: Parts) -> list[tuple[str, Tensor]]:
             parameters = list(one.named_parameters())
             if not parameters:
                 raise OptionError(
-                    f"expect_flow: {type(one).__name__} has no parameters, so nothing flows into it."
+                    f"expect_flow: {type(one).__name__} has no parameters, so nothing flows into it. Leave it "
+                    "out, or name the modules around it."
                 )
             for name, parameter in parameters:
                 found.setdefault(parameter, f"{type(one).__name__}.{name}")

@@ -166,7 +166,10 @@ def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimi
         )
     names = dict(model.named_parameters())
     if not names:
-        raise OptionError(f"flow: {type(model).__name__} has no parameters, so there is nothing to reach.")
+        raise OptionError(
+            f"flow: {type(model).__name__} has no parameters, so there is nothing to reach. Pass the module that "
+            "holds them."
+        )
     graph, trace = look(loss, names.values(), "flow")
     paths = graph.paths()
     rates = None if optimizer is None else _rates(optimizer)

@@ -64,7 +64,9 @@ def param_groups(
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)
     if not names:
-        raise OptionError(f"param_groups: {type(model).__name__} has no parameters.")
+        raise OptionError(
+            f"param_groups: {type(model).__name__} has no parameters. Pass the model that is trained."
+        )
     chosen = {parameter: _last_match(paths, factors) for parameter, paths in names.items()}
     _check_used(factors, no_decay, chosen, names)
     norms = (one for one in model.modules() if isinstance(one, _NORMS))

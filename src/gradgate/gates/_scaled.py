@@ -73,7 +73,10 @@ def scaled(*modules: nn.Module, factor: Factor) -> Scaled:
         found = ", ".join(type(one).__name__ for one in modules) or "nothing"
         raise OptionError(f"scaled: it was given {found}. Pass modules: scaled(model.trunk, factor=0.1).")
     if not any(list(one.parameters()) for one in modules):
-        raise OptionError("scaled: the modules have no parameters, so there is nothing to scale.")
+        raise OptionError(
+            "scaled: the modules have no parameters, so there is nothing to scale. Pass those that have; a "
+            "tensor between them is scaled by scale_gradient(x, factor)."
+        )
     if not callable(factor):
         checked_factor(factor, "scaled")
     return Scaled(modules, factor)

@@ -95,5 +95,8 @@ def _of_numbers(values: Tensor, batch: Any) -> Lengths:
     fitting = [width for width in widths if width >= max(lengths, default=0)]
     width = min(fitting, default=0)
     if min(lengths, default=0) < 0:
-        raise OptionError(f"plan: sample {lengths.index(min(lengths))} has the length {min(lengths)}.")
+        raise OptionError(
+            f"plan: sample {lengths.index(min(lengths))} has the length {min(lengths)}. A length counts "
+            "columns from the left: give 0 or more for each sample."
+        )
     return Lengths([max(one, 1) for one in lengths], lengths, width)

@@ -101,7 +101,9 @@ class Plan:
         among: Sequence[int] = range(samples.count)
         if ranks > 1:
             if not 0 <= rank < ranks:
-                raise OptionError(f"split: rank is {rank}, and there are ranks 0 to {ranks - 1}.")
+                raise OptionError(
+                    f"split: rank is {rank}, and there are ranks 0 to {ranks - 1}. Pass dist.get_rank()."
+                )
             among = deal(self._work(samples), ranks)[rank]
         return Cut(self._packed(samples, among) if among else [], samples)
 
