@@ -57,7 +57,6 @@ def _drawn(seen: Seen, value: Callable[[Norms], float], title: str, guide: float
     for number, (module, points) in enumerate(curves(seen).items()):
         every = -(-len(points) // _MOST_POINTS)
         kept = sorted(points)[::every]
-        # A step that is far from the one before was not looked at in between: no line is drawn there.
         heights = [value(points[step]) for step in kept]
         drawn += [one for one in heights if math.isfinite(one) and one > 0]
         traces.append(

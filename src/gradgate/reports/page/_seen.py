@@ -14,7 +14,7 @@ from gradgate.events import Ids, Log, Site, Stepped
 from gradgate.reports._source import source_line
 from gradgate.reports._words import near
 
-_MOST_GROUPS = 14
+_MOST_GROUPS = 18
 _WIDEST = 34
 
 Fate: TypeAlias = Literal["used", "wasted", "late", "none"]

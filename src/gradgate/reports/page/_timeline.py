@@ -50,6 +50,8 @@ def typical(seen: Seen) -> Timed | None:
     """Return the window of median length, the first ones left out: they are looked at most closely."""
     timed = _timed(seen)
     timed = timed[2:] if len(timed) > 4 else timed
+    # Later windows are not looked into: what their micro-batches count is not known.
+    timed = [one for one in timed if all(seen.run.backward(n).seen for n in one.window.micro)] or timed
     if not timed:
         return None
     middle = median(one.seconds for one in timed)
