@@ -30,6 +30,10 @@ MAY_IMPORT = {
     "reports": {"errors", "events", "checks", "rich (lazily)"},
     "testing": {"errors", "tally", "memory", "accumulation", "torch"},
     "session": {"errors", "events", "watcher", "checks", "reports"},
+    "integrations": {
+        *("reports", "session", "torch"),
+        *("lightning", "pytorch_lightning", "transformers"),  # each in the module for it, see below
+    },
     "pytest_plugin": {"errors", "session", "pytest"},
     "running": {"errors", "events", "watcher"},
     "cli": {"*", "gradgate", "rich", "tomli", "typer"},

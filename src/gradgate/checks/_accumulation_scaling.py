@@ -97,14 +97,19 @@ def _finding(
     meant = condition_around(step, site) is not None or _speaks_of_accumulation(site)
     facts = {"micro_batches": size, "weights_add_up_to": total}
     if not whole:
+        in_trainer = _for_a_trainer(column, site)
+        meant = meant or bool(in_trainer)
         if not meant and abs(total - size) > 1e-3:
             return None
         return RULE.finding(
-            column[0].averaged_at or site,
+            column[0].averaged_at or in_trainer or site,
             f"{size} micro-batches are added up and their means are not divided: the gradient is {total:.3g} times "
             "that of the whole batch.",
             why=_WHY,
-            fix=f"(loss / {size}).backward()",
+            fix="Return the sum of the loss, divided by the items of the whole window; the Trainer of transformers hands "
+            "them to compute_loss as num_items_in_batch."
+            if in_trainer
+            else f"(loss / {size}).backward()",
             severity=None if meant else "info",
             count=len(full),
             evidence=facts,
@@ -161,6 +166,15 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]
         evidence={"factor": writes[0].factor, "micro_batches": size},
         about=windows[0][0].parameters,
     )
+
+
+def _for_a_trainer(column: list[Share], site: Site) -> Site:
+    """Return where the user's code computes a loss that a trainer back-propagates; () where it is not so."""
+    computed = {share.term.site for share in column}
+    if len(computed) > 1 or "backward" in text_of(innermost(site)):
+        return ()
+    (where,) = computed
+    return where if where and where[0] != site[0] else ()
 
 
 def _speaks_of_accumulation(site: Site) -> bool:

@@ -4,6 +4,7 @@ from gradgate.reports._json import to_json
 from gradgate.reports._report import Report, report_on
 from gradgate.reports._rules import rule_page, rule_pages
 from gradgate.reports._sarif import to_sarif
+from gradgate.reports._save import checked_path, save
 from gradgate.reports._select import Selection, selection
 from gradgate.reports._summary import Held, Summary
 from gradgate.reports._text import show, to_text
@@ -14,12 +15,14 @@ __all__ = [
     "Report",
     "Selection",
     "Summary",
+    "checked_path",
     "counted",
     "lasting",
     "near",
     "report_on",
     "rule_page",
     "rule_pages",
+    "save",
     "selection",
     "show",
     "to_json",
