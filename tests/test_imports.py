@@ -95,6 +95,20 @@ def test_no_room_imports_what_the_table_does_not_allow() -> None:
     assert violations(PACKAGE) == []
 
 
+def test_a_trainer_is_imported_by_the_module_for_it_alone() -> None:
+    trainers = {"lightning", "pytorch_lightning", "transformers"}
+    found = {
+        (file.stem, name)
+        for file in sorted((PACKAGE / "integrations").glob("*.py"))
+        for _, name, _ in imported(ast.parse(file.read_text("utf-8")), ["gradgate", "integrations"])
+        if name in trainers
+    }
+    assert found == {
+        *(("lightning", "lightning"), ("lightning", "pytorch_lightning")),
+        ("transformers", "transformers"),
+    }
+
+
 def test_the_import_table_rejects_what_it_forbids(tmp_path: Path) -> None:
     for name, text in {
         "__init__.py": "from gradgate.tally import Tally\nimport gradgate.cli\n",

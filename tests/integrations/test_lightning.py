@@ -4,24 +4,24 @@ import json
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
+import pytorch_lightning
 import torch
 from torch import nn
 
 from gradgate.errors import FindingError, OptionError
+from gradgate.integrations.lightning import WatchGradients
+from tests.integrations import lightning_modules as modules
 
-# Of the libraries themselves, at import and in every fit.
+# Of the library itself, in every fit.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*(isinstance.treespec|LeafSpec).*"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:The number of training batches .* is smaller than the logging interval"),
+    pytest.mark.filterwarnings(
+        "ignore:The number of training batches .* is smaller than the logging interval"
+    ),
 ]
-
-import lightning.pytorch as pl
-import pytorch_lightning
-
-from gradgate.integrations.lightning import WatchGradients
-from tests.integrations import lightning_modules as modules
 
 
 def fit(model: pl.LightningModule, *callbacks: Any, module: Any = pl, **options: Any) -> None:

@@ -45,6 +45,10 @@ from gradgate.events import Differentiated, Frame, Reduced, Site, Written
 _WHY = (
     "Gradients add up: the update is that of the whole batch only if the micro-batches' weights add up to 1."
 )
+_TO_A_TRAINER = (
+    "Return the sum of the loss, divided by the items of the whole window; the Trainer of transformers hands them "
+    "to compute_loss as num_items_in_batch."
+)
 _ACCUMULATING = re.compile(r"accum|micro|chunk|split|grad_steps|piece|sub_?batch|shard", re.IGNORECASE)
 
 
@@ -106,10 +110,7 @@ def _finding(
             f"{size} micro-batches are added up and their means are not divided: the gradient is {total:.3g} times "
             "that of the whole batch.",
             why=_WHY,
-            fix="Return the sum of the loss, divided by the items of the whole window; the Trainer of transformers hands "
-            "them to compute_loss as num_items_in_batch."
-            if in_trainer
-            else f"(loss / {size}).backward()",
+            fix=_TO_A_TRAINER if in_trainer else f"(loss / {size}).backward()",
             severity=None if meant else "info",
             count=len(full),
             evidence=facts,

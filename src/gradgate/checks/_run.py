@@ -74,7 +74,7 @@ class Run:
     @functools.cached_property
     def owned(self) -> Ids:
         """Parameters that some optimizer holds."""
-        return frozenset(self.owners)
+        return frozenset(number for number, owners in self.owners.items() if owners)  # asking adds empty sets
 
     @functools.cached_property
     def reached(self) -> Ids:
