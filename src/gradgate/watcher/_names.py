@@ -85,6 +85,8 @@ class Names:
     def finish(self) -> None:
         """See which parameters a live module holds now, and which are trainable."""
         parameters = self._recorder.parameters
+        if not parameters.sights:
+            return
         held = {id(one) for one in self._held(self._recorder.modules.alive())}
         for number, tensor in parameters.numbers.alive():
             sight = parameters.sights.get(number)
