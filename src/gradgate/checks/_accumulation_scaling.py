@@ -46,8 +46,8 @@ _WHY = (
     "Gradients add up: the update is that of the whole batch only if the micro-batches' weights add up to 1."
 )
 _TO_A_TRAINER = (
-    "Return the sum of the loss, divided by the items of the whole window; the Trainer of transformers hands them "
-    "to compute_loss as num_items_in_batch."
+    "Give the trainer the sum of the loss, divided by the items of the whole window; transformers hands their "
+    "number to compute_loss_func as num_items_in_batch."
 )
 _ACCUMULATING = re.compile(r"accum|micro|chunk|split|grad_steps|piece|sub_?batch|shard", re.IGNORECASE)
 
@@ -101,16 +101,17 @@ def _finding(
     meant = condition_around(step, site) is not None or _speaks_of_accumulation(site)
     facts = {"micro_batches": size, "weights_add_up_to": total}
     if not whole:
-        in_trainer = _for_a_trainer(column, site)
-        meant = meant or bool(in_trainer)
+        by_trainer = "backward" not in text_of(innermost(site))
+        computed = _computed_at(column, site) if by_trainer else ()
+        meant = meant or bool(computed)
         if not meant and abs(total - size) > 1e-3:
             return None
         return RULE.finding(
-            column[0].averaged_at or in_trainer or site,
+            column[0].averaged_at or computed or site,
             f"{size} micro-batches are added up and their means are not divided: the gradient is {total:.3g} times "
             "that of the whole batch.",
             why=_WHY,
-            fix=_TO_A_TRAINER if in_trainer else f"(loss / {size}).backward()",
+            fix=_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()",
             severity=None if meant else "info",
             count=len(full),
             evidence=facts,
@@ -169,13 +170,11 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]
     )
 
 
-def _for_a_trainer(column: list[Share], site: Site) -> Site:
-    """Return where the user's code computes a loss that a trainer back-propagates; () where it is not so."""
+def _computed_at(column: list[Share], site: Site) -> Site:
+    """Return where the user's code computes the loss that a trainer back-propagates; () where it does not."""
     computed = {share.term.site for share in column}
-    if len(computed) > 1 or "backward" in text_of(innermost(site)):
-        return ()
-    (where,) = computed
-    return where if where and where[0] != site[0] else ()
+    (where,) = computed if len(computed) == 1 else ((),)
+    return where if where and where[0] != innermost(site) else ()
 
 
 def _speaks_of_accumulation(site: Site) -> bool:
