@@ -12,6 +12,7 @@ import warnings
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import gradgate as gg
 
@@ -37,10 +38,10 @@ def note(*_: object) -> None:
 def accelerate(even_batches: bool) -> float:
     from accelerate import Accelerator, DataLoaderConfiguration
 
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=MICRO_BATCH)
+    loader = DataLoader(TensorDataset(x, y), batch_size=MICRO_BATCH)
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=even_batches))
-    prepared, stepping, loader = accelerator.prepare(model, optimizer, loader)
-    accumulator = gg.Accumulator(stepping)
+    prepared, _, loader = accelerator.prepare(model, optimizer, loader)
+    accumulator = gg.Accumulator(optimizer)
     for window in gg.windows(loader, size=8):
         with accumulator.update() as update:
             for part_x, part_y in update.micro_batches(window):
@@ -65,7 +66,7 @@ def lightning() -> float:
 
         def train_dataloader(self):
             mine = slice(0, 14) if self.global_rank == 0 else slice(14, None)
-            return [(x[mine], y[mine])]
+            return DataLoader(TensorDataset(x[mine], y[mine]), batch_size=SAMPLES)
 
         def training_step(self, batch: list[Tensor], index: int) -> None:
             parts = zip(*(tensor.split(MICRO_BATCH) for tensor in batch), strict=True)
@@ -76,9 +77,16 @@ def lightning() -> float:
 
     learner = Exact()
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    Trainer(
-        accelerator="cpu", devices=2, strategy="ddp", max_epochs=1, enable_model_summary=False, **quiet
-    ).fit(learner)
+    trainer = Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy="ddp",
+        use_distributed_sampler=False,
+        max_epochs=1,
+        enable_model_summary=False,
+        **quiet,
+    )
+    trainer.fit(learner)
     return learner.update.count
 
 
