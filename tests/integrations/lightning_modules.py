@@ -78,3 +78,42 @@ class Fails(Right):
         if index == 5:
             raise ZeroDivisionError
         return super().training_step(batch, index)
+
+
+class Thawed(Right):
+    """For BackboneFinetuning, which adds the body to the optimizer later, batch norms before they are frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = self.body
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.head.parameters(), lr=1e-3)
+
+
+class Gan(LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.generator = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8))
+        self.critic = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+
+    def configure_optimizers(self):
+        return [torch.optim.Adam(net.parameters(), 1e-3) for net in (self.generator, self.critic)]
+
+    def training_step(self, batch: list[Tensor], index: int) -> None:
+        real, _ = batch
+        ones, zeros = torch.ones(len(real), 1), torch.zeros(len(real), 1)
+        loss_fn, fake = F.binary_cross_entropy_with_logits, self.generator(torch.randn(len(real), 4))
+        for_generator, for_critic = self.optimizers()
+        self.toggle_optimizer(for_generator)
+        self.manual_backward(loss_fn(self.critic(fake), ones))
+        for_generator.step()
+        for_generator.zero_grad()
+        self.untoggle_optimizer(for_generator)
+        self.toggle_optimizer(for_critic)
+        loss = loss_fn(self.critic(real), ones) + loss_fn(self.critic(fake.detach()), zeros)
+        self.manual_backward(loss / 2)
+        for_critic.step()
+        for_critic.zero_grad()
+        self.untoggle_optimizer(for_critic)

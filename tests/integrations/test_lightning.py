@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import pytest
 import pytorch_lightning
 import torch
+from lightning.pytorch.callbacks import BackboneFinetuning, StochasticWeightAveraging
 from torch import nn
 
 from gradgate.errors import FindingError, OptionError
@@ -55,6 +56,28 @@ def test_a_right_module_shows_nothing(capsys: pytest.CaptureFixture[str]) -> Non
     assert watching.report is not None
     assert watching.report.summary.steps == 32
     assert "No mistakes found.\nwatched  32 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("module", "callbacks", "options"),
+    [
+        (modules.Gan, [], {}),
+        (modules.Thawed, [BackboneFinetuning(unfreeze_backbone_at_epoch=2)], {}),
+        (modules.Right, [StochasticWeightAveraging(1e-2, swa_epoch_start=2)], {}),
+        (
+            modules.Right,
+            [],
+            {"accumulate_grad_batches": 2, "limit_train_batches": 6, "precision": "bf16-mixed"},
+        ),
+    ],
+    ids=["gan", "finetuning", "averaging", "accumulating"],
+)
+def test_what_lightning_does_by_itself_is_no_mistake(
+    module: type, callbacks: list[Any], options: dict[str, Any]
+) -> None:
+    watching = WatchGradients(show=False)
+    fit(module(), watching, *callbacks, max_epochs=4, **options)
+    assert found(watching) == []
 
 
 @pytest.mark.parametrize(
