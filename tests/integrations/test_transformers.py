@@ -12,7 +12,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
 
 from gradgate.errors import FindingError
 from gradgate.integrations.transformers import WatchGradients
@@ -124,6 +131,18 @@ def test_a_mistake_is_found_at_its_line(kind: type[Trainer], code: str) -> None:
     watching = WatchGradients(show=False)
     trainer(watching, kind=kind).train()
     assert found(watching) == [(code, __file__, line_of(code))]
+
+
+def test_a_model_that_takes_the_count_and_does_not_divide_by_it_is_found_where_it_is_trained() -> None:
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    watching = WatchGradients(show=False)
+    run = trainer(watching, model=BertForMaskedLM(BertConfig(vocab_size=40, **sizes)))
+    run.train()  # BERT
+    assert found(watching) == [("GG102", __file__, line_of("BERT"))]
+    assert watching.report is not None
+    (finding,) = watching.report.findings
+    assert finding.severity == "error"
+    assert "num_items_in_batch" in finding.fix
 
 
 def test_what_is_left_out_of_the_optimizer_is_found_where_the_training_begins() -> None:

@@ -40,7 +40,7 @@ from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run, innermost
 from gradgate.checks._shares import Share, by_place, of_window
 from gradgate.checks._source import condition_around, loops_around, text_of
-from gradgate.events import Differentiated, Frame, Reduced, Site, Written
+from gradgate.events import Backward, Differentiated, EpochStarted, Frame, Reduced, Site, Written
 
 _WHY = (
     "Gradients add up: the update is that of the whole batch only if the micro-batches' weights add up to 1."
@@ -103,7 +103,7 @@ def _finding(
     if not whole:
         by_trainer = "backward" not in text_of(innermost(site))
         computed = _computed_at(column, site) if by_trainer else ()
-        meant = meant or bool(computed)
+        meant = meant or bool(computed) or (by_trainer and _one_for_each_batch(run, site))
         if not meant and abs(total - size) > 1e-3:
             return None
         return RULE.finding(
@@ -175,6 +175,21 @@ def _computed_at(column: list[Share], site: Site) -> Site:
     computed = {share.term.site for share in column}
     (where,) = computed if len(computed) == 1 else ((),)
     return where if where and where[0] != innermost(site) else ()
+
+
+def _one_for_each_batch(run: Run, site: Site) -> bool:
+    """Say whether a line makes as many backward calls in some epoch as the loader has batches: no other losses."""
+    starts = [(number, event) for number, event in run.numbered(EpochStarted)]
+    for place, (number, event) in enumerate(starts):
+        assert isinstance(event, EpochStarted)  # noqa: S101
+        same = (
+            later for later, other in starts[place + 1 :] if getattr(other, "loader", None) == event.loader
+        )
+        epoch = run.events[number : next(same, None)]
+        calls = sum(isinstance(one, Backward) and one.site == site for one in epoch)
+        if calls == event.length and calls:
+            return True
+    return False
 
 
 def _speaks_of_accumulation(site: Site) -> bool:
