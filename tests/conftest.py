@@ -10,6 +10,17 @@ from hypothesis import register_random, settings
 # A shell that starts the suite in the background has it ignore interrupts, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests whose processes meet over gloo run one after another, in one worker of xdist: two groups that start at the
+# same moment may find each other's ports ("Connection closed by peer").
+MEETING = ("tests/ranks", "tests/integrations/test_on_ranks", "tests/running", "docs/ranks.md")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(where in item.path.as_posix() for where in MEETING):
+            item.add_marker(pytest.mark.xdist_group("gloo"))
+
+
 collect_ignore = ["scripts"]  # run by test_scripts.py, not imported for docstring examples
 
 

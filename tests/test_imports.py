@@ -44,6 +44,10 @@ MAY_IMPORT = {
     },
     "testing": {"errors", "tally", "memory", "accumulation", "torch"},
     "session": {"errors", "events", "watcher", "checks", "reports"},
+    "integrations": {
+        *("reports", "session", "torch"),
+        *("lightning", "pytorch_lightning", "transformers"),  # each in the module for it, see below
+    },
     "pytest_plugin": {"errors", "session", "pytest"},
     "running": {"errors", "events", "watcher"},
     "cli": {"*", "gradgate", "rich", "tomli", "torch (lazily)", "typer"},
@@ -122,6 +126,20 @@ def test_the_documents_show_the_same_table() -> None:
     page = PAGE.read_text("utf-8")
     assert told(page) == MAY_IMPORT
     assert told(page.replace("| `errors` | nothing |", "| `errors` | `torch` |")) != MAY_IMPORT
+
+
+def test_a_trainer_is_imported_by_the_module_for_it_alone() -> None:
+    trainers = {"lightning", "pytorch_lightning", "transformers"}
+    found = {
+        (file.stem, name)
+        for file in sorted((PACKAGE / "integrations").glob("*.py"))
+        for _, name, _ in imported(ast.parse(file.read_text("utf-8")), ["gradgate", "integrations"])
+        if name in trainers
+    }
+    assert found == {
+        *(("lightning", "lightning"), ("lightning", "pytorch_lightning")),
+        ("transformers", "transformers"),
+    }
 
 
 def test_the_import_table_rejects_what_it_forbids(tmp_path: Path) -> None:

@@ -112,39 +112,39 @@ import unittest
 import pytest
 from tests.test_session import right_loop, wrong_loop
 
-def test_right(watch_gradients):
+def test_right(gradgate_watch):
     right_loop()
-    assert watch_gradients.summary.steps == 3
+    assert gradgate_watch.summary.steps == 3
 
-def test_wrong(watch_gradients):
+def test_wrong(gradgate_watch):
     wrong_loop()
 
-@pytest.mark.watch_gradients(ignore="GG101")
-def test_ignored(watch_gradients):
+@pytest.mark.gradgate_watch(ignore="GG101")
+def test_ignored(gradgate_watch):
     wrong_loop()
 
-@pytest.mark.watch_gradients(raise_on=None)
-def test_seen(watch_gradients):
+@pytest.mark.gradgate_watch(raise_on=None)
+def test_seen(gradgate_watch):
     wrong_loop()
-    assert len(watch_gradients.findings) == 1
+    assert len(gradgate_watch.findings) == 1
 
-def test_fails_by_itself(watch_gradients):
+def test_fails_by_itself(gradgate_watch):
     wrong_loop()
     assert False, "of its own"
 
-@pytest.mark.watch_gradients
+@pytest.mark.gradgate_watch
 def test_marked():
     wrong_loop()
 
-@pytest.mark.watch_gradients(raise_on="eror")
+@pytest.mark.gradgate_watch(raise_on="eror")
 def test_misspelt():
     pass
 
-@pytest.mark.watch_gradients("GG101")
+@pytest.mark.gradgate_watch("GG101")
 def test_unnamed():
     pass
 
-@pytest.mark.usefixtures("watch_gradients")
+@pytest.mark.usefixtures("gradgate_watch")
 class TestOfUnittest(unittest.TestCase):
     def test_right(self):
         right_loop()
@@ -166,13 +166,87 @@ def test_the_fixture_fails_a_test_whose_loop_is_wrong(tmp_path: Path) -> None:
     assert "GG101 accumulation-window" in done
     assert "FAILED test_it.py::test_marked - Failed: watch: the loop shows mistakes." in done
     assert (
-        "ERROR test_it.py::test_misspelt - Failed: the marker watch_gradients: watch: raise_on is 'eror'"
+        "ERROR test_it.py::test_misspelt - Failed: the marker gradgate_watch: watch: raise_on is 'eror'"
         in done
     )
-    assert "ERROR test_it.py::test_unnamed - Failed: the marker watch_gradients: 'GG101'" in done
+    assert "ERROR test_it.py::test_unnamed - Failed: the marker gradgate_watch: 'GG101'" in done
     assert "ERROR test_it.py::TestOfUnittest::test_wrong - Failed: watch: the loop shows mistakes." in done
     assert "FAILED test_it.py::TestOfUnittest::test_fails - AssertionError: of its own" in done
     assert "4 failed, 5 passed, 3 errors" in done
+
+
+OPTION = """\
+import unittest
+import pytest
+import torch
+from tests.test_session import right_loop, wrong_loop
+
+@pytest.fixture
+def trained():
+    wrong_loop()
+
+def test_right():
+    right_loop()
+
+def test_wrong():
+    wrong_loop()
+
+def test_without_training():
+    assert torch.ones(2).sum() == 2
+
+def test_backward_alone():
+    x = torch.ones(2, requires_grad=True)
+    x.sum().backward()
+    assert x.grad is not None
+
+def test_wrong_in_its_fixture(trained):
+    pass
+
+def test_asks_as_well(gradgate_watch):
+    wrong_loop()
+
+@pytest.mark.gradgate_watch(raise_on=None)
+def test_let_off():
+    wrong_loop()
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_parameters(times):
+    right_loop()
+
+class TestOfUnittest(unittest.TestCase):
+    def test_right(self):
+        right_loop()
+
+    def test_wrong(self):
+        wrong_loop()
+"""
+
+
+def test_the_option_watches_every_test_that_trains(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(OPTION, "utf-8")
+    done = pytest_in(tmp_path, "--gradgate")
+    found = "Failed: watch: the loop shows mistakes."
+    assert f"FAILED test_it.py::test_wrong - {found}" in done
+    assert f"FAILED test_it.py::test_wrong_in_its_fixture - {found}" in done
+    assert f"FAILED test_it.py::test_asks_as_well - {found}" in done
+    assert f"ERROR test_it.py::TestOfUnittest::test_wrong - {found}" in done
+    assert "3 failed, 8 passed, 1 error" in done
+
+
+def test_the_option_takes_rules(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(OPTION, "utf-8")
+    assert "11 passed" in pytest_in(
+        tmp_path, "--gradgate", "--gradgate-select=GG1", "--gradgate-ignore=accumulation-window"
+    )
+    misspelt = pytest_in(tmp_path, "--gradgate", "--gradgate-ignore=GGX")
+    assert "ERROR: --gradgate: watch: ignore names 'GGX', and no rule has that code" in misspelt
+
+
+def test_without_the_option_a_test_that_does_not_ask_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(OPTION, "utf-8")
+    done = pytest_in(tmp_path)
+    assert "FAILED test_it.py::test_asks_as_well" in done
+    assert "1 failed, 10 passed" in done
 
 
 def test_the_plugin_imports_nothing_where_it_is_not_asked_for(tmp_path: Path) -> None:
@@ -183,7 +257,7 @@ def test_the_plugin_imports_nothing_where_it_is_not_asked_for(tmp_path: Path) ->
     assert "1 passed" in pytest_in(tmp_path)
 
 
-def pytest_in(folder: Path) -> str:
+def pytest_in(folder: Path, *given: str) -> str:
     options = [
         "-q",
         "--strict-markers",
@@ -192,6 +266,7 @@ def pytest_in(folder: Path) -> str:
         "-o",
         f"pythonpath={Path(__file__).parents[1]}",
     ]
-    command = [sys.executable, "-m", "pytest", *options, "test_it.py"]
+    command = [sys.executable, "-m", "pytest", *options, *given, "test_it.py"]
     wide = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=wide).stdout
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=wide)
+    return done.stdout + done.stderr

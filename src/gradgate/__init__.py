@@ -7,7 +7,7 @@ it: the command line starts quickly, and does not import torch before the script
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from gradgate.accumulation import Accumulator, Update, decay, scale_lr, warmup, windows
+    from gradgate.accumulation import Accumulator, Update, decay, log_to, scale_lr, warmup, windows
     from gradgate.gates import (
         clip_gradient,
         expect_flow,
@@ -39,6 +39,7 @@ __all__ = [  # noqa: RUF022
     "Update",
     "Tally",
     "decay",
+    "log_to",
     "stop_gradient",
     "scale_gradient",
     "reverse_gradient",

@@ -3,7 +3,20 @@
 from gradgate.accumulation._accumulator import Accumulator
 from gradgate.accumulation._clearing import Decay, decay
 from gradgate.accumulation._learning_rate import scale_lr, warmup
+from gradgate.accumulation._log_to import Logging, log_to
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Window, Windows, windows
 
-__all__ = ["Accumulator", "Decay", "Update", "Window", "Windows", "decay", "scale_lr", "warmup", "windows"]
+__all__ = [
+    "Accumulator",
+    "Decay",
+    "Logging",
+    "Update",
+    "Window",
+    "Windows",
+    "decay",
+    "log_to",
+    "scale_lr",
+    "warmup",
+    "windows",
+]

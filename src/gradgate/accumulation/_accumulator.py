@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -140,6 +141,8 @@ class Accumulator:
         self._unfinished: dict[str, Any] | None = None
         self._open_update: Update | None = None
         self._stepping = False
+        self._gradient_hooks: OrderedDict[int, Callable[[Update, list[Tensor], float], None]] = OrderedDict()
+        self._update_hooks: OrderedDict[int, Callable[[Update], object]] = OrderedDict()
 
     def _hooks_on(self, optimizer: Optimizer) -> list[RemovableHandle]:
         try:
@@ -216,6 +219,46 @@ class Accumulator:
         elif deal not in (None, "whole", "parts"):
             raise OptionError(f"step: deal is {deal!r}; it is 'whole', 'parts' or None.")
         return run_window(self, loss_fn, micro_batches, reduction, plan, deal)
+
+    def register_update_hook(self, hook: Callable[[Update], object]) -> RemovableHandle:
+        """Have a function called at the end of each update, the skipped ones included.
+
+        It is called with the :class:`Update` when all is done: stepped, cleared, scheduled. One whose block raised
+        is no update and is not told of. What the function raises comes out of the block; the update stays made.
+
+        Args:
+            hook: called with the update, after those that were registered before it.
+
+        Returns:
+            what takes it away again, by ``remove()``.
+
+        Raises:
+            OptionError: ``hook`` cannot be called.
+
+        Example:
+            >>> weight = torch.nn.Parameter(torch.ones(1))
+            >>> accumulator = Accumulator(torch.optim.SGD([weight], lr=0.5))
+            >>> handle = accumulator.register_update_hook(lambda update: print(update.grad_norm, weight.item()))
+            >>> with accumulator.update() as update:
+            ...     update.backward(weight.sum(), count=1)
+            1.0 0.5
+            >>> handle.remove()
+        """
+        if not callable(hook):
+            raise OptionError(
+                f"register_update_hook: {type(hook).__name__} cannot be called. Pass a function of the update."
+            )
+        handle = RemovableHandle(self._update_hooks)
+        self._update_hooks[handle.id] = hook
+        return handle
+
+    def _register_gradient_hook(self, hook: Callable[[Update, list[Tensor], float], None]) -> RemovableHandle:
+        """Have a function called with the sums that a step will use, before they are divided and clipped, and
+        the factor that makes means of them. It changes nothing.
+        """
+        handle = RemovableHandle(self._gradient_hooks)
+        self._gradient_hooks[handle.id] = hook
+        return handle
 
     def discard(self) -> None:
         """Give up a window: one that an interrupt left open, or an unfinished one that was loaded.

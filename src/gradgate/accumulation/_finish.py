@@ -93,6 +93,7 @@ def finish(
             raise NonfiniteError(_where_nonfinite(parameters, sums, settings))
         scale.overflowed()
         return
+    update._noted_gradient(values, factor)
     _divide_and_clip(values, factor, norm, settings)
     with uninterrupted():
         with update._stepping():

@@ -210,8 +210,9 @@ class Update:
                 self._give_up()
 
     def _leave(self, error: BaseException | None) -> None:
+        finished = error is None and self._state == "open"
         try:
-            if error is None and self._state == "open":
+            if finished:
                 self._finish()
         except Exception as failure:
             self._company.tell_of(failure)
@@ -222,6 +223,9 @@ class Update:
             self._give_up()
         if error is not None and self._company.explained(error) is not error:
             raise self._company.explained(error) from error
+        if finished:
+            for hook in tuple(self._accumulator._update_hooks.values()):
+                hook(self)
 
     def _finish(self) -> None:
         self._place.check_losses()
@@ -231,6 +235,11 @@ class Update:
     def _noted_norm(self, norm: float | Tensor) -> None:
         """Take the norm of the mean gradient, for logging."""
         self._norm = norm
+
+    def _noted_gradient(self, values: list[Tensor], factor: float) -> None:
+        """Show the sums that a step will use to whoever asked for them."""
+        for hook in tuple(self._accumulator._gradient_hooks.values()):
+            hook(self, values, factor)
 
     @contextmanager
     def _stepping(self) -> Iterator[None]:

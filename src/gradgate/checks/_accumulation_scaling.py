@@ -40,10 +40,14 @@ from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run, innermost
 from gradgate.checks._shares import Share, by_place, of_window
 from gradgate.checks._source import condition_around, loops_around, text_of
-from gradgate.events import Differentiated, Frame, Reduced, Site, Written
+from gradgate.events import Backward, Differentiated, EpochStarted, Frame, Reduced, Site, Written
 
 _WHY = (
     "Gradients add up: the update is that of the whole batch only if the micro-batches' weights add up to 1."
+)
+_TO_A_TRAINER = (
+    "Give the trainer the sum of the loss, divided by the items of the whole window; transformers hands their "
+    "number to compute_loss_func as num_items_in_batch."
 )
 _ACCUMULATING = re.compile(r"accum|micro|chunk|split|grad_steps|piece|sub_?batch|shard", re.IGNORECASE)
 
@@ -97,14 +101,17 @@ def _finding(
     meant = condition_around(step, site) is not None or _speaks_of_accumulation(site)
     facts = {"micro_batches": size, "weights_add_up_to": total}
     if not whole:
+        by_trainer = "backward" not in text_of(innermost(site))
+        computed = _computed_at(column, site) if by_trainer else ()
+        meant = meant or bool(computed) or (by_trainer and _one_for_each_batch(run, site))
         if not meant and abs(total - size) > 1e-3:
             return None
         return RULE.finding(
-            column[0].averaged_at or site,
+            column[0].averaged_at or computed or site,
             f"{size} micro-batches are added up and their means are not divided: the gradient is {total:.3g} times "
             "that of the whole batch.",
             why=_WHY,
-            fix=f"(loss / {size}).backward()",
+            fix=_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()",
             severity=None if meant else "info",
             count=len(full),
             evidence=facts,
@@ -161,6 +168,28 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]
         evidence={"factor": writes[0].factor, "micro_batches": size},
         about=windows[0][0].parameters,
     )
+
+
+def _computed_at(column: list[Share], site: Site) -> Site:
+    """Return where the user's code computes the loss that a trainer back-propagates; () where it does not."""
+    computed = {share.term.site for share in column}
+    (where,) = computed if len(computed) == 1 else ((),)
+    return where if where and where[0] != innermost(site) else ()
+
+
+def _one_for_each_batch(run: Run, site: Site) -> bool:
+    """Say whether a line makes as many backward calls in some epoch as the loader has batches: no other losses."""
+    starts = [(number, event) for number, event in run.numbered(EpochStarted)]
+    for place, (number, event) in enumerate(starts):
+        assert isinstance(event, EpochStarted)  # noqa: S101
+        same = (
+            later for later, other in starts[place + 1 :] if getattr(other, "loader", None) == event.loader
+        )
+        epoch = run.events[number : next(same, None)]
+        calls = sum(isinstance(one, Backward) and one.site == site for one in epoch)
+        if calls == event.length and calls:
+            return True
+    return False
 
 
 def _speaks_of_accumulation(site: Site) -> bool:

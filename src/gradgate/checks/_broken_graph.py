@@ -87,7 +87,7 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
         line = next(filter(None, map(no_grad_around, event.site)), None) if not event.recording else None
         if ids and line is not None:
             found[line] = (found.get(line, (frozenset(), ""))[0] | ids, "Running without gradients")
-    slices = {site: Slice(site, _files(run)) for site in {event.site for event in run.of(Backward)}}
+    slices = {site: Slice(site, _files(run)) for site in _losses(run)}
     for event in run.of(Cut):
         ids = event.parameters & missing
         frame = event.site[0]
@@ -106,6 +106,15 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
             told |= ids
             first[frame] = (ids, how)
     return first
+
+
+def _losses(run: Run) -> set[Site]:
+    """Return where losses are back-propagated; where a trainer does that, where their terms are computed."""
+    sites = set()
+    for event in run.of(Backward):
+        by_trainer = not event.site or "backward" not in text_of(event.site[0])
+        sites |= {event.site, *(term.site for term in event.terms if by_trainer)}
+    return sites
 
 
 def _compared(site: Site) -> Frame | None:

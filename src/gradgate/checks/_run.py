@@ -72,9 +72,20 @@ class Run:
         return made
 
     @functools.cached_property
+    def held_since(self) -> dict[tuple[int, int], int]:
+        """The event with which an optimizer got a parameter, by the numbers of both."""
+        since: dict[tuple[int, int], int] = {}
+        for number, event in self.numbered(OptimizerMade):
+            assert isinstance(event, OptimizerMade)  # noqa: S101
+            for group in event.groups:
+                for parameter in group.parameters:
+                    since.setdefault((event.optimizer, parameter), number)
+        return since
+
+    @functools.cached_property
     def owned(self) -> Ids:
         """Parameters that some optimizer holds."""
-        return frozenset(self.owners)
+        return frozenset(number for number, owners in self.owners.items() if owners)  # asking adds empty sets
 
     @functools.cached_property
     def reached(self) -> Ids:

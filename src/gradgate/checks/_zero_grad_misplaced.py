@@ -152,7 +152,13 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
         for optimizer in {
             owner for one in contributions for p in one.atom for owner in run.owners.get(p, ())
         }:
-            mine = [one for one in contributions if any(optimizer in run.owners[p] for p in one.atom)]
+            # What a group that is added later had before, nobody was to use.
+            mine = [
+                one
+                for one in contributions
+                if any(run.held_since.get((optimizer, p), number) <= number for p in one.atom)
+                and any(optimizer in run.owners[p] for p in one.atom)
+            ]
             lost = [one for one in mine if _unused(one)]
             if not lost or lost[0].cleared is None or not any(_used_by(run, one, optimizer) for one in mine):
                 continue

@@ -18,6 +18,7 @@ from gradgate.events import Log
 from gradgate.reports import (
     Report,
     Selection,
+    check_form,
     counted,
     form_of,
     report_on,
@@ -54,6 +55,7 @@ def check_program(module: str | None, arguments: list[str], options: Options) ->
     )
     named = None if options.output is None else form_of(options.output)
     form = options.format or named or settings.get("format", "text")
+    check_form(form, where="gradgate check")
     if form == "html" and options.output is None and sys.stdout.isatty():
         raise OptionError(
             "gradgate check: a page is for a browser, not for a terminal. Name its file: --output report.html"

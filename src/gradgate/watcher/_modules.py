@@ -12,17 +12,18 @@ from gradgate.watcher._patches import Patches
 
 
 class Modules:
-    """The live modules, held weakly. Constructors and copies are watched; what is there is looked for once."""
+    """The live modules, held weakly. Constructors and copies are watched; what was there is looked for once.
+
+    That is done when they are first asked for: a run that trains nothing is spared it.
+    """
 
     def __init__(self) -> None:
         # By identity: a class of the user's own may say what is equal, and ask for it what it has not set yet.
         self._alive: dict[int, weakref.ref[nn.Module]] = {}
+        self._looked = False
 
     def install(self, patches: Patches) -> None:
         """Stand around the ways in which a module comes about."""
-        for thing in gc.get_objects():
-            if _is_module(thing):
-                self._add(thing)
         patches.wrap(nn.Module, "__init__", self._around)
         patches.wrap(nn.Module, "__setstate__", self._around)  # copy.deepcopy and pickle
 
@@ -37,6 +38,11 @@ class Modules:
 
     def alive(self) -> list[nn.Module]:
         """Return every module that is alive."""
+        if not self._looked:
+            self._looked = True
+            for thing in gc.get_objects():
+                if _is_module(thing):
+                    self._add(thing)
         modules = (ref() for ref in list(self._alive.values()))
         return [module for module in modules if module is not None]
 

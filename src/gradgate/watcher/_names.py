@@ -55,9 +55,10 @@ class Names:
         elif isinstance(value, Tensor):
             self._name_tensor(name, value)
         elif isinstance(value, torch.optim.Optimizer):
-            known = self._recorder.optimizers.known(value)
-            if known is not None:
-                self._recorder.optimizer_names.setdefault(known, name)
+            for one in (value, *_inside(value)):
+                known = self._recorder.optimizers.known(one)
+                if known is not None:
+                    self._recorder.optimizer_names.setdefault(known, name)
         elif isinstance(value, (list, tuple)) and len(value) < 1000:
             for place, item in enumerate(value):
                 if isinstance(item, (Tensor, nn.Module)):
@@ -84,6 +85,8 @@ class Names:
     def finish(self) -> None:
         """See which parameters a live module holds now, and which are trainable."""
         parameters = self._recorder.parameters
+        if not parameters.sights:
+            return
         held = {id(one) for one in self._held(self._recorder.modules.alive())}
         for number, tensor in parameters.numbers.alive():
             sight = parameters.sights.get(number)
@@ -99,6 +102,12 @@ class Names:
             own = module.__dict__.get("_parameters")
             if isinstance(own, dict):
                 yield from (one for one in own.values() if one is not None)
+
+
+def _inside(wrapper: Any) -> list[torch.optim.Optimizer]:
+    """Return the optimizers that another one is wrapped around: a trainer's, which the user has the name of."""
+    fields = list(getattr(wrapper, "__dict__", {}).values())
+    return [held for held in fields if isinstance(held, torch.optim.Optimizer)]
 
 
 def _fields(value: Any) -> list[tuple[str, Any]]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from gradgate.errors import OptionError
 from gradgate.reports import Report, report_on
 from gradgate.reports.page._seen import Seen
 from tests.reports.page.runs import EVERY, Hostile, accumulated, adversaries, hostile
@@ -108,24 +107,6 @@ def test_a_run_without_training_is_a_page_without_figures(tmp_path: Path) -> Non
     assert "Nothing to judge" in page
     assert "Plotly" not in Reader(page).text
     assert len(page) < 60_000
-
-
-@pytest.mark.parametrize("name", ["report.pdf", "report"])
-def test_an_ending_that_says_no_form_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"does not end with \.html, .*Write report.save\('report.html'\)"):
-        adversaries().save(tmp_path / name)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["report.json", "report.sarif"])
-def test_the_ending_says_the_form(name: str, tmp_path: Path) -> None:
-    adversaries().save(tmp_path / name)
-    assert json.loads((tmp_path / name).read_text("utf-8"))
-
-
-def test_text_is_a_form_too(tmp_path: Path) -> None:
-    adversaries().save(tmp_path / "report.txt")
-    assert (tmp_path / "report.txt").read_text("utf-8") == f"{adversaries()}\n"
 
 
 def test_a_figure_that_fails_costs_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradgate.errors import OptionError
 from gradgate.events import Log
 from gradgate.reports._layout import summary_rows, verdict
 from gradgate.reports._words import near
@@ -92,24 +91,15 @@ _SECTIONS: tuple[tuple[str, str, str, Callable[[Seen], Any], int, tuple[tuple[st
 )
 
 
-def to_html(report: Report, logs: tuple[Log, ...]) -> str:
-    """Return a report as one page of HTML that loads nothing from anywhere.
+def to_html(report: Report) -> str:
+    """Return a report as one page of HTML that loads nothing from anywhere."""
+    import jinja2
+    import plotly.offline  # type: ignore[import-untyped]
 
-    Raises:
-        OptionError: jinja2, plotly or pygments are not installed.
-    """
-    try:
-        import jinja2
-        import plotly.offline  # type: ignore[import-untyped]
-        import pygments  # noqa: F401
-    except ImportError as error:
-        raise OptionError(
-            f"report: {error.name} is not installed, which makes the page. Write pip install 'gradgate[show]'."
-        ) from error
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    sections = _sections(logs)
+    sections = _sections(report.logs)
     words, severity = verdict(report)
     return environment.get_template("page.html").render(
         report=report,

@@ -1,0 +1,199 @@
+"""What became of each update, written as scalars: for TensorBoard and whatever has its ``add_scalar``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from gradgate.accumulation._gradients import dense_values, is_part, total_norm
+from gradgate.accumulation._parameters import owned_parameters
+from gradgate.errors import OptionError
+
+if TYPE_CHECKING:
+    from gradgate.accumulation._accumulator import Accumulator
+    from gradgate.accumulation._update import Update
+
+
+class Writer(Protocol):
+    """Takes scalars, as ``torch.utils.tensorboard.SummaryWriter`` does."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
+        """Write one number."""
+
+
+def log_to(
+    writer: Writer,
+    accumulator: Accumulator,
+    model: nn.Module | None = None,
+    *,
+    every: int = 1,
+    depth: int = 1,
+    step: int = 0,
+) -> Logging:
+    """Write what becomes of each update of an accumulator to TensorBoard.
+
+    ========================= ===========================================================================
+    tag                       what it is
+    ========================= ===========================================================================
+    gradgate/loss             the mean loss of the update
+    gradgate/count            its items
+    gradgate/grad_norm        the 2-norm of the mean gradient, before any clip
+    gradgate/grad_norm/<name> the same of each part of ``model``, before any clip
+    gradgate/clipped          with a clip: the share of the updates since the last writing that were clipped
+    gradgate/skipped          how many updates were skipped so far, for a gradient that was not finite
+    gradgate/lr               the rate of the step; ``gradgate/lr/<number>`` where there are several groups
+    ========================= ===========================================================================
+
+    A skipped update has no norms of parts. Numbers are read from the device when they are written, not before:
+    with ``every=100`` one update of a hundred waits for it.
+
+    Args:
+        writer: a ``torch.utils.tensorboard.SummaryWriter``, or whatever has its ``add_scalar``. Over several ranks
+            call this on one of them: figures are those of all ranks.
+        accumulator: whose updates are written.
+        model: whose parts get norms of their own; of these, what the accumulator owns.
+        every: write each update whose number can be divided by this.
+        depth: how many names of a parameter's path make a part: 1 for "encoder", 2 for "encoder.layers".
+        step: the number of the last update before this one, where a run goes on.
+
+    Returns:
+        what ends it: by ``remove()``, or as a context manager. The writer stays open.
+
+    Raises:
+        OptionError: an option is out of range, the accumulator owns nothing of ``model``, or its parameters lie in
+            parts on several ranks, whose norms would have to be exchanged.
+
+    Example:
+        >>> class Prints:
+        ...     def add_scalar(self, tag, value, step):
+        ...         print(step, tag, value)
+        >>> weight = torch.nn.Parameter(torch.tensor([3.0]))
+        >>> accumulator = Accumulator(torch.optim.SGD([weight], lr=0.5), clip_norm=1.0)
+        >>> with log_to(Prints(), accumulator), accumulator.update() as update:
+        ...     update.backward((weight * torch.tensor([1.0, 3.0])).mean(), count=2)
+        1 gradgate/loss 6.0
+        1 gradgate/count 2
+        1 gradgate/grad_norm 2.0
+        1 gradgate/clipped 1.0
+        1 gradgate/skipped 0
+        1 gradgate/lr 0.5
+    """
+    if not callable(getattr(writer, "add_scalar", None)):
+        raise OptionError(
+            f"log_to: {type(writer).__name__} has no add_scalar. Pass a torch.utils.tensorboard.SummaryWriter."
+        )
+    for name, number in (("every", every), ("depth", depth)):
+        if number < 1:
+            raise OptionError(f"log_to: {name} is {number}; it is at least 1.")
+    parts = {} if model is None else _parts(model, accumulator, depth)
+    return Logging(writer, accumulator, parts, every, step)
+
+
+def _parts(model: nn.Module, accumulator: Accumulator, depth: int) -> dict[str, list[Tensor]]:
+    """Return what the accumulator owns of each part of a model."""
+    owned = {id(parameter) for parameter in owned_parameters(accumulator._settings.optimizers)}
+    parts: dict[str, list[Tensor]] = defaultdict(list)
+    for path, parameter in model.named_parameters():
+        if id(parameter) in owned:
+            names = path.split(".")[:-1][:depth]
+            parts[".".join(names) or type(model).__name__].append(parameter)
+    if not parts:
+        raise OptionError(
+            f"log_to: the accumulator owns no parameter of this {type(model).__name__}. Pass the model that it "
+            "trains."
+        )
+    if any(is_part(parameter) for several in parts.values() for parameter in several):
+        raise OptionError(
+            "log_to: the model's parameters lie in parts on several ranks, each with the norms of its own only. "
+            "Leave model out; gradgate/grad_norm is that of all."
+        )
+    return dict(parts)
+
+
+class Logging:
+    """Writes what becomes of an accumulator's updates, until it is removed. Made by :func:`log_to`."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        accumulator: Accumulator,
+        parts: dict[str, list[Tensor]],
+        every: int,
+        step: int,
+    ) -> None:
+        self._writer = writer
+        self._settings = accumulator._settings
+        self._parts = parts
+        self._every = every
+        self._step = step
+        self._skipped = self._since = 0
+        self._clipped: int | Tensor = 0  # of those since the last writing
+        self._norms: dict[str, float | Tensor] = {}
+        self._rates: list[Any] = []
+        self._handles = (
+            accumulator._register_gradient_hook(self._look),
+            accumulator.register_update_hook(self._note),
+        )
+
+    def remove(self) -> None:
+        """Write no more."""
+        for handle in self._handles:
+            handle.remove()
+
+    def __enter__(self) -> Logging:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def _look(self, update: Update, values: Sequence[Tensor], factor: float) -> None:
+        """Look at the gradient before it is clipped, stepped on and cleared. Waits for nothing."""
+        settings = self._settings
+        if settings.clip_norm is not None and update._norm is not None:
+            self._clipped = self._clipped + (update._norm + 1e-6 > settings.clip_norm)
+        if settings.clip_value is not None:
+            largest = [norm.to(values[0].device) for norm in torch._foreach_norm(list(values), float("inf"))]
+            self._clipped = self._clipped + (torch.stack(largest).max() * abs(factor) > settings.clip_value)
+        if (self._step + 1) % self._every:
+            return
+        self._rates = self._rates_now()
+        for name, parameters in self._parts.items():
+            held = dense_values(parameters)
+            self._norms[name] = total_norm(held) * factor if held else 0.0
+
+    def _note(self, update: Update) -> None:
+        self._step += 1
+        self._since += 1
+        self._skipped += not update.stepped
+        if self._step % self._every:
+            return
+        for tag, value in self._scalars(update):
+            self._writer.add_scalar(f"gradgate/{tag}", value, self._step)
+        self._since = self._clipped = 0
+        self._norms, self._rates = {}, []
+
+    def _scalars(self, update: Update) -> Iterator[tuple[str, float]]:
+        """Yield what is written. Waits for the device."""
+        yield "loss", update.loss
+        yield "count", update.count
+        yield "grad_norm", update.grad_norm
+        for name, norm in self._norms.items():
+            yield f"grad_norm/{name}", float(norm)
+        if self._settings.clip_norm is not None or self._settings.clip_value is not None:
+            yield "clipped", float(self._clipped) / self._since
+        yield "skipped", self._skipped
+        rates = [float(rate) for rate in self._rates or self._rates_now()]  # a skipped update made no step
+        for number, rate in enumerate(rates):
+            yield "lr" if len(rates) == 1 else f"lr/{number}", rate
+
+    def _rates_now(self) -> list[Any]:
+        """Return the rates of all groups; copies, as a schedule may write a tensor in place."""
+        groups = [group for optimizer in self._settings.optimizers for group in optimizer.param_groups]
+        return [rate.clone() if isinstance(rate := group["lr"], Tensor) else rate for group in groups]

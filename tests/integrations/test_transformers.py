@@ -1,0 +1,247 @@
+"""Watching the trainings of transformers' real Trainer."""
+
+import gc
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
+
+from gradgate.errors import FindingError
+from gradgate.integrations.transformers import WatchGradients
+
+
+def causal_lm() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=40, **sizes, **heads))
+
+
+def texts() -> list[dict[str, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(40, (20, 12), generator=generator)
+    return [{"input_ids": row, "labels": row} for row in rows]
+
+
+def trainer(
+    *callbacks: Any, kind: type[Trainer] = Trainer, model: Any = None, folder: str = "unused", **options: Any
+) -> Trainer:
+    arguments = TrainingArguments(
+        folder,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        num_train_epochs=2,
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+        **options,
+    )
+    return kind(
+        model or causal_lm(),
+        arguments,
+        train_dataset=texts(),
+        eval_dataset=texts()[:4],
+        callbacks=list(callbacks),
+    )
+
+
+def found(watching: WatchGradients) -> list[tuple[str, str, int]]:
+    assert watching.report is not None
+    return [(finding.code, finding.file, finding.line) for finding in watching.report.findings]
+
+
+def line_of(mark: str) -> int:
+    lines = Path(__file__).read_text("utf-8").splitlines()
+    (number,) = [number for number, line in enumerate(lines, 1) if line.endswith(f"  # {mark}")]
+    return number
+
+
+def next_token_loss(logits: Tensor, labels: Tensor, **how: Any) -> Tensor:
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), **how)
+
+
+class Undivided(Trainer):
+    """As many custom losses are: the count is taken, which tells Trainer not to divide, and not used."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        logits = model(input_ids=inputs["input_ids"]).logits
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), inputs["labels"][:, 1:].flatten())  # GG102
+
+
+class Detached(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        features = model.model(inputs["input_ids"]).last_hidden_state.detach()  # GG402
+        logits = model.lm_head(features)
+        return next_token_loss(logits, inputs["labels"], reduction="sum") / num_items_in_batch
+
+
+class HeadForgotten(Trainer):
+    def create_optimizer(self, model=None):
+        self.optimizer = torch.optim.AdamW(self.model.model.parameters(), lr=1e-3)
+        return self.optimizer
+
+
+class Fails(Trainer):
+    steps = 0
+
+    def training_step(self, *args: Any, **options: Any) -> Tensor:
+        self.steps += 1
+        if self.steps == 10:
+            raise ZeroDivisionError
+        return super().training_step(*args, **options)
+
+
+def test_a_right_training_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    watching = WatchGradients(raise_on="warning")
+    trainer(watching, eval_strategy="epoch").train()
+    assert found(watching) == []
+    assert watching.report is not None
+    assert (watching.report.summary.steps, watching.report.summary.backwards) == (6, 20)
+    assert "No mistakes found.\nwatched  6 steps, 20 backward calls" in capsys.readouterr().out
+
+
+def test_parameters_that_are_frozen_on_purpose_are_no_mistake() -> None:
+    model = causal_lm()
+    model.model.embed_tokens.requires_grad_(False)
+    watching = WatchGradients(show=False)
+    trainer(watching, model=model).train()
+    assert found(watching) == []
+
+
+@pytest.mark.parametrize(("kind", "code"), [(Undivided, "GG102"), (Detached, "GG402")])
+def test_a_mistake_is_found_at_its_line(kind: type[Trainer], code: str) -> None:
+    watching = WatchGradients(show=False)
+    trainer(watching, kind=kind).train()
+    assert found(watching) == [(code, __file__, line_of(code))]
+
+
+def test_a_model_that_takes_the_count_and_does_not_divide_by_it_is_found_where_it_is_trained() -> None:
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    watching = WatchGradients(show=False)
+    run = trainer(watching, model=BertForMaskedLM(BertConfig(vocab_size=40, **sizes)))
+    run.train()  # BERT
+    assert found(watching) == [("GG102", __file__, line_of("BERT"))]
+    assert watching.report is not None
+    (finding,) = watching.report.findings
+    assert finding.severity == "error"
+    assert "num_items_in_batch" in finding.fix
+
+
+def test_what_is_left_out_of_the_optimizer_is_found_where_the_training_begins() -> None:
+    watching = WatchGradients(show=False)
+    run = trainer(watching, kind=HeadForgotten)
+    run.train()  # GG501
+    assert found(watching) == [("GG501", __file__, line_of("GG501"))]
+
+
+def test_the_parameters_are_those_of_a_training_that_nobody_watches() -> None:
+    weights = []
+    for callbacks in ([], [WatchGradients(show=False)]):
+        model = causal_lm()
+        trainer(*callbacks, model=model).train()
+        weights.append(nn.utils.parameters_to_vector(model.parameters()).detach())
+    assert torch.equal(*weights)
+
+
+def test_findings_raise_as_told_when_the_report_is_written(tmp_path: Path) -> None:
+    watching = WatchGradients(raise_on="error", output=tmp_path / "report.sarif", show=False)
+    with pytest.raises(FindingError, match="GG102 accumulation-scaling"):
+        trainer(watching, kind=Undivided).train()
+    (run,) = json.loads((tmp_path / "report.sarif").read_text("utf-8"))["runs"]
+    assert [result["ruleId"] for result in run["results"]] == ["GG102"]
+
+
+def failed(**options: Any) -> WatchGradients:
+    watching = WatchGradients(show=False, **options)
+    with pytest.raises(ZeroDivisionError):
+        trainer(watching, kind=Fails).train()
+    return watching
+
+
+def test_a_training_that_raised_is_over_when_the_report_is_asked_for(tmp_path: Path) -> None:
+    watching = failed(raise_on="error", output=tmp_path / "report.json")
+    assert watching._watched.running
+    assert watching.report is not None
+    assert (watching.report.summary.outcome, watching.report.summary.steps) == ("failed", 2)
+    assert not watching._watched.running
+    assert json.loads((tmp_path / "report.json").read_text("utf-8"))["summary"]["steps"] == 2
+
+
+def test_a_training_that_raised_is_over_at_the_next_step_of_any_optimizer() -> None:
+    watching = failed()
+    weight = nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    weight.sum().backward()
+    optimizer.step()
+    assert not watching._watched.running
+    assert watching.report is not None
+    assert watching.report.summary.steps == 2
+
+
+def test_a_training_that_raised_is_over_when_the_next_begins() -> None:
+    watching = failed()
+    trainer(watching).train()
+    assert not watching._watched.running
+    assert watching.report is not None
+    assert (watching.report.summary.outcome, watching.report.summary.steps) == ("finished", 6)
+
+
+def test_a_training_that_raised_is_over_when_its_callback_is_dropped() -> None:
+    watching = failed()
+    watched = watching._watched
+    assert watched.running
+    del watching
+    gc.collect()
+    assert not watched.running
+
+
+def test_a_training_that_goes_on_is_not_taken_for_one_that_raised() -> None:
+    class Asks(Trainer):
+        def training_step(self, *args: Any, **options: Any) -> Tensor:
+            loss = super().training_step(*args, **options)
+            assert watching.report is not None
+            return loss
+
+    watching = WatchGradients(show=False)
+    trainer(watching, kind=Asks).train()
+    assert watching.report is not None
+    assert (watching.report.summary.outcome, watching.report.summary.steps) == ("finished", 6)
+
+
+def test_a_script_that_fails_still_gets_its_findings(tmp_path: Path) -> None:
+    script = """
+        from gradgate.integrations.transformers import WatchGradients
+        from tests.integrations.test_transformers import Fails, Undivided, trainer
+        class Both(Fails, Undivided): pass
+        trainer(WatchGradients(), kind=Both).train()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(script), "utf-8")
+    here = str(Path(__file__).parents[2])
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {here!r}); exec(open('train.py').read())",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.endswith("ZeroDivisionError\n")
+    assert "GG102 accumulation-scaling" in done.stdout
+    assert "the loop failed after 2 steps" in done.stdout
