@@ -14,13 +14,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # same moment may find each other's ports ("Connection closed by peer").
 MEETING = ("tests/ranks", "tests/integrations/test_on_ranks", "tests/running", "docs/ranks.md")
 
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if any(where in item.path.as_posix() for where in MEETING):
-            item.add_marker(pytest.mark.xdist_group("gloo"))
-
-
 collect_ignore = ["scripts"]  # run by test_scripts.py, not imported for docstring examples
 
 
@@ -43,8 +36,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if torch.cuda.is_available():
-        return
     for item in items:
-        if item.get_closest_marker("gpu"):
+        if any(where in item.path.as_posix() for where in MEETING):
+            item.add_marker(pytest.mark.xdist_group("gloo"))
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
