@@ -194,8 +194,8 @@ def statistics(*, trainable: bool, moving: bool = False) -> Story:
 
 def test_a_frozen_batch_norm_in_training_mode() -> None:
     assert said(statistics(trainable=False).judged()) == [
-        "train.py:3: GG505 error: 1 frozen batch norm is in training mode: its running statistics moved in 3 "
-        "steps, the parameters never."
+        "train.py:3: GG505 error: 1 frozen batch norm (backbone.bn) is in training mode: its running "
+        "statistics moved in 3 steps, the parameters never."
     ]
 
 
