@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import types
@@ -82,7 +83,8 @@ class Suspects:
             inspect.getattr_static(kind, "forward"), types.FunctionType
         ):
             self._classes.add(kind)
-            self._patches.wrap(kind, "forward", self._around_forward)
+            original = kind.forward
+            self._patches.replace(kind, "forward", _standing_around(original, self._around_forward))
 
     def let_go(self) -> None:
         """Give the classes their own forward back."""
@@ -95,7 +97,7 @@ class Suspects:
             if not torch.is_grad_enabled() and self._recorder.active:
                 for given in (*args, *kwargs.values()):
                     for one in given if isinstance(given, (list, tuple)) else (given,):
-                        if isinstance(one, Tensor) and one.grad_fn is not None:
+                        if isinstance(one, Tensor):
                             self._cuts.cut(one, "no_grad")
         return original(module, *args, **kwargs)
 
@@ -147,6 +149,21 @@ class Suspects:
             now = sample(tensor)
             before = self._values.setdefault(number, now)
             parameters.sights[number].still = before.shape == now.shape and torch.equal(before, now)
+
+
+def _standing_around(original: Any, around: Any) -> Any:
+    """Return ``around(original, *arguments)`` as a function that finds the original's globals.
+
+    torch.jit reads the source of a method, and looks up in these what stands there.
+    """
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    at_home = types.FunctionType(
+        wrapper.__code__, original.__globals__, original.__name__, None, wrapper.__closure__
+    )
+    return functools.wraps(original)(at_home)
 
 
 def compiles() -> bool:
