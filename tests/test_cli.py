@@ -363,19 +363,52 @@ def test_the_command_line_imports_neither_torch_nor_what_draws() -> None:
 def test_a_terminal_shows_progress_in_a_row_of_its_own(tmp_path: Path) -> None:
     script = "import sys, time\nfor i in range(4):\n    print('line', i, flush=True)\n    time.sleep(0.5)\n"
     (tmp_path / "train.py").write_text(script, "utf-8")
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(tmp_path)
-        os.environ.update(TERM="xterm", NO_COLOR="1")
-        os.execv(sys.executable, [sys.executable, "-m", "gradgate", "check", "train.py"])
-    shown = _everything(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert "\x1b[2mgradgate  no backward call yet, 1.0 s\x1b[22m" in shown
+    shown = _in_a_terminal(tmp_path)
+    assert (
+        "\x1b[24;1H\x1b[2Kgradgate  no backward call yet, 1.0 s\x1b8" in shown
+    )  # without an attribute: NO_COLOR
     assert shown.index("\x1b[1;23r") < shown.index("gradgate  no") < shown.rindex("\x1b7\x1b[r")  # given back
     # What is between saving and putting back the cursor is ours; without it the script's own lines are left.
     rest = re.sub(r"\x1b7.*?\x1b8|\x1bD\x1b\[1A", "", shown, flags=re.DOTALL)
     assert rest.splitlines()[:4] == ["line 0", "line 1", "line 2", "line 3"]
     assert rest.splitlines()[4].startswith("Nothing to judge:")
+
+
+def test_no_progress_is_drawn_where_it_would_stay(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(1.6)\nprint('done')\n", "utf-8")
+    for name, value in (("TERM", "dumb"), ("CI", "true")):
+        shown = _in_a_terminal(tmp_path, **{name: value})
+        assert "\x1b" not in shown
+        assert shown.startswith("done\r\nNothing to judge:")
+
+
+def test_progress_tells_how_far_the_script_came_while_it_is_judged(tmp_path: Path) -> None:
+    loop = "import torch\nw = torch.nn.Parameter(torch.ones(1))\noptimizer = torch.optim.SGD([w], lr=0.1)\n"
+    loop += "for _ in range(3):\n    optimizer.zero_grad()\n    w.square().sum().backward()\n    optimizer.step()\n"
+    (tmp_path / "train.py").write_text(loop, "utf-8")
+    program = """\
+from gradgate.running import Program, WatchedRun
+watched = WatchedRun(Program("train.py"), max_steps=None, on_end=lambda how, logs: print(watched.progress) or 0)
+print(watched.progress)
+raise SystemExit(watched.run())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout == "(0, 0)\n(3, 3)\n"
+
+
+def _in_a_terminal(folder: Path, **environment: str) -> str:
+    """Return what a terminal of 24 rows and 80 columns is sent by a check of train.py."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.environ.pop("CI", None)
+        os.environ.update({"TERM": "xterm", "NO_COLOR": "1", **environment})
+        os.execv(sys.executable, [sys.executable, "-m", "gradgate", "check", "train.py"])
+    shown = _everything(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    return shown
 
 
 def _everything(terminal: int) -> str:

@@ -1,5 +1,6 @@
 """Watching a loop in one's own process."""
 
+import linecache
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import torch
 from torch import nn
 
 import gradgate as gg
+from gradgate import sites
+from gradgate.checks import _scopes, _source
 from gradgate.errors import FindingError, OptionError, UpdateError
 
 
@@ -98,6 +101,79 @@ def test_what_is_used_wrongly_is_refused() -> None:
         gg.watch(select="GGX")
     with gg.watch() as watching, pytest.raises(UpdateError, match="started already"):
         watching.start()
+
+
+FLAT = """\
+import torch
+from torch import nn
+front, middle, back = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 1)
+optimizer = torch.optim.SGD([*front.parameters(), *back.parameters()], lr=0.05)
+for step in range(6):
+    h = torch.tanh(front(torch.randn(16, 4)))
+    with torch.no_grad():
+        h = torch.tanh(middle(h))
+    loss = back(h).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+DETACHED = FLAT.replace(
+    "    with torch.no_grad():\n        h = torch.tanh(middle(h))\n", "    h = h.detach()\n"
+)
+NORM = """\
+import torch
+from torch import nn
+front, back = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)), nn.Linear(8, 1)
+front.requires_grad_(False)
+optimizer = torch.optim.SGD(back.parameters(), lr=0.05)
+for step in range(6):
+    loss = back(front(torch.randn(16, 4))).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+LOGGED = FLAT.replace("back(h)", "back(front(torch.ones(16, 4)))").replace(
+    "h = torch.tanh(middle(h))", "middle(h)"
+)
+
+
+@pytest.mark.parametrize("name", ["page.md", "<stdin>", "<string>", "<ipython-input-7-0a1b2c>"])
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        (FLAT, "GG402 7 Running without gradients cuts front.weight and front.bias off from the loss"),
+        (DETACHED, "GG402 7 .detach() cuts front.weight and front.bias off from the loss"),
+        (NORM, "GG505 {} 1 frozen batch norm (front.1) is in training mode"),
+        (LOGGED, ""),
+    ],
+)
+def test_code_that_cannot_be_read_is_judged_by_what_happened(
+    code: str, found: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sites._kinds, "<string>", "library")  # as at the start of a process
+    for read in (_source.tree_of, _source.path_to, _scopes.functions_of, _scopes.scopes_of):
+        read.cache_clear()
+    if name == "page.md":  # a block of a page, run at its own line
+        name = str(tmp_path / name)
+        Path(name).write_text("It's a page.\n" * 20, "utf-8")
+    cell = name.startswith("<ipython")
+    if cell:
+        monkeypatch.setitem(linecache.cache, name, (len(code), None, code.splitlines(keepends=True), name))
+    with gg.watch() as report:
+        exec(compile(code, name, "exec"), {"__name__": "__main__"})
+    said = [f"{one.code} {one.line} {one.message}" for one in report.findings]
+    # The line that freezes is read in a cell; where nothing can be read, it is where it was seen.
+    found = found.format(4 if cell else 10)
+    assert [text.startswith(found) for text in said] == ([True] if found else [])
+
+
+def test_what_follows_python_c_is_the_users_own_code() -> None:
+    program = "import gradgate as gg\nwith gg.watch() as report:\n" + "".join(
+        f"    {line}\n" for line in FLAT.splitlines()
+    )
+    program += "print(*[(one.file, one.line, one.code) for one in report.findings])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "('<string>', 9, 'GG402')\n"
 
 
 def test_gradgate_itself_waits_for_torch_until_a_name_is_asked_for() -> None:

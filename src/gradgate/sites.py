@@ -20,6 +20,7 @@ _LIBRARIES = (
     _TORCH,
     *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")},
 )
+_TYPED = ("<ipython", "<stdin", "<doctest", "<python-input", "<console", "<input")
 _TRACERS = tuple(_TORCH + name for name in ("fx", "_functorch", "_dynamo", "_inductor"))
 
 _sites: dict[tuple[tuple[str, int, str], ...], Site] = {}
@@ -37,8 +38,8 @@ def kind_of(file: str) -> str:
 
 def _judge(file: str) -> str:
     if file.startswith("<"):
-        # A cell of a notebook and a line typed into python are the user's; what libraries generate is not.
-        return "user" if file.startswith(("<ipython", "<stdin", "<doctest")) else "library"
+        # A cell of a notebook and what is typed into python are the user's; what libraries generate is not.
+        return "user" if file.startswith(_TYPED) or (file == "<string>" and _is_command()) else "library"
     path = str(Path(file).absolute())
     if path.startswith(_OURS):
         return "ours"
@@ -47,6 +48,22 @@ def _judge(file: str) -> str:
     if path.startswith(_LIBRARIES) or f"{os.sep}site-packages{os.sep}" in path:
         return "library"
     return "user"
+
+
+def _is_command() -> bool:
+    """Say whether the program is what follows ``python -c``; multiprocessing starts its processes that way, too."""
+    return sys.argv[:1] == ["-c"] and "--multiprocessing-fork" not in sys.orig_argv
+
+
+def _is_executed(frame: FrameType) -> bool:
+    """Say whether a text is run that the user's code gave to ``exec``; from then on such texts are the user's."""
+    code, caller = frame.f_code, frame.f_back
+    if code.co_filename != "<string>" or code.co_name != "<module>" or caller is None:
+        return False
+    if kind_of(caller.f_code.co_filename) != "user":
+        return False
+    _kinds["<string>"] = "user"
+    return True
 
 
 def call_mine(file: str) -> None:
@@ -62,7 +79,7 @@ def user_frames(frame: FrameType | None = None) -> list[FrameType]:
     current: FrameType | None = frame
     while current is not None and len(found) < _DEPTH:
         kind = _kinds.get(current.f_code.co_filename) or kind_of(current.f_code.co_filename)
-        if kind == "user":
+        if kind == "user" or (kind == "library" and _is_executed(current)):
             found.append(current)
             if current.f_code.co_name == "<module>" and current.f_code.co_filename in _scripts:
                 break
@@ -95,7 +112,7 @@ def here(frame: FrameType | None = None) -> Site:
     while current is not None:
         code = current.f_code
         kind = _kinds.get(code.co_filename) or kind_of(code.co_filename)
-        if kind == "user":
+        if kind == "user" or (kind == "library" and _is_executed(current)):
             key.append((code.co_filename, current.f_lineno, code.co_name))
             if len(key) == _DEPTH or (code.co_name == "<module>" and code.co_filename in _scripts):
                 break

@@ -182,10 +182,11 @@ def test_a_parameter_that_is_frozen_between_backward_and_step_is_right() -> None
     assert frozen(fresh=True).judged("GG505") == []
 
 
-def statistics(*, trainable: bool, moving: bool = False) -> Story:
-    story = Story("backbone.bn.w", "head").optimizer(of="head")
+def statistics(*, trainable: bool, moving: bool = False, mode: bool = True, source: str = "") -> Story:
+    story = Story("backbone.bn.w", "head", source=source).optimizer(of="head")
     story.facts["backbone.bn.w"] |= {"trainable": trainable, "still": not moving}
-    story.add(ModeSet(site(3), "Net", True, story.ids(None), depends=True))
+    if mode:
+        story.add(ModeSet(site(3), "Net", True, story.ids(None), depends=True))
     for _ in range(3):
         story.clear(1, "head").backward(8, mean(8), to="head").step(9)
         story.add(StatisticsMoved(site(9), "BatchNorm2d", story.ids("backbone.bn.w")))
@@ -194,9 +195,17 @@ def statistics(*, trainable: bool, moving: bool = False) -> Story:
 
 def test_a_frozen_batch_norm_in_training_mode() -> None:
     assert said(statistics(trainable=False).judged()) == [
-        "train.py:3: GG505 error: 1 frozen batch norm is in training mode: its running statistics moved in 3 "
-        "steps, the parameters never."
+        "train.py:3: GG505 error: 1 frozen batch norm (backbone.bn) is in training mode: its running "
+        "statistics moved in 3 steps, the parameters never."
     ]
+
+
+def test_a_frozen_batch_norm_whose_mode_nobody_set_is_told_where_it_is_frozen_or_where_it_was_seen() -> None:
+    frozen_at = "x = 1\nbackbone.requires_grad_(False)\n"
+    for source, line in ((frozen_at, 2), ("", 9)):
+        assert [one.line for one in statistics(trainable=False, mode=False, source=source).judged()] == [line]
+    # Source that could tell and does not: a library's model may come that way.
+    assert statistics(trainable=False, mode=False, source="backbone = load()\n").judged() == []
 
 
 def test_a_batch_norm_that_is_frozen_for_a_moment_or_follows_an_average_is_right() -> None:

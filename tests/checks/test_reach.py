@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gradgate.checks import Finding
-from gradgate.events import Cut, Differentiated, Frame, NonfiniteMade, Ran, Term
+from gradgate.events import Cut, Differentiated, Frame, NoGradEntered, NonfiniteMade, Ran, Term
 from tests.checks._build import Story, mean, said, site
 
 MODEL = """\
@@ -75,6 +77,40 @@ def test_a_layer_that_was_reached_once_is_right() -> None:
     assert story.judged("GG401") == []
 
 
+TIED = """\
+embed = nn.Embedding(9, 4)
+spare = nn.Linear(4, 4)
+out = nn.Linear(4, 9)
+out.weight = embed.weight
+optimizer = torch.optim.SGD([*embed.parameters(), *spare.parameters()], lr=0.1)
+loss = criterion(out(embed(x)), y)
+loss.backward()
+"""
+
+
+def test_a_weight_that_a_layer_is_given_is_no_layer_of_that_name() -> None:
+    story = Story("embed.weight", "spare.weight", source=TIED).optimizer()
+    trained(left(story, "spare.weight"), 7, to="embed.weight")
+    assert said(story.judged()) == [
+        "train.py:2: GG401 info: `spare` is never used: no gradient reached spare.weight in 4 steps."
+    ]
+
+
+def test_a_layer_of_a_flat_script_that_is_handed_on_may_be_used() -> None:
+    for use in ("layers = [spare]\n", "loss = loss + spare(x)\n", "use(spare)\n"):
+        story = Story("embed.weight", "spare.weight", source=TIED + use).optimizer()
+        trained(left(story, "spare.weight"), 7, to="embed.weight")
+        assert story.judged() == []
+
+
+def test_a_weight_tied_within_a_class_does_not_hide_the_layer() -> None:
+    source = MODEL.replace("self.head = nn.Linear(4, 1)", "self.head.weight = self.norm1.weight")
+    story = Story("model.norm1.weight", "model.norm2.weight", source=source).optimizer()
+    trained(left(story, "model.norm2.weight"), 12, to="model.norm1.weight")
+    (found,) = story.judged("GG401")
+    assert found.message.startswith("`norm2` is never used: no gradient reached model.norm2.weight")
+
+
 # GG402
 
 DETACHED = """\
@@ -110,6 +146,63 @@ def test_running_under_no_grad() -> None:
     trained(left(story, "encoder.w"), 4, to="decoder.w")
     (found,) = story.judged()
     assert (found.code, found.line) == ("GG402", 1)
+
+
+IN_THE_MIDDLE = """\
+h = front(x)
+with torch.no_grad():
+    h = middle(h)
+loss = back(h)
+loss.backward()
+"""
+
+
+def in_the_middle(source: str = IN_THE_MIDDLE, *, held: bool = False) -> Story:
+    """Front's output is given to a module in the block at line 2, or only held when that begins."""
+    story = Story("front.w", "back.w", source=source).optimizer()
+    ids = story.ids("front.w")
+    if held:
+        story.add(NoGradEntered(site(2), (("h", ids),)))
+    else:
+        story.add(NoGradEntered(site(2)), Cut(site(3), "no_grad", ids, scalar=False))
+    return trained(left(story, "front.w"), 5, to="back.w")
+
+
+CUT = [
+    "train.py:2: GG402 error: Running without gradients cuts front.w off from the loss: no gradient reached it "
+    "in 4 steps."
+]
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_comes_before_a_part_without_gradients_is_cut_off_there(held: bool) -> None:
+    assert said(in_the_middle(held=held).judged("GG402")) == CUT
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_block_that_only_measures_cuts_nothing_off(held: bool) -> None:
+    source = IN_THE_MIDDLE.replace("h = middle(h)", "print(measure(h))").replace("back(h)", "back(x)")
+    assert in_the_middle(source, held=held).judged("GG402") == []
+
+
+def test_without_source_a_part_without_gradients_is_known_by_its_block() -> None:
+    story = in_the_middle(source="")
+    assert said(story.judged()) == CUT
+    story.events = [event for event in story.events if not isinstance(event, NoGradEntered)]
+    assert story.judged() == []  # a library's own block
+    assert in_the_middle(source="", held=True).judged() == []  # that it is held does not say that it is used
+
+
+@pytest.mark.parametrize(
+    ("op", "scalar", "found"), [("detach", False, 1), ("item", True, 0), ("detach", True, 0)]
+)
+def test_without_source_a_tensor_that_was_cut_counts_and_a_number_does_not(
+    op: str, scalar: bool, found: int
+) -> None:
+    story = Story("encoder.w", "decoder.w").optimizer()
+    story.add(Cut(site(1), op, story.ids("encoder.w"), scalar=scalar))
+    trained(left(story, "encoder.w"), 3, to="decoder.w")
+    assert len(story.judged("GG402")) == found
 
 
 PENALTY = """\

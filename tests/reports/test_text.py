@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradgate.reports import Report, Summary, show, to_text
+from gradgate.reports._text import _STYLES
 from tests.reports.made import SUMMARY, finding, report
 
 
@@ -137,6 +138,49 @@ def test_a_terminal_is_shown_colours_and_says_the_same(
     show(report(tmp_path), terminal)
     assert "\x1b[1;31m" in terminal.getvalue()  # the error, in red
     assert Text.from_ansi(terminal.getvalue()).plain.split() == str(report(tmp_path)).split()
+
+
+# The six colours, each as it is and bright, as terminals have them.
+PALETTES = {
+    "xterm": ("cd0000 00cd00 cdcd00 0000ee cd00cd 00cdcd", "ff0000 00ff00 ffff00 5c5cff ff00ff 00ffff"),
+    "vga": ("aa0000 00aa00 aa5500 0000aa aa00aa 00aaaa", "ff5555 55ff55 ffff55 5555ff ff55ff 55ffff"),
+    "gnome": ("c01c28 26a269 a2734c 12488b a347ba 2aa1b3", "f66151 33da7a e9ad0c 2a7bde c061cb 33c7de"),
+    "macos": ("c23621 25bc24 adad27 492ee1 d338d3 33bbc8", "fc391f 31e722 eaec23 5833ff f935f8 14f0f0"),
+    "vscode": ("cd3131 0dbc79 e5e510 2472c8 bc3fbc 11a8cd", "f14c4c 23d18b f5f543 3b8eea d670d6 29b8db"),
+    "windows": ("c50f1f 13a10e c19c00 0037da 881798 3a96dd", "e74856 16c60c f9f1a5 3b78ff b4009e 61d6d6"),
+}
+COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan")
+READABLE = 2.5  # contrast of bold text; yellow, green and cyan go down to 1.1 on white, blue to 1.6 on black
+
+
+def _light(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue  # WCAG 2, relative luminance
+
+
+def _least_contrast(colour: str) -> float:
+    """Return the contrast on white or black in the worst palette, where bold may make a colour bright."""
+    name = colour.removeprefix("bright_")
+    kinds = (1,) if name != colour else (0, 1)
+    lights = [
+        _light(palette[kind].split()[COLOURS.index(name)]) for palette in PALETTES.values() for kind in kinds
+    ]
+    return min(min(1.05 / (light + 0.05), (light + 0.05) / 0.05) for light in lights)
+
+
+def test_colours_can_be_read_on_a_light_ground_and_on_a_dark_one() -> None:
+    used = {word for style in _STYLES.values() for word in style.split()} - {"bold", "dim"}
+    assert used
+    assert {colour: _least_contrast(colour) for colour in used if _least_contrast(colour) < READABLE} == {}
+    poor = {colour for colour in COLOURS if _least_contrast(colour) < READABLE}
+    assert poor == {"green", "yellow", "blue", "cyan"}
+
+
+def test_only_what_can_be_done_without_is_dim() -> None:
+    assert {part for part, style in _STYLES.items() if "dim" in style} == {"rule", "gutter"}
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])

@@ -309,3 +309,30 @@ def test_a_gate_is_no_cut_that_may_be_a_slip(watcher: Watcher) -> None:
         (weight.sum() + gate(weight.square()).sum()).backward()
     cuts = [event for event in watcher.log().events if isinstance(event, Cut)]
     assert len(cuts) == 1
+
+
+class _Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(4))
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.relu(self.inner(x)) * self.factor
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_model_is_turned_into_a_script_while_layers_without_gradient_are_looked_for() -> None:
+    front, frozen, spare = nn.Linear(3, 4), _Scaled().requires_grad_(False), nn.Linear(3, 4)
+    optimizer = torch.optim.SGD([*front.parameters(), *spare.parameters()], lr=0.1)
+    x = torch.randn(5, 3)
+    with gg.watch():
+        for _ in range(4):
+            optimizer.zero_grad()
+            frozen(front(x)).square().mean().backward()
+            optimizer.step()
+        assert vars(_Scaled)["forward"].__code__.co_filename != __file__  # it is looked at
+        scripted = torch.jit.script(frozen)
+        graph = torch.fx.symbolic_trace(frozen).graph
+    assert torch.equal(scripted(front(x)), frozen(front(x)))
+    assert [node.name for node in graph.nodes] == ["x", "inner", "relu", "factor", "mul", "output"]

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import gradgate as gg
 from gradgate.checks import check
-from gradgate.events import Backward, Event, Gap, Stepped, from_json, to_json
+from gradgate.events import Backward, Cut, Event, Gap, NoGradEntered, Stepped, from_json, to_json
 from gradgate.watcher import StopRun, Watcher
 from gradgate.watcher._journal import Journal
 
@@ -194,3 +194,30 @@ def test_a_parameter_that_an_accumulator_never_reaches_is_found(watcher: Watcher
             update.backward(F.cross_entropy(model(torch.randn(8, 4)), torch.randint(2, (8,))), count=8)
     found = check(watcher.log(), strict=True)
     assert [(one.category, one.evidence["parameters"]) for one in found] == [("unreached-parameter", 2)]
+
+
+def blocks(*, cut: bool) -> None:
+    front, middle, back = nn.Linear(3, 4), nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD([*front.parameters(), *back.parameters()], lr=0.1)
+    for _ in range(4):
+        h = front(torch.randn(5, 3))
+        with torch.no_grad():
+            coded = middle(h)
+        optimizer.zero_grad()
+        back(coded if cut else middle(h)).square().mean().backward()
+        optimizer.step()
+
+
+def test_what_is_given_to_a_module_without_gradients_is_told_where_parameters_get_none(
+    watcher: Watcher,
+) -> None:
+    line = blocks.__code__.co_firstlineno + 6
+    blocks(cut=False)
+    blocks(cut=True)
+    cuts = [event for event in watcher.log().events if isinstance(event, Cut)]
+    names = {number: one.name for number, one in watcher.log().parameters.items()}
+    told = {(event.op, event.site[0].line, *sorted(names[one] for one in event.parameters)) for event in cuts}
+    assert told == {("no_grad", line, "front.bias", "front.weight")}
+    held = [event.held for event in watcher.log().events if isinstance(event, NoGradEntered)]
+    assert {name for several in held for name, _ in several} == {"h"}
+    assert not any(held[:4])  # all of them got gradients there

@@ -1,9 +1,11 @@
 """A part of the loss is cut from what it was computed from.
 
 ## What it does
-Looks for trainable parameters whose module ran without a graph or whose output was taken out of it (``detach``,
-``.data``, ``.item()``, numpy, ``argmax``, a re-wrapped leaf), and for summands of a loss through which no gradient
-flows although they were computed from such parameters; a gradient penalty without ``create_graph=True`` is one.
+Looks for trainable parameters whose module ran without a graph, whose output was given to a part that did
+(``no_grad`` in the middle: the parts before it get nothing), or whose output was taken out of the graph
+(``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a re-wrapped leaf); and for summands of a loss through which
+no gradient flows although they were computed from such parameters; a gradient penalty without
+``create_graph=True`` is one.
 
 ## Why is this bad?
 The number that is printed holds the term, the gradient does not: it is minimised by chance only.
@@ -19,6 +21,9 @@ The number that is printed holds the term, the gradient does not: it is minimise
 
 ## Known limits
 A cut that leaves another path to the same parameters is found only where it makes a whole summand constant.
+Where the source cannot be read (typed in, run from a page), it is not known what a loss is made of: there
+``detach``, ``.data`` and ``no_grad`` are found by what happened, and neither numbers that were taken out nor
+summands are judged.
 Targets, baselines and weights of a loss may be detached: nothing is said of factors.
 
 ## Sources
@@ -33,10 +38,11 @@ from collections.abc import Iterator
 from gradgate.checks._fates import replaced, temporary, unowned, unreached
 from gradgate.checks._finding import Finding
 from gradgate.checks._live import dead_parts
+from gradgate.checks._no_grad import off_in_blocks, readable
 from gradgate.checks._reader import Reader
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
-from gradgate.checks._scopes import called, no_grad_around, own_nodes, scope_at, statements_at
+from gradgate.checks._scopes import called, own_nodes, scope_at, statements_at
 from gradgate.checks._slices import Slice, files_of
 from gradgate.checks._source import in_condition, path_to, text_of
 from gradgate.events import (
@@ -52,6 +58,7 @@ from gradgate.events import (
     Site,
 )
 
+_TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
 _WHY = "What is cut off is shown in the loss and is not trained by it."
 
 
@@ -81,17 +88,15 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     if wrapped is not None:
         return {wrapped: (missing, "A new leaf")}
     found: dict[Frame, tuple[Ids, str]] = {}
-    recorded = frozenset().union(*(event.parameters for event in run.of(Ran) if event.recording))
-    for event in run.of(Ran):
-        ids = event.parameters & missing - recorded
-        line = next(filter(None, map(no_grad_around, event.site)), None) if not event.recording else None
-        if ids and line is not None:
-            found[line] = (found.get(line, (frozenset(), ""))[0] | ids, "Running without gradients")
     slices = {site: Slice(site, _files(run)) for site in _losses(run)}
+    for line, ids in off_in_blocks(run, missing, slices.values()):
+        found[line] = (found.get(line, (frozenset(), ""))[0] | ids, "Running without gradients")
     for event in run.of(Cut):
         ids = event.parameters & missing
         frame = event.site[0]
-        if ids and frame not in found and any(one.holds(frame, event.op) for one in slices.values()):
+        if not ids or frame in found or event.op == "no_grad":
+            continue
+        if any(one.holds(frame, event.op) for one in slices.values()) or _taken_on(run, event):
             found[frame] = (ids, f".{event.op}()" if event.op not in ("data", "Parameter") else event.op)
     for event in run.of(Ran):
         ids = event.parameters & missing
@@ -115,6 +120,15 @@ def _losses(run: Run) -> set[Site]:
         by_trainer = not event.site or "backward" not in text_of(event.site[0])
         sites |= {event.site, *(term.site for term in event.terms if by_trainer)}
     return sites
+
+
+def _taken_on(run: Run, cut: Cut) -> bool:
+    """Say whether a value that was cut is to be computed with, where the source does not tell.
+
+    Numbers that are only reported are taken out too, but as numbers.
+    """
+    unread = not readable(cut.site) or not all(readable(event.site) for event in run.of(Backward))
+    return unread and not cut.scalar and cut.op in _TENSORS
 
 
 def _compared(site: Site) -> Frame | None:

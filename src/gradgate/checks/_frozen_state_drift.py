@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gradgate.checks._finding import Finding
 from gradgate.checks._rule import Rule
@@ -143,7 +143,7 @@ def _statistics(run: Run) -> Iterator[Finding]:
             if covering and covering[-1].training and covering[-1].site:
                 found[covering[-1].site[0]].append(event)
             elif not covering:
-                line = _freezing_line(run, event.parameters)
+                line = _freezing_line(run, event.parameters) or _where_unread(event)
                 if line is not None:
                     found[line].append(event)
     for frame, events in found.items():
@@ -152,7 +152,8 @@ def _statistics(run: Run) -> Iterator[Finding]:
         if times >= _STEPS:
             yield RULE.finding(
                 frame,
-                f"{len(layers)} frozen batch norm{'s are' if len(layers) > 1 else ' is'} in training mode: "
+                f"{len(layers)} frozen batch norm{'s' if len(layers) > 1 else ''}{_called(run, layers)} "
+                f"{'are' if len(layers) > 1 else 'is'} in training mode: "
                 f"{'their' if len(layers) > 1 else 'its'} running statistics moved in {times} steps, the "
                 "parameters never.",
                 why="Evaluation uses these statistics: the frozen features are no longer those that were trained.",
@@ -164,6 +165,18 @@ def _statistics(run: Run) -> Iterator[Finding]:
 
 def _frozen(run: Run, ids: Ids) -> Ids:
     return frozenset(one for one in ids if not run.parameters[one].trainable and run.parameters[one].still)
+
+
+def _called(run: Run, layers: Iterable[Ids]) -> str:
+    known = {run.parameters[min(ids)].name.rpartition(".")[0] for ids in layers} - {""}
+    names = sorted(known)
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return f" ({', '.join(names[:2])}{more})" if names else ""
+
+
+def _where_unread(event: StatisticsMoved) -> Frame | None:
+    """Return the step after which it was seen, where its source cannot be read: that may say why it is so."""
+    return event.site[0] if event.site and tree_of(event.site[0].file) is None else None
 
 
 def _freezing_line(run: Run, ids: Ids) -> Frame | None:

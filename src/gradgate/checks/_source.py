@@ -12,9 +12,10 @@ from gradgate.events import Frame, Site
 
 @functools.lru_cache(maxsize=64)
 def tree_of(file: str) -> ast.Module | None:
-    """Parse a file, or return None where it cannot be read or parsed."""
+    """Parse a file, or return None where it cannot be read or parsed: what was typed in, a page with code in it."""
+    lines = linecache.getlines(file)
     try:
-        return ast.parse("".join(linecache.getlines(file)))
+        return ast.parse("".join(lines)) if lines else None
     except (SyntaxError, ValueError):
         return None
 

@@ -1,9 +1,9 @@
 """A parameter that the optimizer is to train has no part in any loss.
 
 ## What it does
-Looks for trainable parameters in an optimizer that steps, which no backward call ever reaches: a layer that is
-never called, or one that runs and whose output ends in no loss. Nothing is said of layers that only some branch of
-the code uses, and which did not run.
+Looks for trainable parameters in an optimizer that steps, which no backward call ever reaches: a layer (an
+attribute of a model, or a variable of a flat script) that is never called, or one that runs and whose output ends
+in no loss. Nothing is said of layers that only some branch of the code uses, and which did not run.
 
 ## Why is this bad?
 The parameter stays at its random start, and the model is another than the one that was written down.
@@ -19,8 +19,8 @@ or leave the layer out of the model. ``loss_of_task.backward()`` has to be part 
 head that is to be trained.
 
 ## Known limits
-A layer of a library's own model that has no part in the loss (a pooler) is a note only, as are experts and heads of
-a list that did not run.
+A layer of a library's own model that has no part in the loss (a pooler) is a note only, as are layers that are
+never called at all, which may be left over, and experts and heads of a list that did not run.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html, ``find_unused_parameters``.
@@ -37,14 +37,7 @@ from gradgate.checks._finding import Finding, Severity
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
 from gradgate.checks._slices import files_of
-from gradgate.checks._unused import (
-    attribute_of,
-    line_of_loss,
-    line_without,
-    read_indirectly,
-    reads,
-    skipped_in,
-)
+from gradgate.checks._unused import holders_of, is_read, line_of_loss, line_without, skipped_in
 from gradgate.events import Backward, Frame, Ids, OptimizerMade, Ran, Stepped
 
 _RUNS = 2
@@ -62,8 +55,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     for (attribute, frame), ids in _skipped(run, missing, files).items():
         missing -= ids
         yield _finding(run, attribute, "is gone through only in part", frame, frozenset(ids))
-    for (attribute, whole), ids in _by_attribute(run, missing, files).items():
-        found = _of_layer(run, attribute, whole, frozenset(ids), files)
+    for (key, whole), ids in _by_layer(run, missing, files).items():
+        found = _of_layer(run, key, whole, frozenset(ids), files)
         if found is not None:
             yield found
 
@@ -84,28 +77,41 @@ def _skipped(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, 
     return found
 
 
-def _by_attribute(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, bool], set[int]]:
-    """Group parameters by the attribute that holds them. False: it also holds others, which are reached."""
+def _by_layer(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, bool], set[int]]:
+    """Group parameters by what holds them, ".norm2" or the variable "norm2".
+
+    False: it also holds others, which are reached.
+    """
     groups: dict[tuple[str, bool], set[int]] = defaultdict(set)
     for number in missing:
-        split = attribute_of(run.name(number), files)
-        if split is None:
+        name = run.name(number)
+        paths = holders_of(name, files)
+        if len(paths) > 1 and paths[0] == name and _wholly(run, paths[1], missing):
+            paths = paths[1:]  # its layer says more than a weight of it
+        if not paths:
             continue
-        path, _ = split
-        inside = [
-            one.id for one in run.parameters.values() if one.name == path or one.name.startswith(path + ".")
-        ]
-        whole = all(one in missing for one in inside)
-        groups[path.rpartition(".")[2], whole].add(number)
+        whole = _wholly(run, paths[0], missing)
+        _, dot, last = paths[0].rpartition(".")
+        if dot or whole:
+            groups[dot + last, whole].add(number)
     return groups
 
 
-def _of_layer(run: Run, attribute: str, whole: bool, ids: Ids, files: tuple[str, ...]) -> Finding | None:
+def _wholly(run: Run, path: str, missing: Ids) -> bool:
+    """Say whether nothing of a layer is reached."""
+    return all(
+        one.id in missing
+        for one in run.parameters.values()
+        if one.name == path or one.name.startswith(path + ".")
+    )
+
+
+def _of_layer(run: Run, key: str, whole: bool, ids: Ids, files: tuple[str, ...]) -> Finding | None:
     ran = [event for event in run.of(Ran) if event.parameters & ids and event.recording]
     frame: Frame | None = None
     severity: Severity = "warning"
-    if whole and not reads(attribute, files) and not read_indirectly(attribute, files):
-        found, how = line_without(attribute, files), "is never used"
+    if whole and not is_read(key, files):
+        found, how = line_without(key, files), "is never used"
         frame, sure = found or (None, False)
         severity = "warning" if sure else "info"
     elif len(ran) >= _RUNS:
@@ -120,7 +126,7 @@ def _of_layer(run: Run, attribute: str, whole: bool, ids: Ids, files: tuple[str,
         frame = frame or ran[0].site[0]
     if frame is None:
         return None
-    return _finding(run, attribute, how, frame, ids, severity)
+    return _finding(run, key.lstrip("."), how, frame, ids, severity)
 
 
 def _finding(

@@ -7,23 +7,64 @@ import re
 from collections.abc import Iterable, Iterator
 
 from gradgate.checks._run import Run
-from gradgate.checks._scopes import Function, called, definitions, own_nodes, scope_at, scopes_of
+from gradgate.checks._scopes import Definition, Function, called, definitions, own_nodes, scope_at, scopes_of
 from gradgate.checks._slices import Slice
 from gradgate.checks._source import statement_at, tree_of
 from gradgate.events import Cut, Frame, Ids, Site
 
 _SETUP = re.compile(r"^(__init__|_?init|reset|setup|build|configure)")
+_CARE = frozenset(  # what is done with a layer that is not used
+    ("parameters", "named_parameters", "requires_grad_", "state_dict", "load_state_dict", "apply", "modules")
+) | {"train", "eval", "to", "cpu", "cuda", "half", "float", "double", "zero_grad", "weight", "bias"}
 _CONSTANTS = {"ones_like", "zeros_like", "ones", "zeros", "full", "full_like"}
 
 
-def attribute_of(name: str, files: Iterable[str]) -> tuple[str, str] | None:
-    """Split a parameter's name at the attribute that the user's classes define: ("model.norm2", "weight")."""
+def holders_of(name: str, files: Iterable[str]) -> list[str]:
+    """Return what the user's source calls the layer of a parameter: ["model.norm2", "model"], the innermost first.
+
+    A layer is an attribute that is set, or a variable. A weight that some layer is given, ``out.weight =
+    embed.weight``, is no layer of that name.
+    """
     parts = name.split(".")
-    known = {key for file in files for scope in scopes_of(file) for key in definitions(scope)}
-    for place in range(len(parts) - 1, 0, -1):
-        if "." + parts[place] in known:
-            return ".".join(parts[: place + 1]), ".".join(parts[place + 1 :])
-    return None
+    scopes = [scope for file in files for scope in scopes_of(file)]
+    known = {key for scope in scopes for key in definitions(scope)}
+    own = {key for scope in scopes for key, several in definitions(scope).items() if _on_self(key, several)}
+    places = range(len(parts) - 1, 0, -1)
+    found = [place for place in places if "." + parts[place] in (own if place == len(parts) - 1 else known)]
+    held = [".".join(parts[: place + 1]) for place in found]
+    return [*held, parts[0]] if len(parts) > 1 and parts[0] in known else held
+
+
+def _on_self(key: str, several: Iterable[Definition]) -> bool:
+    """Say whether an object sets an attribute of its own."""
+    targets = [
+        target for one in several if isinstance(one.statement, ast.Assign) for target in one.statement.targets
+    ]
+    targets += [one.statement.target for one in several if isinstance(one.statement, ast.AnnAssign)]
+    return any(
+        isinstance(node, ast.Attribute)
+        and "." + node.attr == key
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+        for target in targets
+        for node in ast.walk(target)
+    )
+
+
+def is_read(key: str, files: Iterable[str]) -> bool:
+    """Say whether a layer is used, an attribute (".norm2") or a variable ("norm2"), or may be by its name."""
+    if read_indirectly(key.lstrip("."), files):
+        return True
+    if key.startswith("."):
+        return bool(reads(key[1:], files))
+    for file in files:
+        tree = tree_of(file)
+        for node in ast.walk(tree) if tree is not None else ():
+            for inner in ast.iter_child_nodes(node):
+                name = isinstance(inner, ast.Name) and inner.id == key and isinstance(inner.ctx, ast.Load)
+                if name and not (isinstance(node, ast.Attribute) and node.attr in _CARE):
+                    return True
+    return False
 
 
 def reads(attribute: str, files: Iterable[str]) -> list[tuple[Function, ast.Attribute]]:
@@ -82,13 +123,22 @@ def _leaves_out(iterated: ast.expr, attribute: str) -> bool:
     return False
 
 
-def line_without(attribute: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
+def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
     """Return the line that reads another attribute in the place of one that is never read, and whether it is sure.
 
     That is the second use of a sibling (``norm1`` where ``norm2`` was meant), a constant after the use of the one
     defined before it, or that use; else where the attribute is defined. A layer that is never used at all may be
-    left over: that is not sure, unless it is a bare parameter.
+    left over: that is not sure, unless it is a bare parameter. Of a variable it is the line that makes it.
     """
+    attribute = key[1:]
+    if not key.startswith("."):
+        made_at = [
+            (file, one)
+            for file in files
+            for made in scopes_of(file)
+            for one in definitions(made).get(key, ())
+        ]
+        return next(((Frame(file, one.value.lineno, ""), False) for file, one in made_at), None)
     for file in files:
         for made in scopes_of(file):
             several = definitions(made).get("." + attribute, ())

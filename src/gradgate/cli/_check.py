@@ -77,7 +77,10 @@ def check_program(module: str | None, arguments: list[str], options: Options) ->
     )
     if watched.reports:
         progress.start(lambda: watched.progress)
-    return watched.run()
+    try:
+        return watched.run()
+    finally:
+        progress.stop()
 
 
 def _program(module: str | None, arguments: list[str]) -> Program:

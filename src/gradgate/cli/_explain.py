@@ -28,7 +28,7 @@ def list_rules(*, as_json: bool) -> int:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(no_wrap=True)
-    table.add_column(style="dim", no_wrap=True)
+    table.add_column(no_wrap=True)
     table.add_column()
     for rule in rules():
         table.add_row(rule.code, rule.name, rule.severity, rule.summary)

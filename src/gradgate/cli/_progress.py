@@ -19,11 +19,14 @@ class Progress:
     """Keeps the last row of the terminal for itself, as apt does, so that no print of the script can meet it.
 
     The rows above scroll by themselves; the cursor is put back where it was after each drawing. It shows only where
-    standard error is a terminal.
+    standard error is a terminal, and none that is recorded in continuous integration.
     """
 
     def __init__(self, *, enabled: bool) -> None:
-        self._enabled = enabled and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        drawn = os.environ.get("TERM") not in (None, "", "dumb", "unknown")
+        kept = bool(os.environ.get("CI"))  # what is drawn there goes into a log, frame by frame
+        self._enabled = enabled and sys.stderr.isatty() and drawn and not kept
+        self._dim = ("", "") if os.environ.get("NO_COLOR") else ("\x1b[2m", "\x1b[22m")
         self._pid = os.getpid()
         self._rows = 0  # of the terminal, when the last row was set apart; 0: it is not
         self._drawing = _thread.allocate_lock()
@@ -63,7 +66,7 @@ class Progress:
         steps, backwards = counts
         seen = f"{counted(steps, 'step')}, {counted(backwards, 'backward call')}"
         text = f"gradgate  {seen if steps or backwards else 'no backward call yet'}, {lasting(seconds)}"
-        self._write(f"\x1b7\x1b[{rows};1H\x1b[2K\x1b[2m{text[: columns - 1]}\x1b[22m\x1b8")
+        self._write(f"\x1b7\x1b[{rows};1H\x1b[2K{self._dim[0]}{text[: columns - 1]}{self._dim[1]}\x1b8")
 
     @staticmethod
     def _write(text: str) -> None:

@@ -21,10 +21,17 @@ class ModeSet(Event):
 class NoGradEntered(Event):
     """The user's code entered ``no_grad`` or ``inference_mode``."""
 
+    held: tuple[
+        tuple[str, Ids], ...
+    ] = ()  # variables whose graph leads to parameters without gradient so far
+
 
 @dataclass(frozen=True, slots=True)
 class Cut(Event):
-    """Something took a value out of the graph: detach, item, numpy, data, argmax, a new tensor."""
+    """Something took a value out of the graph: detach, item, numpy, data, argmax, a new tensor.
+
+    "no_grad": it was given to a module that ran without a graph.
+    """
 
     op: str
     parameters: Ids  # that the value depended on

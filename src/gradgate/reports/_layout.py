@@ -48,7 +48,7 @@ def _finding(finding: Finding, width: int) -> Iterator[Line]:
         Span(finding.severity if finding.severity != "info" else "note", finding.severity),
         Span("  "),
         Span(finding.code, finding.severity),
-        Span(f" {finding.category}{often}", "dim"),
+        Span(f" {finding.category}{often}"),
     ]
     lines = excerpt(finding.file, finding.line, _AROUND)
     if lines:
@@ -58,7 +58,10 @@ def _finding(finding: Finding, width: int) -> Iterator[Line]:
         room = width - 11
         text = text if len(text) <= room else text[: room - 1] + "…"
         gutter = f"  {'❱' if here else ' '} {number:4} │ "
-        yield [Span(gutter, finding.severity if here else "dim"), Span(text, "source" if here else "around")]
+        yield [
+            Span(gutter, finding.severity if here else "gutter"),
+            Span(text, "source" if here else "around"),
+        ]
     yield []
     yield from _paragraph("", finding.message, width)
     yield from _paragraph("why", finding.why, width)

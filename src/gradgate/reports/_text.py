@@ -12,16 +12,17 @@ from gradgate.reports._report import Report
 
 _NARROWEST, _WIDTH, _WIDEST = 60, 88, 100
 
+# Of a terminal's colours only these three can be read on white as on black, whichever palette it has.
+# What is dim may be hard to read on either: only what can be done without is.
 _STYLES = {
     "rule": "dim",
     "place": "bold",
     "error": "bold red",
-    "warning": "bold yellow",
-    "info": "bold blue",
-    "ok": "bold green",
-    "dim": "dim",
-    "around": "dim",
-    "label": "dim",
+    "warning": "bold magenta",
+    "info": "bold bright_blue",
+    "ok": "bold",
+    "gutter": "dim",
+    "source": "bold",
     "message": "bold",
 }
 
@@ -68,19 +69,12 @@ def _wants_colour(file: TextIO) -> bool:
 
 def _show_in_colour(report: Report, file: TextIO, width: int) -> None:
     from rich.console import Console
-    from rich.syntax import Syntax
     from rich.text import Text
 
-    highlight = Syntax("", "python", theme="ansi_dark", background_color="default").highlight
     console = Console(file=file, width=width, highlight=False)
     for line in laid_out(report, width):
         text = Text()
         for span in line:
-            if span.part == "source":
-                code = highlight(span.text)
-                code.rstrip()
-                text.append_text(code)
-            else:
-                text.append(span.text, _STYLES.get(span.part))
+            text.append(span.text, _STYLES.get(span.part))
         # Lines have their length already; a longer one is a path, and stays whole for the terminal to break.
         console.print(text, soft_wrap=True)

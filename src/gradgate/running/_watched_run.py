@@ -41,6 +41,7 @@ class WatchedRun:
         self._ranks = Ranks()
         self._ending = threading.RLock()
         self._code: int | None = None
+        self._reached = 0, 0  # when last asked
 
     def run(self) -> int:
         """Run the program to the end of all that it started, and return what ``on_end`` makes of it.
@@ -68,7 +69,9 @@ class WatchedRun:
     def progress(self) -> tuple[int, int]:
         """Optimizer steps and backward calls so far, in this process."""
         watcher = _process.current()
-        return (watcher.steps, watcher.backwards) if watcher is not None else (0, 0)
+        if watcher is not None:
+            self._reached = watcher.steps, watcher.backwards
+        return self._reached
 
     def _left(self, how: How, _: int) -> int:
         """End where the program leaves by itself, or is made to leave, and does not come back to ``run``."""
@@ -82,6 +85,7 @@ class WatchedRun:
 
     def _ended(self, how: How) -> int:
         watcher = _process.current()
+        self._reached = self.progress
         _process.let_go()
         give_back_termination()
         logs = []

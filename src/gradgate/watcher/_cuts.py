@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from types import FrameType
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from gradgate.watcher._backward import Backwards
 from gradgate.watcher._graph import walk
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._tracing import tracing
+from gradgate.watcher._variables import variables_of
 
 _CUTS = ("detach", "detach_", "item", "numpy", "tolist", "argmax", "argmin")
 _CUTS_PER_LINE = 3
@@ -29,6 +31,8 @@ class Cuts:
         self._recorder = recorder
         self._backwards = backwards
         self._cuts: Counter[Site] = Counter()
+        self._entries: Counter[Site] = Counter()
+        self.missing: set[int] = set()  # parameters that no gradient has reached, once that is looked for
 
     def install(self) -> None:
         """Replace the methods on torch.Tensor, which inherits them."""
@@ -48,7 +52,10 @@ class Cuts:
         return wrapper
 
     def cut(self, tensor: Tensor, name: str) -> None:
-        """Record that a tensor's value was taken out of the graph, a few times for each line."""
+        """Record that a tensor's value was taken out of the graph, a few times for each line.
+
+        What runs under ``no_grad`` is mostly meant to: there it counts where parameters are suspected.
+        """
         recorder = self._recorder
         if tracing() or recorder.quiet or self._backwards.in_backward:
             return
@@ -61,8 +68,21 @@ class Cuts:
             if not site or self._cuts[site] > _CUTS_PER_LINE:
                 return
             ids = self._behind(tensor)
-            if ids:
+            if ids and (name != "no_grad" or ids & self.missing):
                 recorder.add(Cut(site, name, ids, tensor.numel() == 1))
+
+    def held_at(self, frame: FrameType, site: Site) -> tuple[tuple[str, Ids], ...]:
+        """Return the variables, where a block begins, whose graph leads to parameters without gradient."""
+        if not self.missing or not self._recorder.looking or self._entries[site] >= _CUTS_PER_LINE:
+            return ()
+        self._entries[site] += 1
+        graphs = [
+            (name, value)
+            for name, value in variables_of(frame)
+            if isinstance(value, Tensor) and value.grad_fn is not None
+        ]
+        behind = ((name, self._behind(value)) for name, value in graphs)
+        return tuple((name, ids) for name, ids in behind if ids & self.missing)
 
     def _behind(self, tensor: Tensor) -> Ids:
         if tensor.grad_fn is None:  # a parameter itself

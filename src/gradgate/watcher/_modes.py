@@ -11,6 +11,7 @@ from torch import nn
 
 from gradgate.events import ModeSet, NoGradEntered
 from gradgate.sites import kind_of
+from gradgate.watcher._cuts import Cuts
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._tracing import tracing
 
@@ -20,8 +21,9 @@ _MODAL = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReL
 class Modes:
     """Watches Module.train (which eval calls) and the context managers that stop recording."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, cuts: Cuts) -> None:
         self._recorder = recorder
+        self._cuts = cuts
         self._depth = 0
         self._modal: dict[type, bool] = {}
 
@@ -67,7 +69,8 @@ class Modes:
                 caller = caller.f_back
             if kind_of(caller.f_code.co_filename) == "user":
                 with recorder.working():
-                    recorder.add(NoGradEntered(recorder.site()))
+                    site = recorder.site()
+                    recorder.add(NoGradEntered(site, self._cuts.held_at(caller, site)))
         return result
 
 

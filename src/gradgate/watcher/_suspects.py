@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
+import types
 import weakref
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gradgate.events import Ran, StatisticsMoved
+from gradgate.watcher._cuts import Cuts
 from gradgate.watcher._patches import Patches
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._registry import Numbers, is_sharded
@@ -23,12 +27,15 @@ _MOST_OTHERS = 512  # parameters of no optimizer whose values are compared
 class Suspects:
     """After the first steps: do the modules run whose parameters get no gradient, and how?
 
+    And is what they give handed to a module that runs without a graph, which cuts them off?
+
     A hook on a module would be saved and copied with it, so it is the class's forward that is stood around. That
     would make torch.compile compile anew: once something is compiled, nothing is done.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, cuts: Cuts) -> None:
         self._recorder = recorder
+        self._cuts = cuts
         self._hooked: Numbers[nn.Module] = Numbers()
         self._runs: dict[int, int] = {}
         self._patches = Patches()
@@ -54,16 +61,30 @@ class Suspects:
         if not missing or len(sights) == self._looked_at or recorder.steps > 3 * _RUNS:
             return
         self._looked_at = len(sights)
+        self._cuts.missing = missing
         if compiles():
             return
         for module in recorder.modules.alive():
             own = module.__dict__.get("_parameters") or {}
             numbers = [recorder.parameters.numbers.known(one) for one in own.values() if one is not None]
-            if self._hooked.known(module) is None and any(number in missing for number in numbers):
+            suspect = any(number in missing for number in numbers)
+            if suspect and self._hooked.known(module) is None:
                 self._runs[self._hooked.number(module)] = 0
-                if type(module) not in self._classes:
-                    self._classes.add(type(module))
-                    self._patches.wrap(type(module), "forward", self._around_forward)
+            reached = any(
+                number in sights and sights[number].reached for number in numbers if number is not None
+            )
+            computes = bool(own) or not module.__dict__.get("_modules")
+            if suspect or (computes and not reached):
+                self._stand_around(type(module))
+
+    def _stand_around(self, kind: type[nn.Module]) -> None:
+        # A module that was compiled has no plain function there.
+        if kind not in self._classes and isinstance(
+            inspect.getattr_static(kind, "forward"), types.FunctionType
+        ):
+            self._classes.add(kind)
+            original = kind.forward
+            self._patches.replace(kind, "forward", _standing_around(original, self._around_forward))
 
     def let_go(self) -> None:
         """Give the classes their own forward back."""
@@ -73,6 +94,11 @@ class Suspects:
     def _around_forward(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if not tracing():
             self._ran(module)
+            if not torch.is_grad_enabled() and self._recorder.active:
+                for given in (*args, *kwargs.values()):
+                    for one in given if isinstance(given, (list, tuple)) else (given,):
+                        if isinstance(one, Tensor):
+                            self._cuts.cut(one, "no_grad")
         return original(module, *args, **kwargs)
 
     def _ran(self, module: nn.Module) -> None:
@@ -123,6 +149,21 @@ class Suspects:
             now = sample(tensor)
             before = self._values.setdefault(number, now)
             parameters.sights[number].still = before.shape == now.shape and torch.equal(before, now)
+
+
+def _standing_around(original: Any, around: Any) -> Any:
+    """Return ``around(original, *arguments)`` as a function that finds the original's globals.
+
+    torch.jit reads the source of a method, and looks up in these what stands there.
+    """
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    at_home = types.FunctionType(
+        wrapper.__code__, original.__globals__, original.__name__, None, wrapper.__closure__
+    )
+    return functools.wraps(original)(at_home)
 
 
 def compiles() -> bool:

@@ -48,11 +48,11 @@ class Watcher:
         self._gradients = Gradients(recorder)
         self._kept = Kept(recorder)
         self._names = Names(recorder)
-        self._suspects = Suspects(recorder)
         optimizers = Optimizers(recorder)
         self._steps = Steps(recorder, self._gradients, optimizers)
         self._backwards = Backwards(recorder, self._gradients, self._kept)
         cuts = Cuts(recorder, self._backwards)
+        self._suspects = Suspects(recorder, cuts)
         self._writes = Writes(recorder, self._gradients, self._steps, self._backwards, cuts)
         self._ranks = Ranks(recorder, self._gradients)
         self._parts: tuple[Any, ...] = (
@@ -67,7 +67,7 @@ class Watcher:
             Schedulers(recorder),
             Scalers(recorder, self._gradients, self._steps),
             Loaders(recorder),
-            Modes(recorder),
+            Modes(recorder, cuts),
         )
         self._steps.after_step += [self._after_step]
         self._backwards.give_up = self._steps.give_up
