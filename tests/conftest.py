@@ -10,9 +10,8 @@ from hypothesis import register_random, settings
 # A shell that starts the suite in the background has it ignore interrupts, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests whose processes meet over gloo run one after another, in one worker of xdist: two groups that start at the
-# same moment may find each other's ports ("Connection closed by peer").
-MEETING = ("tests/ranks", "tests/integrations/test_on_ranks", "tests/running", "docs/ranks.md")
+# Tests that start processes which meet, or count on time, run one after another, in one worker of xdist.
+MEETING = ("tests/ranks", "tests/integrations/test_on_ranks", "tests/running")
 
 collect_ignore = ["scripts"]  # run by test_scripts.py, not imported for docstring examples
 

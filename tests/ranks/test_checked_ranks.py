@@ -61,6 +61,7 @@ class Outcome:
 
 def on_a_rank(rank: int, script: Path, ports: list[int]) -> list[Outcome]:
     """Run a script as torchrun does, once plain and once watched."""
+    dist.barrier()  # who leaves while the other one is still connecting tears its connection
     dist.destroy_process_group()
     distributed_c10d.default_pg_timeout = timedelta(seconds=TIMEOUT_SECONDS)  # who waits alone gives up
     register_module_module_registration_hook(lambda module, *_: _kept.append(module))
