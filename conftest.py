@@ -20,12 +20,6 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:  # and so they stay in one process, where several share the tests
-        if item.path.suffix == ".md":
-            item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))
-
-
 @pytest.fixture(autouse=True)
 def _same_seed() -> None:
     torch.manual_seed(0)

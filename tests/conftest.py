@@ -10,9 +10,6 @@ from hypothesis import register_random, settings
 # A shell that starts the suite in the background has it ignore interrupts, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests that start processes which meet, or count on time, run one after another, in one worker of xdist.
-MEETING = ("tests/ranks", "tests/integrations/test_on_ranks", "tests/running")
-
 collect_ignore = ["scripts"]  # run by test_scripts.py, not imported for docstring examples
 
 
@@ -35,8 +32,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
     for item in items:
-        if any(where in item.path.as_posix() for where in MEETING):
-            item.add_marker(pytest.mark.xdist_group("gloo"))
-        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 
@@ -29,6 +30,9 @@ def main(arguments: list[str] | None = None) -> None:
     except GradgateError as error:
         sys.stderr.write(f"{error}\n")
         code = 2
+    except BrokenPipeError:  # who reads the output has enough, and python would complain of it at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 0
     except Exception:  # noqa: BLE001  (1 would say that the script is wrong; what a script raises never comes here)
         import traceback
 

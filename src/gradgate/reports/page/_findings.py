@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -33,8 +32,8 @@ class Shown:
     often: str
     source: Sequence[Row]
     diff: Sequence[Row]
-    diff_title: str
-    example: Sequence[Row]
+    wrong: Sequence[Row]  # where there is no diff: the rule's own example, and what to use instead
+    right: Sequence[Row]
 
 
 def shown(findings: Sequence[Finding]) -> list[Shown]:
@@ -52,8 +51,8 @@ def _shown(number: int, finding: Finding) -> Shown:
         often=counted(finding.count, "time") if finding.count > 1 else "",
         source=_source(finding),
         diff=_mended(finding, edits) if edits else (),
-        diff_title="A mending" if edits else "",
-        example=() if edits else _by_example(finding.code),
+        wrong=() if edits else _example(finding.code, "## Example"),
+        right=() if edits else _example(finding.code, "## Use instead"),
     )
 
 
@@ -87,19 +86,11 @@ def _mended(finding: Finding, edits: Sequence[Edit]) -> list[Row]:
     return _rows(rows)
 
 
-def _by_example(code: str) -> list[Row]:
-    """Return the difference between a rule's own example and what it says to use instead."""
+def _example(code: str, heading: str) -> list[Row]:
+    """Return the code below a heading of a rule's docstring."""
     doc = next((rule.doc for rule in rules() if rule.code == code), "")
-    wrong, right = (_code_of(doc, heading) for heading in ("## Example", "## Use instead"))
-    if not wrong or not right:
-        return []
-    lines = [line for line in difflib.ndiff(wrong, right) if line[0] != "?"]
-    return _rows([("", line[0].strip(), line[2:]) for line in lines])
-
-
-def _code_of(doc: str, heading: str) -> list[str]:
     part = doc.partition(f"{heading}\n")[2].partition("\n## ")[0]
-    return [line[4:] for line in part.splitlines() if line.startswith("    ")]
+    return _rows([("", "", line[4:]) for line in part.splitlines() if line.startswith("    ")])
 
 
 def _rows(rows: Sequence[tuple[str, str, str]]) -> list[Row]:
