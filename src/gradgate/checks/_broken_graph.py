@@ -117,7 +117,8 @@ def _losses(run: Run) -> set[Site]:
     """Return where losses are back-propagated; where a trainer does that, where their terms are computed."""
     sites = set()
     for event in run.of(Backward):
-        by_trainer = not event.site or "backward" not in text_of(event.site[0])
+        text = text_of(event.site[0]) if event.site else "a trainer's"  # "": it cannot be read
+        by_trainer = bool(text) and "backward" not in text
         sites |= {event.site, *(term.site for term in event.terms if by_trainer)}
     return sites
 
