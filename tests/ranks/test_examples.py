@@ -23,14 +23,18 @@ ROUNDING = 1e-12  # float64; an epoch of sums over at most 168 digits
 def printed_by(name: str) -> str:
     """Return what rank 0 prints, with every run of spaces as one."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    ran = subprocess.run(
-        [*command, str(EXAMPLES / f"{name}.py")],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-    )
+    for _ in range(2):
+        ran = subprocess.run(
+            [*command, str(EXAMPLES / f"{name}.py")],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        )
+        # torch 2.13 with gloo: a process that ends aborts now and then, one of its threads being still there.
+        if "terminate called without an active exception" not in ran.stderr:
+            break
     assert ran.returncode == 0, ran.stderr
     return re.sub(" +", " ", ran.stdout)
 
