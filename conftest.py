@@ -1,5 +1,7 @@
 """What holds for tests, docstring examples and the code blocks of README and docs alike."""
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +25,14 @@ pytest_collect_file = Sybil(
 @pytest.fixture(autouse=True)
 def _same_seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled_is_left() -> Iterator[None]:
+    """Where something is compiled, the watcher looks at less: that is one test's affair."""
+    yield
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
 
 
 @pytest.fixture(autouse=True)

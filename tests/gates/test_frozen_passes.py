@@ -192,7 +192,6 @@ def test_what_is_scripted_is_refused_and_left_as_it_was() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_it_compiles_into_one_graph(when: str) -> None:
     """Frozen before it is compiled or after, in training mode anew before each pass, and given back."""
-    torch._dynamo.reset()
     whole = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.BatchNorm1d(4), Counter(), nn.Linear(4, 4)))
     plain, x = copy.deepcopy(whole), torch.randn(8, 4)
     compiled = torch.compile(whole, backend="eager", fullgraph=True)
@@ -211,7 +210,6 @@ def test_it_compiles_into_one_graph(when: str) -> None:
     torch.testing.assert_close(
         [one.grad for one in whole.parameters()], [one.grad for one in plain.parameters()]
     )
-    torch._dynamo.reset()
 
 
 def test_a_functional_call_uses_the_buffers_that_it_is_given() -> None:

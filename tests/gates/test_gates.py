@@ -118,7 +118,6 @@ def test_it_compiles_into_one_graph(name: str) -> None:
     x = leaf(0.1, -0.7, 1.3)
     torch.compile(lambda one: behind(gate(one.exp())), backend="aot_eager", fullgraph=True)(x).backward()
     torch.testing.assert_close(x.grad, expected(x, rule))
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -175,7 +174,6 @@ NESTS: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_nests_are_gated_within_one_graph(name: str) -> None:
     """Also nests that come from outside of it, and leave it."""
-    torch._dynamo.reset()
     x, other = leaf(1.0, 2.0), leaf(1.0, 2.0)
     gate = torch.compile(lambda nest: scale_gradient(nest, 0.5), backend="aot_eager", fullgraph=True)
     within = torch.compile(lambda x: scale_gradient(NESTS[name](x), 0.5), backend="aot_eager", fullgraph=True)
@@ -184,7 +182,6 @@ def test_nests_are_gated_within_one_graph(name: str) -> None:
         tensors = list(tensors_in(out))
         torch.autograd.backward(tensors, [torch.ones_like(one) for one in tensors])
         assert gated.grad.tolist() == [0.5 * len(tensors)] * 2
-    torch._dynamo.reset()
 
 
 def test_complex_gradients_are_scaled_masked_and_limited_in_norm() -> None:

@@ -255,7 +255,6 @@ def test_a_compiled_step_is_said_to_be_unseen_and_not_called_missing() -> None:
     assert weight.tolist() == pytest.approx([0.7, 0.7])
     assert not report.findings
     assert "TORCH_COMPILE_DISABLE=1" in str(report)
-    torch._dynamo.reset()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -268,7 +267,6 @@ def test_a_question_amid_the_run_does_not_settle_what_is_judged() -> None:
         assert report.summary.notes
         optimizer.step()
     assert not report.summary.notes
-    torch._dynamo.reset()
 
 
 def test_memory_stays_bounded_where_models_are_made_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
