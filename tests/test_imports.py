@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "checks": {"errors", "events"},
     "reports": {
         *("cards", "errors", "events", "checks"),
-        *("rich (lazily)", "plotly (lazily)", "jinja2 (lazily)", "pygments (lazily)"),
+        *("gradgate (lazily)", "rich (lazily)", "plotly (lazily)", "jinja2 (lazily)", "pygments (lazily)"),
     },
     "testing": {"errors", "tally", "memory", "accumulation", "torch"},
     "session": {"errors", "events", "watcher", "checks", "reports"},

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-USED, WASTED, NOTHING = "#2f7fc1", "#d9622b", "#8d9299"
+# What became of a gradient; told apart on light and dark ground, also by those who see few colours.
+USED, WASTED, LATE, NOTHING = "#2f7fc1", "#d9622b", "#c0418a", "#8d9299"
+
+
+def faint(color: str, strength: float = 0.4) -> str:
+    """Return a colour that shows what is behind it."""
+    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{strength})"
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from gradgate.cards import card
 
 if TYPE_CHECKING:
-    from gradgate.accumulation._update import Update
+    from gradgate.accumulation._readings import Readings
 
 
-def to_html(update: Update, state: str) -> str:
+def to_html(update: Readings, state: str) -> str:
     """Return what the update came to, if it has ended; how far it is, or was, if not."""
     batches = f"{update.micro_batch_count} micro-batch{'' if update.micro_batch_count == 1 else 'es'}"
     if state != "ended":

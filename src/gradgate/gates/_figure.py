@@ -6,13 +6,13 @@ import html
 import math
 from typing import TYPE_CHECKING, Any
 
+from gradgate.cards import NOTHING, USED, WASTED, faint
 from gradgate.errors import OptionError
 from gradgate.gates._tree import Branch, tree_of
 
 if TYPE_CHECKING:
     from gradgate.gates._flow import Flow
 
-_FLOWS, _STOPS, _WASTE = "#2a78b5", "#9a9a9a", "#d95f30"
 _MOVED = "moves"
 
 
@@ -26,7 +26,7 @@ def to_figure(flow: Flow) -> Any:
             "the flow."
         ) from error
     labels: list[str] = ["loss"]
-    colors: list[str] = [_FLOWS]
+    colors: list[str] = [USED]
     links: dict[str, list[Any]] = {"source": [], "target": [], "value": [], "color": [], "customdata": []}
 
     def node(label: str, color: str) -> int:
@@ -37,7 +37,7 @@ def to_figure(flow: Flow) -> Any:
         return labels.index(label, 1)
 
     def link(source: int, target: int, value: int, color: str, said: str) -> None:
-        for key, one in zip(links, (source, target, value, _faint(color), said), strict=True):
+        for key, one in zip(links, (source, target, value, faint(color), said), strict=True):
             links[key].append(one)
 
     for branch in tree_of(flow).folded():
@@ -63,10 +63,5 @@ def _end(branch: Branch) -> tuple[str, str]:
     one = branch.parameters[0]
     unused = [str(stop) for stop in one.stops if stop.unstepped]
     if not one.reached:
-        return _STOPS, "stopped: " + ", ".join(str(stop) for stop in one.stops)
-    return (_WASTE, f"for nothing: {', '.join(unused)}") if unused else (_FLOWS, _MOVED)
-
-
-def _faint(color: str) -> str:
-    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.35)"
+        return NOTHING, "stopped: " + ", ".join(str(stop) for stop in one.stops)
+    return (WASTED, f"for nothing: {', '.join(unused)}") if unused else (USED, _MOVED)

@@ -72,3 +72,24 @@ class Watched:
             show(self._report, sys.stdout)
         if how == "finished":
             raise_for(self._report, self._raise_on)
+
+
+class WatchingCallback:
+    """What the callback of any trainer is made with, and what it tells; when a run begins and ends, each says."""
+
+    def __init__(
+        self,
+        *,
+        select: str | Iterable[str] = (),
+        ignore: str | Iterable[str] = (),
+        raise_on: RaiseOn = None,
+        output: str | Path | None = None,
+        show: bool = True,
+    ) -> None:
+        super().__init__()
+        self._watched = Watched(select=select, ignore=ignore, raise_on=raise_on, output=output, show=show)
+
+    @property
+    def report(self) -> Report | None:
+        """What was found: so far, or in the last run; None before the first."""
+        return self._watched.report

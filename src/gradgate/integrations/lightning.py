@@ -6,12 +6,9 @@ Works with ``lightning`` and ``pytorch_lightning``, whichever the script has imp
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from gradgate.integrations._watched import Watched
-from gradgate.reports import Report
+from gradgate.integrations._watched import WatchingCallback
 
 # `pip install lightning` brings both; a second one takes seconds to import. Trainers call each other's callbacks.
 if "lightning.pytorch" in sys.modules or "pytorch_lightning" not in sys.modules:
@@ -25,7 +22,7 @@ else:
 __all__ = ["WatchGradients"]
 
 
-class WatchGradients(Callback):  # type: ignore[misc]  # of a library that is not always there
+class WatchGradients(WatchingCallback, Callback):  # type: ignore[misc]  # of a library that is not always there
     """Watch a fit from its start to its end, and report what is wrong with its gradients.
 
     A callback for ``Trainer(callbacks=[...])``. It changes nothing that is computed. Where the fit raises, the
@@ -36,7 +33,7 @@ class WatchGradients(Callback):  # type: ignore[misc]  # of a library that is no
         select: report only these rules: codes ("GG103"), beginnings of codes ("GG1") or categories.
         ignore: do not report these.
         raise_on: raise at the end of the fit if there are findings of that severity, or of a worse one.
-        output: a file to write the report to; its ending says how: .json, .sarif, .txt.
+        output: a file to write the report to; its ending says how: .html, .json, .sarif, .txt.
         show: print the report when the fit ends.
 
     On several ranks each watches itself; the first one prints and writes its own. ``gradgate check`` in front of
@@ -53,23 +50,6 @@ class WatchGradients(Callback):  # type: ignore[misc]  # of a library that is no
         >>> watching.report is None  # until trainer.fit(...)
         True
     """
-
-    def __init__(
-        self,
-        *,
-        select: str | Iterable[str] = (),
-        ignore: str | Iterable[str] = (),
-        raise_on: Literal["warning", "error"] | None = None,
-        output: str | Path | None = None,
-        show: bool = True,
-    ) -> None:
-        super().__init__()
-        self._watched = Watched(select=select, ignore=ignore, raise_on=raise_on, output=output, show=show)
-
-    @property
-    def report(self) -> Report | None:
-        """What was found: so far, or in the last fit; None before the first."""
-        return self._watched.report
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begin to watch: before the optimizers are made."""

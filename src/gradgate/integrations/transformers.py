@@ -5,21 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any, Literal
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import Trainer, TrainerCallback
 
-from gradgate.integrations._watched import Watched
+from gradgate.integrations._watched import Watched, WatchingCallback
 from gradgate.reports import Report
 
 __all__ = ["WatchGradients"]
 
 
-class WatchGradients(TrainerCallback):  # type: ignore[misc]  # of a library that is not always there
+class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  # of a library that is not always there
     """Watch a training from its start to its end, and report what is wrong with its gradients.
 
     A callback for ``Trainer(callbacks=[...])`` of transformers. It changes nothing that is computed.
@@ -32,7 +31,7 @@ class WatchGradients(TrainerCallback):  # type: ignore[misc]  # of a library tha
         select: report only these rules: codes ("GG103"), beginnings of codes ("GG1") or categories.
         ignore: do not report these.
         raise_on: raise at the end of the training if there are findings of that severity, or of a worse one.
-        output: a file to write the report to; its ending says how: .json, .sarif, .txt.
+        output: a file to write the report to; its ending says how: .html, .json, .sarif, .txt.
         show: print the report when the training ends.
 
     On several ranks each watches itself; the first one prints and writes its own. ``gradgate check`` in front of
@@ -48,25 +47,14 @@ class WatchGradients(TrainerCallback):  # type: ignore[misc]  # of a library tha
         True
     """
 
-    def __init__(
-        self,
-        *,
-        select: str | Iterable[str] = (),
-        ignore: str | Iterable[str] = (),
-        raise_on: Literal["warning", "error"] | None = None,
-        output: str | Path | None = None,
-        show: bool = True,
-    ) -> None:
-        super().__init__()
-        self._watched = Watched(select=select, ignore=ignore, raise_on=raise_on, output=output, show=show)
-        self._training: _Training | None = None
+    _training: _Training | None = None
 
     @property
     def report(self) -> Report | None:
         """What was found: so far, or in the last training; None before the first."""
         if self._training is not None:
             self._training.look()
-        return self._watched.report
+        return super().report
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin to watch."""

@@ -73,11 +73,10 @@ def _json(report: Report) -> str:
 
 
 def _sarif(report: Report) -> str:
-    from importlib.metadata import version
-
+    import gradgate
     from gradgate.reports._sarif import to_sarif
 
-    return to_sarif(report, version=version("gradgate"))
+    return to_sarif(report, version=gradgate.__version__)
 
 
 def _html(report: Report) -> str:

@@ -8,7 +8,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -184,9 +184,12 @@ class Recorder:
         """Seconds on a clock that stands still while watching works."""
         return time.perf_counter() - self.seconds
 
+    def timed(self, doing: Doing) -> AbstractContextManager[None]:
+        """Note how long the script's own work within takes, in the first part of the run."""
+        return self._timed(doing) if len(self.spans) < _MOST_SPANS else nullcontext()
+
     @contextmanager
-    def timed(self, doing: Doing) -> Iterator[None]:
-        """Note how long the script's own work within takes."""
+    def _timed(self, doing: Doing) -> Iterator[None]:
         start, at = self.clock, self.journal.count
         try:
             yield

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gradgate.checks import Finding
 from gradgate.reports import Report, report_on
+from gradgate.reports.page._findings import shown
 from gradgate.reports.page._seen import Seen
 from tests.reports.page.runs import EVERY, Hostile, accumulated, adversaries, hostile
 
@@ -84,9 +86,10 @@ def test_names_and_source_of_a_script_stay_text(tmp_path: Path) -> None:
     assert not seen.handlers
     assert seen.tags.count("script") == page.count("<script") == page.count("</script>") == 4
     assert Hostile.NAME in seen.text  # as text
-    assert "<" not in json.dumps(figures_in(page)).replace("<br>", "").replace("<extra></extra>", "").replace(
-        "<span style='font-size:11px'>", ""
-    ).replace("</span>", "").replace("<extra>%{y}</extra>", "").replace("<extra>%{fullData.name}</extra>", "")
+    words = json.dumps(figures_in(page), ensure_ascii=False)
+    assert "&lt;img src=x onerror=" in words  # what plotly shows as it stands
+    # All the markup that plotly is given is the page's own.
+    assert set(re.findall(r"</?(\w+)", words)) <= {"br", "extra", "span"}
 
 
 def test_a_finding_with_a_plain_mending_is_shown_with_it(tmp_path: Path) -> None:
@@ -95,6 +98,16 @@ def test_a_finding_with_a_plain_mending_is_shown_with_it(tmp_path: Path) -> None
     new = [Reader(row).text for row in re.findall(r'<tr class="new">.*?</tr>', page)]
     assert len(new) == 1
     assert "(i + 1) % 4 == 0 or i + 1 == len(data):" in new[0]
+
+
+def test_all_that_comes_behind_one_line_is_shown(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    lines = ["for x in data:", "    loss(x).backward()", "    a.zero_grad()", "    b.zero_grad()"]
+    script.write_text("\n".join([*lines, "    a.step()", "    b.step()"]) + "\n", "utf-8")
+    finding = Finding("GG202", "zero-grad-misplaced", "error", str(script), 3, "what", "why", "fix")
+    marks = [(row.mark, Reader(row.code).text) for row in shown([finding])[0].diff]
+    assert [text for mark, text in marks if mark == "-"] == ["a.zero_grad()", "b.zero_grad()"]
+    assert [text for mark, text in marks if mark == "+"] == ["a.zero_grad()", "b.zero_grad()"]
 
 
 def test_others_are_shown_with_the_rules_own_example(tmp_path: Path) -> None:

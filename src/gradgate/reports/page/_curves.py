@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+from gradgate.cards import NOTHING
 from gradgate.reports.page._seen import Seen, safe
 from gradgate.reports.page._theme import LINES, figure
 
@@ -83,7 +84,7 @@ def _drawn(seen: Seen, value: Callable[[Norms], float], title: str, guide: float
                 "x1": 1,
                 "y0": guide,
                 "y1": guide,
-                "line": {"dash": "dot", "width": 1, "color": "#8d9299"},
+                "line": {"dash": "dot", "width": 1, "color": NOTHING},
             }
         ]
     return figure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -67,7 +68,9 @@ def _source(finding: Finding) -> list[Row]:
 
 def _mended(finding: Finding, edits: Sequence[Edit]) -> list[Row]:
     """Return the lines around what is changed, with what goes and what comes."""
-    by_line = {edit.line: edit for edit in edits}
+    by_line: dict[int, list[Edit]] = defaultdict(list)
+    for edit in edits:
+        by_line[edit.line].append(edit)
     first, last = min(by_line) - 1, max(by_line) + 1
     wanted = [
         number
@@ -78,11 +81,10 @@ def _mended(finding: Finding, edits: Sequence[Edit]) -> list[Row]:
     for before, number in zip([0, *wanted], wanted, strict=False):
         if before and number > before + 1:
             rows.append(("", "", "…"))
-        text, edit = source_line(finding.file, number).expandtabs(4), by_line.get(number)
-        replaced = edit is not None and edit.instead
-        if text or replaced or edit:
-            rows.append((str(number), "-" if replaced else "", text))
-        rows += [("", "+", line) for line in (edit.lines if edit is not None else ())]
+        text, here = source_line(finding.file, number).expandtabs(4), by_line.get(number, [])
+        if text or here:
+            rows.append((str(number), "-" if any(edit.instead for edit in here) else "", text))
+        rows += [("", "+", line) for edit in here for line in edit.lines]
     return _rows(rows)
 
 
@@ -105,11 +107,9 @@ def highlighted(lines: Sequence[str]) -> list[str]:
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import PythonLexer
 
-    def coded(line: str) -> str:
-        found: str = highlight(line, PythonLexer(stripnl=False, stripall=False), HtmlFormatter(nowrap=True))
-        return found.rstrip("\n")
-
-    return [coded(line) for line in lines]  # each by itself: an excerpt may begin within a string
+    lexer, formatter = PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)
+    # Each by itself: an excerpt may begin within a string.
+    return [str(highlight(line, lexer, formatter)).rstrip("\n") for line in lines]
 
 
 def colours() -> str:

@@ -7,11 +7,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradgate.cards import NOTHING, USED, WASTED, faint
 from gradgate.checks import Contribution
 from gradgate.events import OptimizerMade
 from gradgate.reports._words import counted
 from gradgate.reports.page._seen import Fate, Seen, line_of, safe
-from gradgate.reports.page._theme import FATES, NOTHING, USED, WASTED, faint, figure
+from gradgate.reports.page._theme import FATES, figure
 
 CLEARED, LEFT = "cleared before a step", "left in .grad"
 NOBODY, NONE = "in no optimizer", "no gradient came"
@@ -94,11 +95,11 @@ def draw(seen: Seen) -> Any | None:
     for flow in sorted(found, key=lambda one: (one.line == NONE, place[one.module])):
         color = FATES[flow.fate]
         numbers = seen.numbers_in(flow.parameters)
-        said = (
-            f"{safe(flow.line)}<br>{safe(flow.module)} → {safe(flow.end)}<br>{counted(numbers, 'number')} in "
-        )
-        said += counted(len(flow.parameters), "parameter")
-        said += f", {counted(len(flow.calls), 'backward call')}" if flow.calls else ""
+        share = len(flow.calls) / len(all_calls[flow.line]) if flow.calls else 1.0
+        width = math.sqrt(max(numbers, 1)) * share
+        held = f"{counted(numbers, 'number')} in {counted(len(flow.parameters), 'parameter')}"
+        held += f", {counted(len(flow.calls), 'backward call')}" if flow.calls else ""
+        said = f"{safe(flow.line)}<br>{safe(flow.module)} → {safe(flow.end)}<br>{held}"
         ends = [
             (node(0, flow.line, NOTHING if flow.line == NONE else USED), node(1, flow.module, NOTHING)),
             (
@@ -107,9 +108,6 @@ def draw(seen: Seen) -> Any | None:
             ),
         ]
         for source, target in ends:
-            width = math.sqrt(max(numbers, 1)) * (
-                len(flow.calls) / len(all_calls[flow.line]) if flow.calls else 1
-            )
             row = (source, target, width, faint(color), said)
             for key, value in zip(links, row, strict=True):
                 links[key].append(value)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradgate.cards import NOTHING, USED, WASTED
 from gradgate.events import Planned
 from gradgate.reports.page._seen import Seen
-from gradgate.reports.page._theme import NOTHING, USED, WASTED, figure
+from gradgate.reports.page._theme import figure
 
 _MOST_BARS = 40
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gradgate.cards import LATE, NOTHING, USED, WASTED
 from gradgate.events import Log
 from gradgate.reports._layout import summary_rows, verdict
 from gradgate.reports._words import near
 from gradgate.reports.page import _curves, _flows, _memory, _reach, _timeline
 from gradgate.reports.page._findings import colours, shown
 from gradgate.reports.page._seen import Seen
-from gradgate.reports.page._theme import LATE, NOTHING, USED, WASTED
 
 if TYPE_CHECKING:
     from gradgate.reports._report import Report
@@ -110,7 +109,7 @@ def to_html(report: Report) -> str:
         rows=list(summary_rows(report.summary)),
         sections=sections,
         figures=_for_script(
-            {section.anchor: json.loads(section.figure) for section in sections if section.figure}
+            ",".join(f'"{section.anchor}":{section.figure}' for section in sections if section.figure)
         ),
         css=(_HERE / "page.css").read_text("utf-8") + colours(),
         js=(_HERE / "page.js").read_text("utf-8"),
@@ -136,7 +135,7 @@ def _sections(logs: tuple[Log, ...]) -> list[Section]:
     return found
 
 
-def _for_script(value: Any) -> str:
+def _for_script(pairs: str) -> str:
     """Return JSON that may stand within a script: nothing in it ends that, or begins a comment."""
-    text = json.dumps(value, separators=(",", ":"))
+    text = f"{{{pairs}}}"
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

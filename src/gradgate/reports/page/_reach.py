@@ -6,8 +6,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from typing import Any
 
+from gradgate.cards import LATE, USED, WASTED
 from gradgate.reports.page._seen import Fate, Seen, line_of, safe
-from gradgate.reports.page._theme import LATE, USED, WASTED, stacked
+from gradgate.reports.page._theme import stacked
 
 _MOST_COLUMNS = 80
 _MOST_LINES = 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
@@ -81,11 +82,14 @@ class Seen:
         for step in one.consumed:
             window = self._by_step.get(step)
             last = window.micro[-1] if window is not None and window.micro else -1
-            if self.run.events[last].site != own and any(
-                one.backward < number < last for number, _ in self.steps
-            ):
+            between = bisect_left(self._numbers, last) - bisect_left(self._numbers, one.backward)
+            if self.run.events[last].site != own and between > 0:
                 return "late"
         return "used"
+
+    @functools.cached_property
+    def _numbers(self) -> list[int]:
+        return [number for number, _ in self.steps]
 
     @functools.cached_property
     def _by_step(self) -> dict[int, Window]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-USED = "#2f7fc1"
-WASTED = "#d9622b"
-LATE = "#c0418a"
-NOTHING = "#8d9299"
+from gradgate.cards import LATE, NOTHING, USED, WASTED
+
 FATES = {"used": USED, "wasted": WASTED, "late": LATE, "none": NOTHING}
 DOING = {
     "load": "#b5bac2",
     "forward": "#63a8dd",
-    "backward": "#2f7fc1",
+    "backward": USED,
     "clear": "#9a8fd1",
     "clip": "#d6a324",
     "step": "#2e9e6f",
@@ -23,12 +21,6 @@ LINES = (
     *("#2f7fc1", "#d9622b", "#2e9e6f", "#c0518f", "#d6a324", "#7a6cc4", "#3fa9b5"),
     *("#9c6b4a", "#6f7d8c", "#b0413e", "#5f9e2f", "#a26bb0", "#4a6fa5", "#c98a5e"),
 )
-
-
-def faint(color: str, strength: float = 0.4) -> str:
-    """Return a colour that shows what is behind it."""
-    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{strength})"
 
 
 def figure(data: list[Any], **layout: Any) -> Any:
@@ -67,7 +59,7 @@ def stacked(traces: list[dict[str, Any]], titles: list[str], heights: list[float
 
 def _plain() -> dict[str, Any]:
     return {
-        "template": None,
+        "template": {},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hoverlabel": {"align": "left"},

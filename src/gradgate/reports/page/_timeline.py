@@ -41,7 +41,7 @@ class Timed:
 
 
 def draw(seen: Seen) -> Any | None:
-    """Return the timeline of the window that took as long as most; None where none was timed."""
+    """Return the timeline of the window of median length; None where none was timed."""
     chosen = typical(seen)
     return None if chosen is None else _figure(bars(seen, chosen))
 
