@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gradgate.events import Frame, GraphsKept, Site
 from gradgate.sites import user_frames
-from gradgate.watcher._recorder import Recorder, Weak, still_alive
+from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._variables import variables_of
 
 _SUSPICIOUS = 4  # graphs of earlier steps
@@ -30,8 +30,8 @@ class Kept:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._marks: list[weakref.ref[Weak]] = []
-        self._sites: dict[weakref.ref[Weak], Site] = {}
+        self._marks: list[weakref.ref[_Mark]] = []
+        self._sites: dict[weakref.ref[_Mark], Site] = {}
         self._alive: dict[Site, deque[int]] = {}  # how many lived at the last looks
         self._said: dict[Site, int] = {}
 
@@ -44,7 +44,7 @@ class Kept:
             return
         oldest = min(nodes, key=_age)
         if _MARK not in oldest.metadata:
-            mark = Weak()
+            mark = _Mark()
             oldest.metadata[_MARK] = mark
             ref = weakref.ref(mark)
             self._marks.append(ref)
@@ -52,7 +52,7 @@ class Kept:
 
     def look(self) -> None:
         """After a step: count the marked graphs that live, and look for their holder where they grow in number."""
-        self._marks = still_alive(self._marks)
+        self._marks = [ref for ref in self._marks if ref() is not None]
         self._sites = {ref: self._sites[ref] for ref in self._marks}
         counts = Counter(self._sites.values())
         for site in {*counts, *self._alive}:
@@ -149,3 +149,9 @@ def _reaches_many(tensor: Tensor) -> bool:
                 seen.add(child)
                 todo.append(child)
     return marks >= _SUSPICIOUS - 1
+
+
+class _Mark:
+    """Lives as long as the node that holds it, and can be held weakly to see that."""
+
+    __slots__ = ("__weakref__",)

@@ -6,13 +6,11 @@ import os
 import threading
 import time
 import traceback
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from gradgate.events import Doing, Event, Ids, Site, Span, Written
 from gradgate.sites import here
@@ -21,6 +19,7 @@ from gradgate.watcher._lines import Lines
 from gradgate.watcher._modules import Modules
 from gradgate.watcher._patches import Patches
 from gradgate.watcher._registry import Numbers, Parameters
+from gradgate.watcher._unseen import as_torch_itself
 
 _FIRST_STEPS = 60  # steps that are looked at closely
 _LEAST_STEPS = 12  # also where looking is slow
@@ -165,7 +164,7 @@ class Recorder:
         A failure in here is ours and must not become the script's: it is noted, and the run goes on.
         """
         start, busy = time.perf_counter(), time.thread_time()
-        with _Turn.lock, _as_torch_itself():
+        with _Turn.lock, as_torch_itself():
             _at_work.depth += 1
             try:
                 yield
@@ -299,31 +298,3 @@ class Recorder:
     def ids(self, tensors: Any) -> Ids:
         """Return the numbers of several parameters."""
         return self.parameters.ids(tensors)
-
-
-def _as_torch_itself() -> AbstractContextManager[None]:
-    """Keep what is done within from the modes and tensor classes of the user's own: they are not to see it."""
-    modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
-    return _without_modes() if modes else _without_classes()
-
-
-def _without_classes() -> AbstractContextManager[None]:
-    within: AbstractContextManager[None] = torch._C.DisableTorchFunctionSubclass()
-    return within
-
-
-@contextmanager
-def _without_modes() -> Iterator[None]:
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
-        yield
-
-
-class Weak:
-    """Something that can be held weakly, to see whether what holds it is alive."""
-
-    __slots__ = ("__weakref__",)
-
-
-def still_alive(refs: list[weakref.ref[Any]]) -> list[weakref.ref[Any]]:
-    """Return those references whose object lives."""
-    return [ref for ref in refs if ref() is not None]
