@@ -1,4 +1,4 @@
-"""A mending mends: with its edits made, a wrong script of the corpus gets no warning and no error any more."""
+"""A mending mends: with its edits made, a wrong script of the corpus runs, and its mistake is found no more."""
 
 import linecache
 import sys
@@ -6,20 +6,42 @@ from pathlib import Path
 
 import pytest
 
-from gradgate.checks import Finding, mending
-from gradgate.checks._mending import Edit, mended
+from gradgate.checks import Finding, mending, rules
+from gradgate.checks.mendings import Edit, mended
 from tests.test_scripts import WRONG, name, run
 
 CATEGORIES = {
-    "accumulation-scaling": 2,
-    "accumulation-window": 4,
-    "clip-misplaced": 4,
-    "cross-loss-leak": 2,
-    "graph-retention": 3,
+    "accumulation-scaling": 8,
+    "accumulation-window": 8,
+    "amp-scaler-misuse": 9,
+    "broken-graph": 14,
+    "clip-misplaced": 10,
+    "cross-loss-leak": 8,
+    "double-counting": 3,
+    "frozen-state-drift": 9,
+    "graph-retention": 9,
+    "ineffective-step": 10,
+    "loss-reduction": 7,
     "missing-zero-grad": 13,
-    "scheduler-cadence": 1,
-    "train-eval-mode": 1,
-    "zero-grad-misplaced": 6,
+    "nonfinite-gradient": 7,
+    "optimizer-state-reset": 1,
+    "param-in-multiple-optimizers": 3,
+    "param-not-in-optimizer": 8,
+    "scheduler-cadence": 8,
+    "stale-optimizer-params": 4,
+    "train-eval-mode": 6,
+    "wasted-gradient": 5,
+    "zero-grad-misplaced": 10,
+    "zero-gradient": 2,
+}
+
+# What the mended script is told next, and why: one mistake had hidden it.
+LEFT = {
+    "wrong/broken-graph/frozen_decoder": "GG405: the decoder's own gradients are nobody's",
+    "wrong/broken-graph/stitched_middle": "GG501: the middle is in no optimizer's list",
+    "wrong/graph-retention/moving_center": "GG601: retain_graph=True, without which it did not run",
+    "wrong/ineffective-step/step_then_backward": "GG403: the last bias cancels in a difference",
+    "wrong/scheduler-cadence/unet_milestones": "GG301: its milestones are epochs",
 }
 
 
@@ -39,8 +61,10 @@ def test_a_script_with_its_mending_made_shows_no_mistake(
         offered.append(name(script))
         copy = tmp_path / f"{script.stem}.py"
         copy.write_text("\n".join(mended(script.read_text("utf-8").splitlines(), edits)) + "\n", "utf-8")
-        left = [finding for finding in run(copy, watch=True).findings if finding.severity != "info"]
-        assert left == [], name(script)
+        findings = run(copy, watch=True).findings
+        left = [one.code for one in findings if one.severity != "info" or one.category == category]
+        expected = [LEFT[name(script)].partition(":")[0]] if name(script) in LEFT else []
+        assert left == expected, name(script)
     assert len(offered) == CATEGORIES[category], offered
 
 
@@ -83,3 +107,115 @@ def test_a_call_that_clears_too_early_is_moved_behind_the_step(tmp_path: Path) -
 
 def test_what_cannot_be_read_has_no_mending(tmp_path: Path) -> None:
     assert mending(found("GG101", tmp_path / "gone.py", 3)) == ()
+
+
+ONCE_MORE = "Leave the division out, or sum first: reduction='sum'."
+CUT = "Take the value with its graph: without detach, item, numpy, no_grad or a new tensor around it."
+LIST = "Hand optimizer all that is to be trained."
+MISSING = (
+    "No step moved head.weight and head.bias, in no optimizer's list, though 8 backward calls reached them."
+)
+KEPT = "Keep the number or the values alone: loss.item(), or output.detach()."
+
+FIXES = (
+    "Step once more for what is left",
+    "Divide by the number of micro-batches in the window",
+    "(loss * mask).sum() / mask.sum()",
+    "Keep one of them: weight_decay=0 here",
+    "Pass create_graph=True",
+    "Update in place",
+    "Run it under torch.no_grad()",
+    "Put the layers into an nn.ModuleList",
+    "List each parameter once",
+    "Pass model.parameters() anew",
+    "Make it once, before the loop",
+    "Call scheduler.step() once an epoch",
+    "Move scheduler.step()",
+    "Write scaler.step(optimizer)",
+    "Call scaler.unscale_",
+    "Set their gradients to None when they are frozen",
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "fix", "message", "before", "after"),
+    [
+        ("GG104", ONCE_MORE, "", "loss = a - (b + c) / n", "loss = a - (b + c)"),
+        ("GG104", ONCE_MORE, "", "größe = f('ä') / len(x)  # ö", "größe = f('ä')  # ö"),
+        ("GG104", ONCE_MORE, "", "loss = a / b / c", None),  # which of the two?
+        ("GG402", CUT, ".item() cuts", "loss = beta * (a + b).item()", "loss = beta * (a + b)"),
+        ("GG402", CUT, ".detach() cuts", "h = f(x).detach() + g(x).detach()", None),
+        ("GG402", CUT, ".detach() cuts", "h = f(x).detach().numpy()", None),
+        ("GG403", "Let a gradient through", "", "w = f('//') * (step // n)", "w = f('//') * (step / n)"),
+        ("GG501", LIST, MISSING, "head = o = SGD(body.parameters())", None),  # is not there yet
+        ("GG501", LIST, MISSING, "head = 1; o = SGD(groups(body), lr=1)", None),  # may be groups
+        ("GG601", KEPT, "", "seen.append(loss)", "seen.append(loss.detach())"),
+        ("GG601", KEPT, "", "out, h = rnn(x, h)", None),  # a tuple cannot be detached
+        ("GG601", KEPT, "", "h = rnn(x, h)", None),
+        ("GG601", KEPT, "", "seen += [loss]", None),
+        (
+            "GG304",
+            "Update in place, under torch.no_grad(): p -= lr * p.grad.",
+            "",
+            "p = p - lr * p.grad",
+            None,
+        ),
+        ("GG405", "Run it under torch.no_grad()", "", "q = net(x); loss = q.sum()", None),
+    ],
+)
+def test_an_expression_is_rewritten_where_there_is_one_way(
+    code: str, fix: str, message: str, before: str, after: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(before + "\n", "utf-8")
+    edits = mending(found(code, file, 1, fix, message))
+    assert mended([before], edits) == [before if after is None else after]
+    assert bool(edits) == (after is not None)
+
+
+def test_lists_of_parameters_and_of_groups_are_added_to_alike(tmp_path: Path) -> None:
+    given_and_expected = {
+        "body.parameters()": "[*body.parameters(), *head.parameters()]",
+        "list(a.parameters()) + list(b.parameters())": (
+            "[*list(a.parameters()) + list(b.parameters()), *head.parameters()]"
+        ),
+        '[{"params": body.parameters(), "lr": 1}]': (
+            '[{"params": body.parameters(), "lr": 1}, {"params": head.parameters()}]'
+        ),
+    }
+    for number, (given, expected) in enumerate(given_and_expected.items()):
+        file = tmp_path / f"train_{number}.py"
+        lines = ["head = make()", f"o = SGD({given}, lr=0.1)"]
+        file.write_text("\n".join(lines) + "\n")
+        edits = mending(found("GG501", file, 2, LIST, MISSING))
+        assert mended(lines, edits) == [lines[0], f"o = SGD({expected}, lr=0.1)"]
+
+
+def test_a_block_without_gradients_is_dissolved(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    lines = ["if x:", "    with torch.no_grad():", "        h = f(x,", "              y)", "    g(h)"]
+    file.write_text("\n".join(lines) + "\n")
+    edits = mending(found("GG402", file, 2, CUT, "Running without gradients cuts"))
+    assert mended(lines, edits) == [lines[0], "    h = f(x,", "          y)", lines[4]]
+
+
+def test_on_lines_that_a_finding_does_not_fit_nothing_breaks() -> None:
+    fixes = {
+        (rule.code, fix, MISSING)
+        for rule in rules()
+        for fix in (
+            ONCE_MORE,
+            CUT,
+            LIST,
+            KEPT,
+            "Step after 4",
+            "(loss / 4).backward()",
+            "Give the probe",
+            "",
+            *FIXES,
+        )
+    }
+    for script in WRONG[::40]:
+        for line in range(1, len(script.read_text("utf-8").splitlines()) + 1, 5):
+            for code, fix, message in fixes:
+                mending(found(code, script, line, fix, message))

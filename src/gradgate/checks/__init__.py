@@ -3,10 +3,10 @@
 from gradgate.checks._check import check, check_ranks, rules
 from gradgate.checks._finding import Finding, Severity
 from gradgate.checks._history import Contribution, Window
-from gradgate.checks._mending import Edit, mending
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
 from gradgate.checks._shares import Share, of_window
+from gradgate.checks.mendings import Edit, mending
 
 __all__ = [
     "Contribution",

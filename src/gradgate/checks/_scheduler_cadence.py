@@ -175,7 +175,8 @@ def _at_micro_batches(run: Run, pace: Pace) -> Finding | None:
         else ""
     )
     said = f"{kind} is advanced {pace.each}, at each micro-batch{known}."
-    return _finding(run, pace, said, "only where optimizer.step() is")
+    in_epochs = length is not None and length <= pace.epochs
+    return _finding(run, pace, said, "once an epoch" if in_epochs else "only where optimizer.step() is")
 
 
 def _at_batches(run: Run, pace: Pace) -> Finding | None:

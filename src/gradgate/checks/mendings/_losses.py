@@ -1,0 +1,164 @@
+"""What goes into a loss, and what it is divided by."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+from gradgate.checks._finding import Finding
+from gradgate.checks.mendings._edit import Edit
+from gradgate.checks.mendings._spot import VALUES, Spot
+
+
+def window(finding: Finding, spot: Spot) -> Sequence[Edit]:
+    """Count from 1 in the condition of the step, and step for what is left at the end of the loop."""
+    test = getattr(spot.statement, "test", None)
+    if not isinstance(test, ast.Compare) or len(test.ops) > 1:
+        return []
+    if finding.fix.startswith("Step after"):
+        if not isinstance(test.ops[0], ast.Gt):
+            return []
+        return spot.replaced(test, f"{spot.source(test.left)} >= {spot.source(test.comparators[0])}")
+    loop = spot.loops[0] if spot.loops else None
+    found = re.match(r"\(?(\w+)( \+ 1)?\)? % (.+?) == 0$", ast.unparse(test))
+    if found is None or not isinstance(loop, ast.For) or not isinstance(spot.statement, ast.If):
+        return []
+    counter, _, size = found.groups()
+    length = _length(loop, counter)
+    # What is left over and divided by the size of a whole window would count too little.
+    divided = any(
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and ast.unparse(node.right) == size
+        for node in ast.walk(loop)
+    )
+    if not length or (divided and finding.fix.startswith("Step once more")):
+        return []
+    return spot.replaced(test, f"({counter} + 1) % {size} == 0 or {counter} + 1 == {length}")
+
+
+def _length(loop: ast.For, counter: str) -> str:
+    """Return how long a loop is whose counter goes up from 0, as far as its line says so."""
+    over, target = loop.iter, loop.target
+    if not isinstance(over, ast.Call) or len(over.args) != 1 or over.keywords:
+        return ""
+    given, name = over.args[0], getattr(over.func, "id", "")
+    if name == "range" and getattr(target, "id", "") == counter:
+        return ast.unparse(given) if isinstance(given, (ast.Name, ast.Attribute, ast.Constant)) else ""
+    counts = isinstance(target, ast.Tuple) and getattr(target.elts[0], "id", "") == counter
+    if name == "enumerate" and counts and isinstance(given, (ast.Name, ast.Attribute)):
+        return f"len({ast.unparse(given)})"
+    return ""
+
+
+def scaling(finding: Finding, spot: Spot) -> Sequence[Edit]:
+    """Divide the loss by the number of micro-batches."""
+    size = finding.evidence.get("micro_batches")
+    value = getattr(spot.statement, "value", None)
+    if finding.fix.startswith("(loss / "):
+        size = _window_of(spot) or size
+        if isinstance(spot.statement, ast.Assign) and isinstance(value, (*VALUES, ast.BinOp)):
+            product = isinstance(value, VALUES) or isinstance(value.op, (ast.Div, ast.Mult))
+            return (
+                spot.wrapped(value, "", f" / {size}") if product else spot.wrapped(value, "(", f") / {size}")
+            )
+        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+            return []
+        of = value.func.value
+        known = value.func.attr == "backward" and isinstance(of, VALUES)
+        return spot.wrapped(of, "(", f" / {size})") if known else []
+    divisions = spot.divisions()
+    if not finding.fix.startswith("Divide by the number of micro-batches in") or len(divisions) != 1:
+        return []
+    if re.search(r"divided by \d+ and by", finding.message):  # it is divided elsewhere, too
+        return []
+    return spot.replaced(divisions[0].right, _window_of(spot) or str(size))
+
+
+def _window_of(spot: Spot) -> str:
+    """Return what the condition of a step counts to, as it is written; "" where there is none or more than one."""
+    names = set()
+    for node in ast.walk(spot.function):
+        if isinstance(node, ast.If) and spot.statements_around("step", within=node):
+            names |= {
+                ast.unparse(one.right)
+                for one in ast.walk(node.test)
+                if isinstance(one, ast.BinOp)
+                and isinstance(one.op, ast.Mod)
+                and isinstance(one.right, VALUES)
+            }
+    return names.pop() if len(names) == 1 else ""
+
+
+def divided_again(finding: Finding, spot: Spot) -> Sequence[Edit]:
+    """Leave a second division out; divide by what a mask leaves, and not by all positions."""
+    if finding.fix.startswith("Leave the division out"):
+        divisions = spot.divisions()
+        return spot.replaced(divisions[0], spot.operand(divisions[0].left)) if len(divisions) == 1 else []
+    if finding.fix.startswith("Sum over the classes and take the mean over the samples"):
+        means = [
+            key.value
+            for call in spot.calls("kl_div")
+            for key in call.keywords
+            if key.arg == "reduction" and isinstance(key.value, ast.Constant)
+        ]
+        return spot.replaced(means[0], '"batchmean"') if len(means) == 1 else []
+    if not finding.fix.startswith("(loss * mask).sum()"):
+        return []
+    for call in spot.calls("mean"):
+        product = getattr(call.func, "value", None)
+        if (
+            call.args
+            or call.keywords
+            or not isinstance(product, ast.BinOp)
+            or not isinstance(product.op, ast.Mult)
+        ):
+            continue
+        masks = [
+            one for one in (product.left, product.right) if re.search("mask|valid|keep", ast.unparse(one))
+        ]
+        if len(masks) == 1 and isinstance(masks[0], VALUES):
+            text = f"({spot.source(product)}).sum() / {spot.source(masks[0])}.sum()"
+            return spot.replaced(
+                call, text if getattr(spot.statement, "value", None) is call else f"({text})"
+            )
+    return []
+
+
+def counted_twice(finding: Finding, spot: Spot) -> Sequence[Edit]:
+    """Take the backward call out whose loss is a part of a later one; leave the penalty to the loss."""
+    later = re.search(r"is also a part of the one of line (\d+)", finding.message)
+    if later is not None:
+        calls = [one for one in spot.calls("backward") if one is getattr(spot.statement, "value", None)]
+        first, last = spot.statement.lineno + 1, int(later[1])
+        looked_at = any(".grad" in spot.text(line) for line in range(first, last))
+        return spot.removed() if calls and not looked_at else []
+    if finding.fix.startswith("Keep one of them: weight_decay=0"):
+        decays = [key.value for call in spot.calls() for key in call.keywords if key.arg == "weight_decay"]
+        return spot.replaced(decays[0], "0.0") if len(decays) == 1 else []
+    return []
+
+
+def leak(finding: Finding, spot: Spot) -> Sequence[Edit]:
+    """Give a module what it reads without its graph."""
+    calls = [
+        one
+        for one in spot.calls()
+        if len(one.args) == 1 and not one.keywords and isinstance(one.args[0], ast.Name)
+    ]
+    if finding.fix.startswith("Give the probe"):
+        return spot.wrapped(calls[0].args[0], "", ".detach()") if len(calls) == 1 else []
+    left = re.search(r"left in (\w+)\.", finding.message)
+    if left is None:
+        return []
+    # What the module of these parameters made, in the lines before.
+    made = {
+        one.targets[0].id
+        for one in spot.block
+        if isinstance(one, ast.Assign)
+        and one.lineno < spot.statement.lineno
+        and isinstance(one.targets[0], ast.Name)
+        and isinstance(one.value, ast.Call)
+        and ast.unparse(one.value.func).rpartition(".")[2] == left[1]
+    }
+    given = [one.args[0] for one in calls if one.args[0].id in made]  # type: ignore[attr-defined]
+    return spot.wrapped(given[0], "", ".detach()") if len(given) == 1 else []
