@@ -22,6 +22,9 @@ def test_json_holds_the_findings_the_summary_and_nothing_else(tmp_path: Path) ->
         "fix": "Step when (i + 1) % 4 == 0:\n    if (i + 1) % 4 == 0:",
         "count": 2,
         "evidence": {"windows": [1, 4, 4]},
+        "mending": [
+            {"line": 6, "lines": ["    if (i + 1) % 4 == 0 or i + 1 == len(loader):"], "instead": True}
+        ],
     }
     assert read["summary"] == {
         "steps": 30,

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from gradgate.checks import rules
-from gradgate.reports import to_sarif
-from tests.reports.made import finding, report
+from gradgate.checks import mending, rules
+from gradgate.checks.mendings import mended
+from gradgate.reports import Report, to_sarif
+from tests.reports.made import SUMMARY, finding, report
 
 # Of each object all that the SARIF 2.1.0 schema lets it hold, as far as gradgate uses it; what it requires has a
 # star. The schema forbids every other property ("additionalProperties": false) but in a property bag.
@@ -40,6 +41,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "level": str,
         "message*": "message",
         "locations": ["location"],
+        "fixes": ["fix"],
         "occurrenceCount": int,
         "partialFingerprints": {"": str},
         "properties": dict,
@@ -48,7 +50,16 @@ SHAPES: dict[str, dict[str, Any]] = {
     "location": {"physicalLocation": "physicalLocation"},
     "physicalLocation": {"artifactLocation": "artifactLocation", "region": "region"},
     "artifactLocation": {"uri": str, "uriBaseId": str},
-    "region": {"startLine": int, "snippet": "artifactContent"},
+    "fix": {"description": "message", "artifactChanges*": ["artifactChange"]},
+    "artifactChange": {"artifactLocation*": "artifactLocation", "replacements*": ["replacement"]},
+    "replacement": {"deletedRegion*": "region", "insertedContent": "artifactContent"},
+    "region": {
+        "startLine": int,
+        "startColumn": int,
+        "endLine": int,
+        "endColumn": int,
+        "snippet": "artifactContent",
+    },
     "artifactContent": {"text": str},
 }
 
@@ -145,3 +156,29 @@ def test_a_result_is_recognised_where_lines_above_it_come_or_go(tmp_path: Path) 
     assert _fingerprint(finding("a/t.py", 3), line) == _fingerprint(finding("a/t.py", 9), "optimizer.step()")
     assert _fingerprint(finding("a/t.py", 3), line) != _fingerprint(finding("b/t.py", 3), line)
     assert _fingerprint(finding("t.py", 3), line) != _fingerprint(finding("t.py", 3, code="GG201"), line)
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "lines"),
+    [
+        ("GG101", 2, ["for i, x in enumerate(data):", "    if i % 4 == 0:  # é", "        o.step()"]),
+        ("GG202", 3, ["for x in data:", "    f(x).backward()", "    o.zero_grad()", "    o.step()"]),
+        ("GG402", 2, ["if x:", "    with torch.no_grad():", "        h = f(x,", "              y)"]),
+    ],
+)
+def test_an_editor_that_makes_the_fix_gets_the_mended_file(
+    code: str, line: int, lines: list[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("\n".join(lines) + "\n", "utf-8")
+    one = finding(script, line, code=code, message="Running without gradients cuts", fix="Mend it.")
+    result = json.loads(to_sarif(Report("", (one,), SUMMARY)))["runs"][0]["results"][0]
+    (change,) = result["fixes"][0]["artifactChanges"]
+    text = script.read_text("utf-8")
+    starts = [0, *(place + 1 for place, letter in enumerate(text) if letter == "\n")]
+    for one_change in reversed(change["replacements"]):  # from the end: places further up stay
+        region = one_change["deletedRegion"]
+        first = starts[region["startLine"] - 1] + region["startColumn"] - 1
+        last = starts[region["endLine"] - 1] + region["endColumn"] - 1
+        text = text[:first] + one_change.get("insertedContent", {"text": ""})["text"] + text[last:]
+    assert text.splitlines() == mended(lines, mending(one)) != lines

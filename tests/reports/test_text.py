@@ -37,6 +37,9 @@ train.py:6  error  GG101 accumulation-window, 2 times
   fix  Step when (i + 1) % 4 == 0:
            if (i + 1) % 4 == 0:
 
+  -    6 │ if i % 4 == 0:
+  +      │ if (i + 1) % 4 == 0 or i + 1 == len(loader):
+
 train.py:10  note  GG402 scheduler-cadence
 
        8 │         optimizer.zero_grad()
@@ -180,7 +183,7 @@ def test_colours_can_be_read_on_a_light_ground_and_on_a_dark_one() -> None:
 
 
 def test_only_what_can_be_done_without_is_dim() -> None:
-    assert {part for part, style in _STYLES.items() if "dim" in style} == {"rule", "gutter"}
+    assert {part for part, style in _STYLES.items() if "dim" in style} == {"rule", "gutter", "gone"}
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
@@ -201,3 +204,15 @@ def test_a_stream_that_knows_ascii_only_gets_ascii(tmp_path: Path) -> None:
     show(report(tmp_path), stream)
     stream.flush()
     assert b"\n  >    6 | if i % 4 == 0:\n" in raw.getvalue()
+
+
+def test_what_is_to_be_written_is_shown_whole_and_only_where_it_is_short(tmp_path: Path) -> None:
+    long, short = tmp_path / "long.py", tmp_path / "short.py"
+    block = ["with torch.no_grad():", *(f"    h = layer_{n}(h)" for n in range(4))]
+    long.write_text("\n".join(block) + "\n", "utf-8")
+    short.write_text(f"with torch.no_grad():\n    h = {'f' * 99}(h)\n", "utf-8")
+    changes = {"code": "GG402", "message": "Running without gradients cuts", "fix": "Take the value."}
+    shown = [str(Report("", (finding(file, 1, **changes),), SUMMARY)) for file in (long, short)]
+    assert ["│ h = " in text for text in shown] == [False, True]
+    assert f"  +      │ h = {'f' * 99}(h)\n" in shown[1]
+    assert f"  -    2 │     h = {'f' * 68}…\n" in shown[1]

@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from gradgate.checks import Finding
+from gradgate.checks import Finding, mending
 from gradgate.reports._report import Report
 
 
@@ -17,7 +17,10 @@ def to_json(report: Report) -> str:
         {
             "version": 1,
             "script": report.script,
-            "findings": [finding_record(finding) for finding in report.findings],
+            "findings": [
+                finding_record(finding) | {"mending": [dataclasses.asdict(edit) for edit in mending(finding)]}
+                for finding in report.findings
+            ],
             "summary": plain(dataclasses.asdict(report.summary) | {"began": report.summary.began}),
         },
         indent=2,

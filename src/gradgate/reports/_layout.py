@@ -9,12 +9,14 @@ from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 from gradgate.checks import Finding
+from gradgate.reports._diff import diff
 from gradgate.reports._report import Report
 from gradgate.reports._source import excerpt
 from gradgate.reports._summary import Held, Summary
 from gradgate.reports._words import counted, lasting, listed, near
 
 _AROUND = 2  # lines of source above and below
+_MOST_CHANGED = 8  # lines of a mending that are shown
 _NOUNS = {"error": "error", "warning": "warning", "info": "note"}
 
 
@@ -55,17 +57,36 @@ def _finding(finding: Finding, width: int) -> Iterator[Line]:
         yield []
     for number, text in lines:
         here = number == finding.line
-        room = width - 11
-        text = text if len(text) <= room else text[: room - 1] + "…"
         gutter = f"  {'❱' if here else ' '} {number:4} │ "
         yield [
             Span(gutter, finding.severity if here else "gutter"),
-            Span(text, "source" if here else "around"),
+            Span(_fitting(text, width), "source" if here else "around"),
         ]
     yield []
     yield from _paragraph("", finding.message, width)
     yield from _paragraph("why", finding.why, width)
     yield from _paragraph("fix", finding.fix, width)
+    yield from _mended(finding, width)
+
+
+def _mended(finding: Finding, width: int) -> Iterator[Line]:
+    """Yield what goes and what comes, where few lines of the user's mend it."""
+    lines = diff(finding, around=0)
+    if not lines or len(lines) > _MOST_CHANGED:
+        return
+    yield []
+    for number, mark, text in lines:
+        part = {"-": "gone", "+": "new"}.get(mark, "around")
+        # What is to be written stands there whole, to be copied.
+        yield [
+            Span(f"  {mark or ' '} {number:>4} │ ", part),
+            Span(text if mark == "+" else _fitting(text, width), part),
+        ]
+
+
+def _fitting(text: str, width: int) -> str:
+    room = width - 11
+    return text if len(text) <= room else text[: room - 1] + "…"
 
 
 def _paragraph(label: str, text: str, width: int) -> Iterator[Line]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gradgate.checks import Finding, Rule, rules
+from gradgate.checks import Edit, Finding, Rule, mending, rules
 from gradgate.reports._json import plain
 from gradgate.reports._report import Report
 from gradgate.reports._rules import rule_page
@@ -55,16 +57,44 @@ def _result(finding: Finding, numbers: dict[str, int]) -> dict[str, Any]:
     if line.strip():
         region["snippet"] = {"text": line}
     text = f"{finding.message}\n{finding.why}\n{finding.fix}"
+    edits = mending(finding)
     return {
         "ruleId": finding.code,
         **({"ruleIndex": numbers[finding.code]} if finding.code in numbers else {}),
         "level": _LEVELS[finding.severity],
         "message": {"text": text},
         "locations": [{"physicalLocation": {"artifactLocation": _artifact(finding.file), "region": region}}],
+        **({"fixes": [_fix(finding, edits)]} if edits else {}),
         "occurrenceCount": max(1, finding.count),
         # A host recognises a finding again by this where lines above it came or went.
         "partialFingerprints": {"lineAndRule/v1": _fingerprint(finding, line)},
         "properties": {"category": finding.category, "evidence": plain(dict(finding.evidence))},
+    }
+
+
+def _fix(finding: Finding, edits: Sequence[Edit]) -> dict[str, Any]:
+    """Return edits as what an editor can make at a click."""
+    by_line: dict[int, list[Edit]] = defaultdict(list)
+    for edit in edits:
+        by_line[edit.line].append(edit)
+    changed = []
+    for number, here in by_line.items():
+        end = len(source_line(finding.file, number)) + 1
+        instead = any(edit.instead for edit in here)
+        lines = [line for edit in here for line in edit.lines]
+        region = {
+            "startLine": number,
+            "startColumn": 1 if instead else end,
+            "endLine": number,
+            "endColumn": end,
+        }
+        if not lines:  # the line goes with its end
+            region |= {"endLine": number + 1, "endColumn": 1}
+        text = "\n".join(lines if instead else ["", *lines])
+        changed.append({"deletedRegion": region, **({"insertedContent": {"text": text}} if text else {})})
+    return {
+        "description": {"text": finding.fix},
+        "artifactChanges": [{"artifactLocation": _artifact(finding.file), "replacements": changed}],
     }
 
 

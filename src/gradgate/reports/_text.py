@@ -24,6 +24,8 @@ _STYLES = {
     "gutter": "dim",
     "source": "bold",
     "message": "bold",
+    "gone": "dim",
+    "new": "bold",
 }
 
 # For terminals and files that know ASCII only.

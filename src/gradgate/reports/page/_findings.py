@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gradgate.checks import Edit, Finding, mending, rules
-from gradgate.reports._source import excerpt, source_line
+from gradgate.checks import Finding, rules
+from gradgate.reports._diff import DiffLine, diff
+from gradgate.reports._source import excerpt
 from gradgate.reports._words import counted, near
 
 _AROUND = 3
@@ -43,7 +43,7 @@ def shown(findings: Sequence[Finding]) -> list[Shown]:
 
 
 def _shown(number: int, finding: Finding) -> Shown:
-    edits = mending(finding)
+    mended = diff(finding, around=1, whole=2 * _AROUND)
     return Shown(
         finding,
         anchor=f"finding-{number}",
@@ -51,9 +51,9 @@ def _shown(number: int, finding: Finding) -> Shown:
         severity="note" if finding.severity == "info" else finding.severity,
         often=counted(finding.count, "time") if finding.count > 1 else "",
         source=_source(finding),
-        diff=_mended(finding, edits) if edits else (),
-        wrong=() if edits else _example(finding.code, "## Example"),
-        right=() if edits else _example(finding.code, "## Use instead"),
+        diff=_rows(mended),
+        wrong=() if mended else _example(finding.code, "## Example"),
+        right=() if mended else _example(finding.code, "## Use instead"),
     )
 
 
@@ -66,39 +66,16 @@ def _source(finding: Finding) -> list[Row]:
     ]
 
 
-def _mended(finding: Finding, edits: Sequence[Edit]) -> list[Row]:
-    """Return the lines around what is changed, with what goes and what comes."""
-    by_line: dict[int, list[Edit]] = defaultdict(list)
-    for edit in edits:
-        by_line[edit.line].append(edit)
-    first, last = min(by_line) - 1, max(by_line) + 1
-    wanted = [
-        number
-        for number in range(max(1, first), last + 1)
-        if any(abs(number - line) <= 1 for line in by_line) or last - first <= 2 * _AROUND
-    ]
-    rows: list[tuple[str, str, str]] = []
-    for before, number in zip([0, *wanted], wanted, strict=False):
-        if before and number > before + 1:
-            rows.append(("", "", "…"))
-        text, here = source_line(finding.file, number).expandtabs(4), by_line.get(number, [])
-        if text or here:
-            rows.append((str(number), "-" if any(edit.instead for edit in here) else "", text))
-        rows += [("", "+", line) for edit in here for line in edit.lines]
-    return _rows(rows)
-
-
 def _example(code: str, heading: str) -> list[Row]:
     """Return the code below a heading of a rule's docstring."""
     doc = next((rule.doc for rule in rules() if rule.code == code), "")
     part = doc.partition(f"{heading}\n")[2].partition("\n## ")[0]
-    return _rows([("", "", line[4:]) for line in part.splitlines() if line.startswith("    ")])
+    return _rows([DiffLine("", "", line[4:]) for line in part.splitlines() if line.startswith("    ")])
 
 
-def _rows(rows: Sequence[tuple[str, str, str]]) -> list[Row]:
-    indent = min((len(text) - len(text.lstrip()) for _, _, text in rows if text.strip("… ")), default=0)
-    coded = highlighted([text if text == "…" else text[indent:] for _, _, text in rows])
-    return [Row(number, mark, code) for (number, mark, _), code in zip(rows, coded, strict=True)]
+def _rows(lines: Sequence[DiffLine]) -> list[Row]:
+    coded = highlighted([line.text for line in lines])
+    return [Row(line.number, line.mark, code) for line, code in zip(lines, coded, strict=True)]
 
 
 def highlighted(lines: Sequence[str]) -> list[str]:
