@@ -10,7 +10,7 @@ import pytest
 
 from gradgate.checks import Finding
 from gradgate.reports import Report, report_on
-from gradgate.reports.page._findings import shown
+from gradgate.reports.page._findings import highlighted, shown
 from gradgate.reports.page._seen import Seen
 from tests.reports.page.runs import EVERY, Hostile, accumulated, adversaries, hostile
 
@@ -108,6 +108,12 @@ def test_all_that_comes_behind_one_line_is_shown(tmp_path: Path) -> None:
     marks = [(row.mark, Reader(row.code).text) for row in shown([finding])[0].diff]
     assert [text for mark, text in marks if mark == "-"] == ["a.zero_grad()", "b.zero_grad()"]
     assert [text for mark, text in marks if mark == "+"] == ["a.zero_grad()", "b.zero_grad()"]
+
+
+def test_what_the_lexer_takes_for_an_error_is_shown_as_any_text(tmp_path: Path) -> None:
+    """An excerpt may begin within a string, and what is left out is a line of its own."""
+    assert 'class="err"' in highlighted(["…"])[0]
+    assert ".err {" not in page_of(accumulated(), tmp_path)
 
 
 def test_others_are_shown_with_the_rules_own_example(tmp_path: Path) -> None:

@@ -95,7 +95,8 @@ def colours() -> str:
 
     def style(name: str, within: str) -> Iterator[str]:
         for line in HtmlFormatter(style=name).get_style_defs(within).splitlines():
-            if line.startswith(within + " ."):
+            # An excerpt may begin within a string: what the lexer takes for an error is none of the user's.
+            if line.startswith(within + " .") and " .err " not in line:
                 yield line
 
     dark = "\n".join(style("github-dark", ":root[data-theme=dark] .code"))
