@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from gradgate.accumulation._checkpoint import packed, read
 from gradgate.accumulation._clearing import Clear, Decay, Leftovers
 from gradgate.accumulation._counts import Reduction
 from gradgate.accumulation._first_looks import FirstLooks
+from gradgate.accumulation._hooks import Hooks, NoStepInside
 from gradgate.accumulation._modules import LiveModules
 from gradgate.accumulation._over_ranks import Over, OverRanks
 from gradgate.accumulation._parameters import as_optimizers, owned_parameters
@@ -29,21 +29,6 @@ from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import check_window
 from gradgate.errors import OptionError, StateError, UpdateError
 from gradgate.reduction import Engine, Sync
-
-
-class _NoStepInside:
-    """Refuses a step by hand while a window of the accumulator is open. Holds the accumulator weakly."""
-
-    def __init__(self, accumulator: Accumulator) -> None:
-        self._accumulator = weakref.ref(accumulator)
-
-    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        accumulator = self._accumulator()
-        if accumulator is not None and accumulator._open_update is not None and not accumulator._stepping:
-            raise UpdateError(
-                "update: optimizer.step() was called inside the block; it would step on an unfinished sum. "
-                "Leave it out: leaving the block steps once."
-            )
 
 
 class Accumulator:
@@ -141,12 +126,13 @@ class Accumulator:
         self._unfinished: dict[str, Any] | None = None
         self._open_update: Update | None = None
         self._stepping = False
-        self._gradient_hooks: OrderedDict[int, Callable[[Update, list[Tensor], float], None]] = OrderedDict()
-        self._update_hooks: OrderedDict[int, Callable[[Update], object]] = OrderedDict()
+        # Called with the sums that a step will use, and the factor that makes means of them; they change nothing.
+        self._gradient_hooks: Hooks[Callable[[Update, list[Tensor], float], None]] = Hooks()
+        self._update_hooks: Hooks[Callable[[Update], object]] = Hooks()
 
     def _hooks_on(self, optimizer: Optimizer) -> list[RemovableHandle]:
         try:
-            refusal = optimizer.register_step_pre_hook(_NoStepInside(self))
+            refusal = optimizer.register_step_pre_hook(NoStepInside(self))
         except AttributeError:  # a wrapper around an optimizer, without torch's hooks
             return []
         return [refusal, *keep_loaded_state_wide(optimizer)]
@@ -248,17 +234,7 @@ class Accumulator:
             raise OptionError(
                 f"register_update_hook: {type(hook).__name__} cannot be called. Pass a function of the update."
             )
-        handle = RemovableHandle(self._update_hooks)
-        self._update_hooks[handle.id] = hook
-        return handle
-
-    def _register_gradient_hook(self, hook: Callable[[Update, list[Tensor], float], None]) -> RemovableHandle:
-        """Have a function called with the sums that a step will use, before they are divided and clipped, and
-        the factor that makes means of them. It changes nothing.
-        """
-        handle = RemovableHandle(self._gradient_hooks)
-        self._gradient_hooks[handle.id] = hook
-        return handle
+        return self._update_hooks.add(hook)
 
     def discard(self) -> None:
         """Give up a window: one that an interrupt left open, or an unfinished one that was loaded.

@@ -136,7 +136,7 @@ class Logging:
         self._norms: dict[str, float | Tensor] = {}
         self._rates: list[Any] = []
         self._handles = (
-            accumulator._register_gradient_hook(self._look),
+            accumulator._gradient_hooks.add(self._look),
             accumulator.register_update_hook(self._note),
         )
 

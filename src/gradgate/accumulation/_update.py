@@ -217,8 +217,7 @@ class Update(Readings):
         if error is not None and self._company.explained(error) is not error:
             raise self._company.explained(error) from error
         if finished:
-            for hook in tuple(self._accumulator._update_hooks.values()):
-                hook(self)
+            self._accumulator._update_hooks(self)
 
     def _finish(self) -> None:
         self._place.check_losses()
@@ -231,8 +230,7 @@ class Update(Readings):
 
     def _noted_gradient(self, values: list[Tensor], factor: float) -> None:
         """Show the sums that a step will use to whoever asked for them."""
-        for hook in tuple(self._accumulator._gradient_hooks.values()):
-            hook(self, values, factor)
+        self._accumulator._gradient_hooks(self, values, factor)
 
     @contextmanager
     def _stepping(self) -> Iterator[None]:
