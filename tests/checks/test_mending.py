@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradgate.checks import Finding, mending, rules
-from gradgate.checks.mendings import Edit, mended
+from gradgate.checks import Edit, Finding, mended, mending, rules
 from tests.test_scripts import WRONG, name, run
 
 CATEGORIES = {
@@ -189,6 +188,14 @@ def test_lists_of_parameters_and_of_groups_are_added_to_alike(tmp_path: Path) ->
         file.write_text("\n".join(lines) + "\n")
         edits = mending(found("GG501", file, 2, LIST, MISSING))
         assert mended(lines, edits) == [lines[0], f"o = SGD({expected}, lr=0.1)"]
+
+
+def test_a_line_can_be_moved_to_the_very_beginning(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    lines = ["for x in y:", "    o = SGD(w)", "    f(o)"]
+    file.write_text("\n".join(lines) + "\n")
+    edits = mending(found("GG504", file, 2, "Make it once, before the loop"))
+    assert mended(lines, edits) == ["o = SGD(w)", "for x in y:", "    f(o)"]
 
 
 def test_a_block_without_gradients_is_dissolved(tmp_path: Path) -> None:

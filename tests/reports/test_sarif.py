@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from gradgate.checks import mending, rules
-from gradgate.checks.mendings import mended
+from gradgate.checks import mended, mending, rules
 from gradgate.reports import Report, to_sarif
 from tests.reports.made import SUMMARY, finding, report
 

@@ -6,7 +6,7 @@ from gradgate.checks._history import Contribution, Window
 from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
 from gradgate.checks._shares import Share, of_window
-from gradgate.checks.mendings import Edit, mending
+from gradgate.checks.mendings import Edit, mended, mending
 
 __all__ = [
     "Contribution",
@@ -19,6 +19,7 @@ __all__ = [
     "Window",
     "check",
     "check_ranks",
+    "mended",
     "mending",
     "of_window",
     "rules",

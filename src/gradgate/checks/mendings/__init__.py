@@ -42,7 +42,28 @@ _MENDINGS: Mapping[str, Sequence[Callable[[Finding, Spot], Sequence[Edit]]]] = {
 
 
 def mending(finding: Finding) -> tuple[Edit, ...]:
-    """Return the edits that mend a finding, in the order of lines; () where there is no plain one."""
+    r"""Return the edits that mend a finding.
+
+    They are read off the file as it is now; nothing is written. :func:`mended` makes them.
+
+    Args:
+        finding: what a rule has found.
+
+    Returns:
+        edits of the finding's file, in the order of lines; () where there is no plain mending, or no source.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> script = pathlib.Path(tempfile.mkdtemp()) / "train.py"
+        >>> text = "for x in data:\n    loss(x).backward()\n    opt.zero_grad()\n    opt.step()\n"
+        >>> _ = script.write_text(text)
+        >>> finding = Finding("GG202", "zero-grad-misplaced", "error", str(script), 3, "", "", "")
+        >>> print(*mended(text.splitlines(), mending(finding)), sep="\n")
+        for x in data:
+            loss(x).backward()
+            opt.step()
+            opt.zero_grad()
+    """
     spot = Spot.of(finding)
     if spot is None:
         return ()

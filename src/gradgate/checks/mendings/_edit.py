@@ -10,7 +10,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Edit:
-    """Lines of source that come behind a line, or instead of it; none instead of a line: it goes."""
+    """Lines of source that come behind a line, or instead of it; none instead of a line: it goes.
+
+    Attributes:
+        line: number of the line, from 1.
+        lines: what comes, without ends of lines.
+        instead: whether the line itself goes.
+    """
 
     line: int
     lines: tuple[str, ...] = ()
@@ -18,7 +24,15 @@ class Edit:
 
 
 def mended(source: Sequence[str], edits: Sequence[Edit]) -> list[str]:
-    """Return a file's lines with the edits made."""
+    """Return a file's lines with the edits made.
+
+    Args:
+        source: the lines, without their ends.
+        edits: of this file, from one finding or from several.
+
+    Returns:
+        the lines, as many as are left; ``source`` is not changed.
+    """
     lines: list[str] = []
     by_line: dict[int, list[Edit]] = {}
     for edit in edits:

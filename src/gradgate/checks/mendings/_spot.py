@@ -141,7 +141,8 @@ class Spot:
         """Return the edit that puts lines beside a statement, as far to the right as it is."""
         beside = behind or before or self.statement
         place = (beside.end_lineno or beside.lineno) if before is None else before.lineno - 1
-        return [Edit(place, tuple(self.indent(beside.lineno) + line for line in lines), instead=False)]
+        new = tuple(self.indent(beside.lineno) + line for line in lines)
+        return [Edit(place, new, instead=False)] if place else [Edit(1, (*new, self.text(1)))]
 
     def moved(self, *, behind: ast.stmt | None = None, before: ast.stmt | None = None) -> list[Edit]:
         """Return the edits that put this statement beside another one."""
