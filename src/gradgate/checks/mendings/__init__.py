@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gradgate.checks._finding import Finding
 from gradgate.checks.mendings import _graphs, _lists, _losses, _moves
-from gradgate.checks.mendings._edit import Edit, mended, parses
+from gradgate.checks.mendings._edit import Edit, holds, mended
 from gradgate.checks.mendings._spot import Spot
 
 __all__ = ["Edit", "mended", "mending"]
@@ -68,7 +68,7 @@ def mending(finding: Finding) -> tuple[Edit, ...]:
     if spot is None:
         return ()
     for find in _MENDINGS.get(finding.code, ()):
-        edits = tuple(sorted(find(finding, spot), key=lambda edit: (edit.line, edit.instead)))
-        if edits and parses(finding.file, edits):
+        edits = tuple(sorted(find(finding, spot), key=lambda edit: (edit.line, not edit.instead)))
+        if edits and holds(finding.file, edits):
             return edits
     return ()

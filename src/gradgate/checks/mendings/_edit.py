@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import keyword
 import linecache
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,10 +48,40 @@ def mended(source: Sequence[str], edits: Sequence[Edit]) -> list[str]:
     return lines
 
 
-def parses(file: str, edits: Sequence[Edit]) -> bool:
-    """Say whether a file is still a program with the edits made."""
+def holds(file: str, edits: Sequence[Edit]) -> bool:
+    """Say whether a file with the edits made is another program, and knows all names that come with them."""
+    before = [line.rstrip("\r\n") for line in linecache.getlines(file)]
+    after = mended(before, edits)
+    if after == before:
+        return False
     try:
-        ast.parse("\n".join(mended([line.rstrip("\r\n") for line in linecache.getlines(file)], edits)))
+        known = _bound(ast.parse("\n".join(after))) | _used(ast.parse("\n".join(before)))
     except SyntaxError:
         return False
-    return True
+    old = {name for edit in edits if edit.instead for name in _names(before[edit.line - 1])}
+    new = {name for edit in edits for line in edit.lines for name in _names(line)}
+    return new - old <= known
+
+
+def _names(line: str) -> set[str]:
+    """Return the names in a line of source; it may be a part of a statement."""
+    code = re.sub(r"'[^']*'|\"[^\"]*\"", "''", line).partition("#")[0]
+    found = re.finditer(r"(?<![\w.])[^\W\d]\w*(?!\w)(?!\s*=[^=])", code)
+    return {one[0] for one in found} - {*keyword.kwlist, *dir(builtins)}
+
+
+def _used(tree: ast.Module) -> set[str]:
+    return {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)}
+
+
+def _bound(tree: ast.Module) -> set[str]:
+    """Return the names that a file binds somewhere."""
+    names = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    for one in ast.walk(tree):
+        if isinstance(one, (ast.Import, ast.ImportFrom)):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in one.names}
+        elif isinstance(one, ast.arg):
+            names.add(one.arg)
+        elif isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(one.name)
+    return names

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 from gradgate.checks._finding import Finding
 from gradgate.checks.mendings._edit import Edit
-from gradgate.checks.mendings._spot import VALUES, Spot
+from gradgate.checks.mendings._spot import VALUES, Spot, of_its_own, owner
+
+_PASSES = ("forward", "__call__", "training_step", "step", "loss")
 
 
 def with_its_graph(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -29,7 +31,10 @@ def with_its_graph(finding: Finding, spot: Spot) -> Sequence[Edit]:
     cuts = [one for one in spot.nodes() if _cuts(one) and (within is None or ast.unparse(one) in within)]
     if within is not None:
         cuts = [one for one in cuts if _in_a_sum(spot, one, within)]
-    if len(cuts) != 1 or (finding.message[:1] != "`" and _leaves_torch(spot, cuts[0])):
+    said = re.match(r"\.?(\w+)(?:\(\))? cuts", finding.message)
+    if said is not None:
+        cuts = [one for one in cuts if getattr(getattr(one, "func", one), "attr", "") == said[1]]
+    if len(cuts) != 1 or _leaves_torch(spot, cuts[0], all_of_it=within is None):
         return []
     inner = cuts[0].func.value if isinstance(cuts[0], ast.Call) else cuts[0].value  # type: ignore[attr-defined]
     return spot.replaced(cuts[0], spot.operand(inner))
@@ -52,10 +57,14 @@ def _in_a_sum(spot: Spot, cut: ast.AST, within: str) -> bool:
     return False
 
 
-def _leaves_torch(spot: Spot, cut: ast.AST) -> bool:
-    """Say whether what is cut off goes on as something that has no gradients: an array, a list."""
-    arrays = {"numpy", "tolist"}
-    return any(isinstance(one, ast.Attribute) and one.attr in arrays for one in spot.nodes())
+def _leaves_torch(spot: Spot, cut: ast.AST, *, all_of_it: bool) -> bool:
+    """Say whether something else cuts as well: what is cut goes on as an array, a number, an index."""
+    others = {"numpy", "tolist", "argmax", "argmin", "long", "int", "round", "float"}
+    beside = spot.nodes() if all_of_it else spot.inside(cut)
+    if any(isinstance(one, ast.Attribute) and one.attr in others for one in beside):
+        return True
+    calls = [ast.unparse(one.func) for one in spot.inside(cut) if isinstance(one, ast.Call)]
+    return any(re.match(r"(math|np|numpy)\.|(float|int|round|print)$", name) for name in calls)
 
 
 def _with_a_graph_of_its_own(spot: Spot) -> Sequence[Edit]:
@@ -73,7 +82,10 @@ def _without_the_block(spot: Spot) -> Sequence[Edit]:
     """Take the line out, and what is within to the left."""
     block = spot.statement
     assert isinstance(block, ast.With)  # noqa: S101
-    if len(block.items) > 1 or block.body[0].lineno == block.lineno:
+    # One value alone: of several some may be meant to be without a graph.
+    if len(block.items) > 1 or len(block.body) > 1 or block.body[0].lineno == block.lineno:
+        return []
+    if not isinstance(block.body[0], ast.Assign):
         return []
     less = len(spot.indent(block.body[0].lineno)) - len(spot.indent(block.lineno))
     lines = range(block.body[0].lineno, (block.end_lineno or block.lineno) + 1)
@@ -89,10 +101,18 @@ def _without_the_block(spot: Spot) -> Sequence[Edit]:
 def _not_a_leaf(spot: Spot) -> Sequence[Edit]:
     for call in spot.calls():
         name = ast.unparse(call.func).rpartition(".")[2]
-        if name == "Parameter" and len(call.args) == 1:
+        target = spot.statement.targets[0] if isinstance(spot.statement, ast.Assign) else None
+        if name == "Parameter" and len(call.args) == 1 and not isinstance(target, ast.Attribute):
             return spot.replaced(call, spot.operand(call.args[0]))
         if name == "tensor" and len(call.args) == 1 and isinstance(call.args[0], ast.Name):
-            return spot.replaced(call, f"torch.stack({spot.source(call.args[0])})")
+            made = spot.made_of(call.args[0].id)
+            lists = [
+                one
+                for one in made
+                if isinstance(one, (ast.List, ast.ListComp)) and ".item()" not in ast.unparse(one)
+            ]
+            whole = len(made) == len(lists) == 1 and isinstance(lists[0], ast.ListComp)
+            return spot.replaced(call, f"torch.stack({spot.source(call.args[0])})") if whole else []
     return []
 
 
@@ -103,7 +123,12 @@ def away_from_zero(finding: Finding, spot: Spot) -> Sequence[Edit]:
         return []
     call = roots[0]
     given = call.args[0] if call.args else getattr(call.func, "value", None)
-    if given is None:
+    of = ast.unparse(call.func).rpartition(".")[0]
+    if (
+        given is None
+        or (call.args and of != "torch")
+        or (not call.args and of in ("math", "np", "numpy", "self"))
+    ):
         return []
     if isinstance(given, VALUES):
         return spot.wrapped(given, "", ".clamp(min=1e-8)")
@@ -117,14 +142,18 @@ def not_rounded(finding: Finding, spot: Spot) -> Sequence[Edit]:
     ]
     if len(rounding) != 1:
         return []
-    left, right = rounding[0].left, rounding[0].right
-    # The operator alone is exchanged: parentheses around its sides belong to no node.
-    if left.end_lineno != right.lineno:
+    for holder in spot.inside(rounding[0]):
+        if isinstance(holder, ast.Lambda):
+            break
+        # Where whole numbers are wanted: an index, a size.
+        whole = isinstance(holder, ast.Call) and ast.unparse(holder.func) not in ("min", "max", "float")
+        if whole or isinstance(holder, ast.Subscript):
+            return []
+    if finding.code == "GG304" and not re.search(
+        "lr|rate|lambda", ast.unparse(spot.statement), re.IGNORECASE
+    ):
         return []
-    text = spot.text(right.lineno).encode()
-    at = text.find(b"//", left.end_col_offset)
-    line = (text[:at] + b"/" + text[at + 2 :]).decode()
-    return [Edit(right.lineno, (line,))] if 0 <= at < right.col_offset else []
+    return spot.operator(rounding[0].left, rounding[0].right, "//", "/")
 
 
 def in_place(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -148,7 +177,18 @@ def without_gradients(finding: Finding, spot: Spot) -> Sequence[Edit]:
     if not finding.fix.startswith("Run it under torch.no_grad()") or not spot.alone:
         return []
     one = spot.statement
-    if not isinstance(one, ast.Assign) or any(isinstance(node, ast.BinOp) for node in spot.nodes()):
+    if not isinstance(one, ast.Assign) or len(one.targets) > 1 or not isinstance(one.targets[0], ast.Name):
+        return []
+    # The network's own call, and what is taken of its output; nothing else is under no_grad then.
+    value: ast.AST = one.value
+    while isinstance(value, (ast.Attribute, ast.Subscript)) or (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and _calls_in(value.func)
+    ):
+        value = value.func if isinstance(value, ast.Call) else value.value
+    named = re.search(r" for (.+?), which ", finding.message)
+    if not isinstance(value, ast.Call) or named is None or any(_calls_in(given) for given in value.args):
+        return []
+    if ast.unparse(value.func).rpartition(".")[2] not in re.split(r"[., ]+", named[1]):
         return []
     line = one.lineno
     indent = spot.indent(line)
@@ -166,14 +206,43 @@ def let_go(finding: Finding, spot: Spot) -> Sequence[Edit]:
     if isinstance(one, ast.Expr):
         appended = [call for call in spot.calls("append") if call is kept and len(call.args) == 1]
         kept = appended[0].args[0] if appended else None
-    elif isinstance(one, ast.Assign):  # what a call gives may be a tuple
-        kept = kept if isinstance(kept, (ast.BinOp, ast.IfExp, ast.Name)) else None
-    elif not isinstance(one, ast.AugAssign):
+        known = kept is not None and _is_a_loss(spot, kept)
+    elif isinstance(one, ast.AugAssign):
+        known = isinstance(kept, ast.BinOp) or _is_a_loss(spot, kept)
+    elif isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Attribute):
+        # In a pass, what is carried on is part of this step's loss, too.
+        known = isinstance(kept, (ast.BinOp, ast.IfExp)) and getattr(spot.function, "name", "") not in _PASSES
+    else:
+        known = False
+    if (
+        kept is None
+        or not known
+        or any(isinstance(node, (ast.Tuple, ast.List, ast.Dict)) for node in ast.walk(kept))
+    ):
         return []
-    if kept is None or isinstance(kept, (ast.Tuple, ast.List, ast.Dict)):
-        return []
+    later = [line for line in spot.statements_around("backward") if line.lineno > one.lineno]
+    if later and ast.unparse(kept) not in map(owner, later):
+        return []  # it may be a part of the loss
     return (
         spot.wrapped(kept, "", ".detach()")
         if isinstance(kept, VALUES)
         else spot.wrapped(kept, "(", ").detach()")
     )
+
+
+def _is_a_loss(spot: Spot, kept: ast.AST | None) -> bool:
+    """Say whether a value is a loss, or what a loss is made of: a tensor for sure."""
+    if not isinstance(kept, (ast.Name, ast.Attribute)):
+        return False
+    name = ast.unparse(kept)
+    if re.search("loss|err$|cost", name, re.IGNORECASE):
+        return True
+    calls = [one for one in of_its_own(spot.function) if isinstance(one, ast.Call)]
+    losses = [
+        one for one in calls if re.search("loss|criterion|entropy", ast.unparse(one.func), re.IGNORECASE)
+    ]
+    return any(ast.unparse(given) == name for one in losses for given in one.args)
+
+
+def _calls_in(node: ast.AST) -> bool:
+    return any(isinstance(one, ast.Call) for one in ast.walk(node))

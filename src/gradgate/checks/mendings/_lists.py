@@ -8,17 +8,14 @@ from collections.abc import Sequence
 
 from gradgate.checks._finding import Finding
 from gradgate.checks.mendings._edit import Edit
-from gradgate.checks.mendings._spot import Spot, method
+from gradgate.checks.mendings._spot import Spot, method, root_of
 
 
 def added(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Give the optimizer what no list holds; hold layers in a list that a module knows of."""
     value = getattr(spot.statement, "value", None)
     if finding.fix.startswith("Put the layers into an nn.ModuleList"):
-        if not isinstance(value, (ast.List, ast.ListComp)):
-            return []
-        known = any(isinstance(one, ast.Name) and one.id == "nn" for one in ast.walk(spot.path[0]))
-        return spot.wrapped(value, "nn.ModuleList(" if known else "torch.nn.ModuleList(", ")")
+        return _in_a_module_list(spot, value)
     names = re.match(r"No step moved (.+), in no optimizer's list", finding.message)
     if names is None or not isinstance(value, ast.Call) or not value.args:
         return []
@@ -27,32 +24,59 @@ def added(finding: Finding, spot: Spot) -> Sequence[Edit]:
     whole = "." in names[1]
     root = roots.pop() if len(roots) == 1 else ""
     mentioned = any(isinstance(one, ast.Name) and one.id == root for one in ast.walk(given))
-    if not root.isidentifier() or mentioned or root not in _known_before(spot):
+    if not root.isidentifier() or mentioned or not spot.knows(root) or (whole and not _is_module(spot, root)):
         return []
     more = f"*{root}.parameters()" if whole else root
     if isinstance(given, ast.List) and given.elts:
-        if any(isinstance(one, ast.Dict) for one in given.elts):
-            more = f'{{"params": {root if not whole else root + ".parameters()"}}}'
+        if all(isinstance(one, ast.Dict) for one in given.elts):
+            more = f'{{"params": {root + ".parameters()" if whole else "[" + root + "]"}}}'
+        elif not all(isinstance(one, ast.Starred) and _gives_parameters(one.value) for one in given.elts):
+            return []
         return spot.wrapped(given.elts[-1], "", f", {more}")
     # What else is named there may hold groups, which stand in no list with parameters.
-    made = ast.unparse(given.func).rpartition(".")[2] if isinstance(given, ast.Call) else ""
-    plain = made in ("parameters", "filter", "chain", "list") or isinstance(given, ast.BinOp)
-    return spot.wrapped(given, "[*", f", {more}]") if plain else []
+    return spot.wrapped(given, "[*", f", {more}]") if _gives_parameters(given) else []
 
 
-def _known_before(spot: Spot) -> set[str]:
-    """Return the names that the function, or the module, has given something to before a statement."""
-    arguments = getattr(spot.function, "args", None)
-    names = (
-        {one.arg for one in ast.walk(arguments) if isinstance(one, ast.arg)}
-        if arguments is not None
-        else set()
-    )
-    return names | {
-        one.id
-        for one in ast.walk(spot.function)
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store) and one.lineno < spot.statement.lineno
+def _gives_parameters(node: ast.AST) -> bool:
+    """Say whether an expression gives parameters for sure, and not groups of them."""
+    if isinstance(node, ast.BinOp):
+        return _gives_parameters(node.left) and _gives_parameters(node.right)
+    name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    if name in ("filter", "chain", "list"):
+        return isinstance(node, ast.Call) and _gives_parameters(node.args[-1]) if node.args else False  # type: ignore[attr-defined]
+    return name == "parameters"
+
+
+def _is_module(spot: Spot, name: str) -> bool:
+    """Say whether something is used as a module is: called, put into a mode, asked for its parameters."""
+    uses = {f"{name}.{method}" for method in ("parameters", "zero_grad", "train", "eval")} | {name}
+    return any(isinstance(one, ast.Call) and ast.unparse(one.func) in uses for one in ast.walk(spot.path[0]))
+
+
+def _in_a_module_list(spot: Spot, value: ast.AST | None) -> Sequence[Edit]:
+    """Hold modules in a list that a module knows of, where nothing but modules is in it."""
+    if not isinstance(spot.statement, ast.Assign) or not isinstance(value, (ast.List, ast.ListComp)):
+        return []
+    tree, name = spot.path[0], ast.unparse(spot.statement.targets[0])
+    own = {
+        one.name
+        for one in ast.walk(tree)
+        if isinstance(one, ast.ClassDef) and any("Module" in ast.unparse(base) for base in one.bases)
     }
+    for one in value.elts if isinstance(value, ast.List) else [value.elt]:
+        made = ast.unparse(one.func) if isinstance(one, ast.Call) else ""
+        if made not in own and not re.fullmatch(r"(torch\.)?nn\.(?!Parameter)[A-Z]\w+", made):
+            return []
+    added_up = any(
+        isinstance(one, ast.BinOp) and name in (ast.unparse(one.left), ast.unparse(one.right))
+        for one in ast.walk(tree)
+    )
+    known = any(isinstance(one, ast.Name) and one.id == "nn" for one in ast.walk(tree))
+    return (
+        spot.wrapped(value, "nn.ModuleList(" if known else "torch.nn.ModuleList(", ")")
+        if not added_up
+        else []
+    )
 
 
 def once(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -60,9 +84,10 @@ def once(finding: Finding, spot: Spot) -> Sequence[Edit]:
     value = getattr(spot.statement, "value", None)
     if not finding.fix.startswith("List each parameter once") or not isinstance(spot.statement, ast.Assign):
         return []
-    if isinstance(value, ast.Call) and value.args and re.match(r"[A-Z]", method(spot.statement)):
-        value = value.args[0]
-    return spot.wrapped(value, "list(dict.fromkeys(", "))") if value is not None else []
+    if isinstance(value, ast.Call) and re.match(r"[A-Z]", method(spot.statement)):
+        value = value.args[0] if value.args and isinstance(value.args[0], (ast.Call, ast.BinOp)) else None
+    groups = value is None or any(isinstance(one, (ast.Dict, ast.keyword)) for one in ast.walk(value))
+    return spot.wrapped(value, "list(dict.fromkeys(", "))") if value is not None and not groups else []
 
 
 def a_list(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -110,10 +135,8 @@ def made_later(finding: Finding, spot: Spot) -> Sequence[Edit]:
         return []
     maker = makers[0]
     between = [one for one in spot.block if maker.lineno < one.lineno <= spot.statement.lineno]
-    used = any(
-        isinstance(node, ast.Name) and node.id == named[1] for one in between for node in ast.walk(one)
-    )
-    if used or spot.statement.lineno != spot.statement.end_lineno:
+    used = any(_speaks_of(spot, one, named[1]) for one in between)
+    if used or not spot.alone or not spot.has_its_lines(maker):
         return []
     lines = range(maker.lineno, (maker.end_lineno or maker.lineno) + 1)
     return [
@@ -122,20 +145,33 @@ def made_later(finding: Finding, spot: Spot) -> Sequence[Edit]:
     ]
 
 
+def _speaks_of(spot: Spot, one: ast.AST, name: str) -> bool:
+    """Say whether a statement uses a name, or calls a function of the file that does."""
+    called = {ast.unparse(call.func) for call in ast.walk(one) if isinstance(call, ast.Call)}
+    functions = [
+        each
+        for each in ast.walk(spot.path[0])
+        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)) and each.name in called
+    ]
+    places = [one, *functions]
+    return any(isinstance(node, ast.Name) and node.id == name for place in places for node in ast.walk(place))
+
+
 def made_once(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Make the optimizer in front of the loop, where nothing in the loop says how."""
-    loop = spot.loops[-1] if spot.loops else None
-    if (
-        not finding.fix.startswith("Make it once, before the loop")
-        or loop is None
-        or spot.statement not in loop.body
-    ):
+    loop, one = spot.loops[-1] if spot.loops else None, spot.statement
+    fits = finding.fix.startswith("Make it once, before the loop") and isinstance(one, ast.Assign)
+    if not fits or loop is None or one not in loop.body or not isinstance(one, ast.Assign):
         return []
-    names = [one for one in ast.walk(loop) if isinstance(one, ast.Name)]
-    changed = {one.id for one in names if isinstance(one.ctx, ast.Store) and one is not _target(spot)}
-    needed = {one.id for one in spot.nodes() if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    made = ast.unparse(one.targets[0])
+    changed = set()
+    for node in ast.walk(loop):
+        stored = isinstance(getattr(node, "ctx", None), ast.Store) and node is not one.targets[0]
+        changed |= {root_of(node)} if stored else set()
+        given = node.value.args if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else []
+        if node is not one and made in map(ast.unparse, given):
+            return []  # a schedule that is made of it each time begins anew each time
+    needed = {
+        node.id for node in spot.nodes() if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
     return spot.moved(before=loop) if not needed & changed else []
-
-
-def _target(spot: Spot) -> ast.AST | None:
-    return spot.statement.targets[0] if isinstance(spot.statement, ast.Assign) else None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gradgate.checks._finding import Finding
 from gradgate.checks.mendings._edit import Edit
-from gradgate.checks.mendings._spot import VALUES, Spot
+from gradgate.checks.mendings._spot import VALUES, Spot, method, of_its_own, owner
 
 
 def window(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -19,13 +19,16 @@ def window(finding: Finding, spot: Spot) -> Sequence[Edit]:
     if finding.fix.startswith("Step after"):
         if not isinstance(test.ops[0], ast.Gt):
             return []
-        return spot.replaced(test, f"{spot.source(test.left)} >= {spot.source(test.comparators[0])}")
+        return spot.operator(test.left, test.comparators[0], ">", ">=")
     loop = spot.loops[0] if spot.loops else None
     found = re.match(r"\(?(\w+)( \+ 1)?\)? % (.+?) == 0$", ast.unparse(test))
     if found is None or not isinstance(loop, ast.For) or not isinstance(spot.statement, ast.If):
         return []
     counter, _, size = found.groups()
     length = _length(loop, counter)
+    named = re.match(r"len\((.+)\)$", length)
+    if named is not None and not _has_length(spot, named[1]):
+        return []
     # What is left over and divided by the size of a whole window would count too little.
     divided = any(
         isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and ast.unparse(node.right) == size
@@ -50,13 +53,31 @@ def _length(loop: ast.For, counter: str) -> str:
     return ""
 
 
+def _has_length(spot: Spot, name: str) -> bool:
+    """Say whether nothing in the file speaks against it: no generator, no data set without a length."""
+    odd = {"IterableDataset", "iter", "islice", "cycle"}
+    nodes = list(ast.walk(spot.path[0]))
+    if any(
+        isinstance(one, (ast.Yield, ast.YieldFrom)) or getattr(one, "id", getattr(one, "attr", "")) in odd
+        for one in nodes
+    ):
+        return False
+    lazy = (ast.GeneratorExp,)
+    calls = [one for one in spot.made_of(name) if isinstance(one, ast.Call)]
+    return not any(isinstance(one, lazy) for one in spot.made_of(name)) and not any(
+        ast.unparse(one.func) in ("map", "zip", "filter", "enumerate") for one in calls
+    )
+
+
 def scaling(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Divide the loss by the number of micro-batches."""
     size = finding.evidence.get("micro_batches")
     value = getattr(spot.statement, "value", None)
     if finding.fix.startswith("(loss / "):
-        size = _window_of(spot) or size
+        size = _window_of(spot, size) or size
         if isinstance(spot.statement, ast.Assign) and isinstance(value, (*VALUES, ast.BinOp)):
+            if len(spot.statement.targets) > 1 or not isinstance(spot.statement.targets[0], ast.Name):
+                return []
             product = isinstance(value, VALUES) or isinstance(value.op, (ast.Div, ast.Mult))
             return (
                 spot.wrapped(value, "", f" / {size}") if product else spot.wrapped(value, "(", f") / {size}")
@@ -71,14 +92,14 @@ def scaling(finding: Finding, spot: Spot) -> Sequence[Edit]:
         return []
     if re.search(r"divided by \d+ and by", finding.message):  # it is divided elsewhere, too
         return []
-    return spot.replaced(divisions[0].right, _window_of(spot) or str(size))
+    return spot.replaced(divisions[0].right, _window_of(spot, size) or str(size))
 
 
-def _window_of(spot: Spot) -> str:
-    """Return what the condition of a step counts to, as it is written; "" where there is none or more than one."""
+def _window_of(spot: Spot, size: object) -> str:
+    """Return what the condition of a step counts to, as it is written; "" where that is not this size for sure."""
     names = set()
-    for node in ast.walk(spot.function):
-        if isinstance(node, ast.If) and spot.statements_around("step", within=node):
+    for node in of_its_own(spot.function):
+        if isinstance(node, ast.If) and spot.steps(within=node):
             names |= {
                 ast.unparse(one.right)
                 for one in ast.walk(node.test)
@@ -86,7 +107,9 @@ def _window_of(spot: Spot) -> str:
                 and isinstance(one.op, ast.Mod)
                 and isinstance(one.right, VALUES)
             }
-    return names.pop() if len(names) == 1 else ""
+    given = [one for name in names for one in spot.made_of(name)]
+    known = len(names) == len(given) == 1 and isinstance(given[0], ast.Constant) and given[0].value == size
+    return names.pop() if known else ""
 
 
 def divided_again(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -125,16 +148,18 @@ def divided_again(finding: Finding, spot: Spot) -> Sequence[Edit]:
 
 
 def counted_twice(finding: Finding, spot: Spot) -> Sequence[Edit]:
-    """Take the backward call out whose loss is a part of a later one; leave the penalty to the loss."""
+    """Take the backward call out whose loss is a part of a later one."""
     later = re.search(r"is also a part of the one of line (\d+)", finding.message)
     if later is not None:
-        calls = [one for one in spot.calls("backward") if one is getattr(spot.statement, "value", None)]
-        first, last = spot.statement.lineno + 1, int(later[1])
-        looked_at = any(".grad" in spot.text(line) for line in range(first, last))
-        return spot.removed() if calls and not looked_at else []
-    if finding.fix.startswith("Keep one of them: weight_decay=0"):
-        decays = [key.value for call in spot.calls() for key in call.keywords if key.arg == "weight_decay"]
-        return spot.replaced(decays[0], "0.0") if len(decays) == 1 else []
+        last = [one for one in spot.statements("backward") if one.lineno == int(later[1])]
+        between = [one for one in spot.block if spot.statement.lineno < one.lineno < int(later[1])]
+        # What stands between makes the other loss, and does not look at gradients.
+        makes = all(
+            isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == owner(last[0])
+            for one in between
+            if last
+        )
+        return spot.removed() if last and makes and method(spot.statement) == "backward" else []
     return []
 
 
@@ -146,6 +171,9 @@ def leak(finding: Finding, spot: Spot) -> Sequence[Edit]:
         if len(one.args) == 1 and not one.keywords and isinstance(one.args[0], ast.Name)
     ]
     if finding.fix.startswith("Give the probe"):
+        named = re.search(r", that of (.+?), also moves", finding.message)
+        path = set(re.split(r"[., ]+", named[1])) if named is not None else set()
+        calls = [one for one in calls if ast.unparse(one.func).rpartition(".")[2] in path]
         return spot.wrapped(calls[0].args[0], "", ".detach()") if len(calls) == 1 else []
     left = re.search(r"left in (\w+)\.", finding.message)
     if left is None:
@@ -161,4 +189,20 @@ def leak(finding: Finding, spot: Spot) -> Sequence[Edit]:
         and ast.unparse(one.value.func).rpartition(".")[2] == left[1]
     }
     given = [one.args[0] for one in calls if one.args[0].id in made]  # type: ignore[attr-defined]
+    if isinstance(spot.statement, ast.Assign) and _used(spot, spot.statement.targets[0]) > 1:
+        return []  # in another loss, too, for which it has to keep its graph
     return spot.wrapped(given[0], "", ".detach()") if len(given) == 1 else []
+
+
+def _used(spot: Spot, target: ast.AST) -> int:
+    """Return how many later statements of the block use a value with its graph, until it is another one."""
+    name, times = ast.unparse(target), 0
+    for one in spot.block:
+        if one.lineno <= spot.statement.lineno:
+            continue
+        names = [node for node in ast.walk(one) if isinstance(node, ast.Name) and node.id == name]
+        number = re.search(r"\.item\(\)|\.detach\(\)|print\(", ast.unparse(one))
+        times += any(isinstance(node.ctx, ast.Load) for node in names) and number is None
+        if any(isinstance(node.ctx, ast.Store) for node in names):
+            break
+    return times

@@ -9,7 +9,9 @@ from dataclasses import replace
 
 from gradgate.checks._finding import Finding
 from gradgate.checks.mendings._edit import Edit
-from gradgate.checks.mendings._spot import Spot, method, owner
+from gradgate.checks.mendings._spot import Spot, method, of_its_own, owner
+
+_MOST_NORMS = 4
 
 
 def cleared(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -33,9 +35,21 @@ def clears_too_early(finding: Finding, spot: Spot) -> Sequence[Edit]:
     backward = [one for one in spot.statements("backward") if one.lineno < line]
     steps = [one for one in spot.statements("step") if one.lineno > line]
     if steps:
-        first = max((one.lineno for one in backward), default=line - 1)
-        clearing = [one for one in spot.statements("zero_grad") if first < one.lineno < steps[-1].lineno]
-        return [edit for one in clearing for edit in replace(spot, statement=one).moved(behind=steps[-1])]
+        own = [one for one in steps if owner(one) == owner(spot.statement)]
+        again = (
+            any(line < one.lineno < own[-1].lineno for one in spot.statements("backward")) if own else False
+        )
+        if again and len({owner(one) for one in spot.statements("step")}) > 1:
+            return []  # it clears for its own loss, which comes next
+        edits = spot.moved(behind=(own or steps)[-1])
+        for other in spot.statements("zero_grad") if edits else ():
+            # Beside it, and before its own step in the same way.
+            first = [
+                one for one in spot.block if one.lineno > other.lineno and method(one) in ("step", "backward")
+            ]
+            if abs(other.lineno - line) == 1 and any(owner(one) == owner(other) for one in first[:2]):
+                edits += replace(spot, statement=other).moved(behind=steps[-1])
+        return edits
     around = spot.statements_around("step")
     later = [one for one in spot.block if one.lineno > line and isinstance(one, ast.If)]
     inner = [step for one in later for step in spot.statements_around("step", within=one)]
@@ -55,7 +69,12 @@ def clears_too_late(finding: Finding, spot: Spot) -> Sequence[Edit]:
     if method(spot.statement) != "zero_grad" or own is None:
         return []
     before = [one for one in spot.statements("backward") if one.lineno == int(own[1])]
-    return spot.moved(before=before[0]) if before else []
+    if not before:
+        return []
+    low, high = sorted((before[0].lineno, spot.statement.lineno))
+    if any(low < one.lineno < high for one in spot.statements("backward")):
+        return []  # it would clear what that one leaves
+    return spot.moved(before=before[0])
 
 
 def clips_elsewhere(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -64,13 +83,15 @@ def clips_elsewhere(finding: Finding, spot: Spot) -> Sequence[Edit]:
         return []
     if finding.fix.startswith("Clip once, after the last micro-batch"):
         later = [one for one in spot.block if one.lineno > spot.statement.lineno and isinstance(one, ast.If)]
-        steps = [step for one in later for step in spot.statements_around("step", within=one)]
-        return spot.moved(before=steps[0]) if steps else []
+        steps = [step for one in later for step in spot.steps(within=one)]
+        return spot.moved(before=steps[0]) if len(steps) == 1 else []
     if "Clip between" not in finding.fix:
         return []
-    backward, steps = spot.statements("backward"), spot.statements("step")
-    behind = [one for one in steps if backward and one.lineno > backward[-1].lineno]
-    return spot.moved(before=behind[0]) if behind else []
+    backward = spot.statements("backward")
+    behind = [
+        one for one in spot.steps() if one in spot.block and backward and one.lineno > backward[-1].lineno
+    ]
+    return spot.moved(before=behind[0]) if len(behind) == len(spot.steps()) == 1 else []
 
 
 def steps_too_early(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -82,17 +103,18 @@ def steps_too_early(finding: Finding, spot: Spot) -> Sequence[Edit]:
         or not backward
     ):
         return []
-    return spot.moved(behind=backward[0])
+    other = min((one.lineno for one in spot.steps() if one.lineno > backward[0].lineno), default=10**9)
+    return spot.moved(behind=[one for one in backward if one.lineno < other][-1])
 
 
 def advances_elsewhere(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Move the call that advances the schedule: behind the step, or behind the loop over an epoch's batches."""
     if method(spot.statement) != "step":
         return []
-    others = [one for one in spot.statements_around("step") if owner(one) != owner(spot.statement)]
+    others = [one for one in spot.steps() if owner(one) != owner(spot.statement)]
     if finding.fix.startswith("Move scheduler.step()"):
         later = [one for one in spot.block if one.lineno > spot.statement.lineno]
-        places = [one for one in later if one in others or spot.statements_around("step", within=one)]
+        places = [one for one in later if one in others or spot.steps(within=one)]
         inner = [
             step for one in places[:1] if isinstance(one, ast.If) for step in others if _holds(one, step)
         ]
@@ -100,8 +122,20 @@ def advances_elsewhere(finding: Finding, spot: Spot) -> Sequence[Edit]:
     if finding.fix.startswith(("Call scheduler.step() only where", "Call scheduler.step() after each")):
         return spot.moved(behind=others[0]) if len(others) == 1 else []
     if finding.fix.startswith("Call scheduler.step() once an epoch") and spot.loops:
-        return spot.moved(behind=spot.loops[0])
+        within = len(spot.loops) > 1
+        return spot.moved(behind=spot.loops[-2 if within else 0]) if within or _in_a_loop(spot) else []
     return []
+
+
+def _in_a_loop(spot: Spot) -> bool:
+    """Say whether the function is called in a loop of the file."""
+    name = getattr(spot.function, "name", "")
+    loops = [one for one in ast.walk(spot.path[0]) if isinstance(one, (ast.For, ast.While))]
+    return any(
+        isinstance(one, ast.Call) and ast.unparse(one.func).rpartition(".")[2] == name
+        for loop in loops
+        for one in ast.walk(loop)
+    )
 
 
 def scaled(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -115,12 +149,17 @@ def scaled(finding: Finding, spot: Spot) -> Sequence[Edit]:
     if len(scalers) != 1:
         return []
     scaler, value = scalers.pop(), getattr(spot.statement, "value", None)
+    if not spot.knows(scaler.partition(".")[0]):
+        return []
     if finding.fix.startswith("Call scaler.unscale_"):
         return _unscaled(spot, scaler)
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return []
     if finding.fix.startswith("Write scaler.step(") and value.func.attr == "step":
-        return spot.replaced(value, f"{scaler}.step({spot.source(value.func.value)})")
+        step = spot.replaced(value, f"{scaler}.step({spot.source(value.func.value)})")
+        updated = any(one.func.attr == "update" and ast.unparse(one.func.value) == scaler for one in calls)  # type: ignore[attr-defined]
+        last = [] if updated else spot.added(f"{scaler}.update()")
+        return [*step, *last] if updated or last else []
     if finding.fix.startswith("Write scaler.scale(loss)") and value.func.attr == "backward":
         return spot.wrapped(value.func.value, f"{scaler}.scale(", ")")
     return []
@@ -131,29 +170,44 @@ def _unscaled(spot: Spot, scaler: str) -> Sequence[Edit]:
     if later:
         return spot.moved(behind=later[0])
     steps = [one for one in spot.statements("step", of=scaler) if one.lineno > spot.statement.lineno]
-    given = steps[0].value.args if steps else []  # type: ignore[attr-defined]
+    given = steps[0].value.args if len(steps) == 1 else []  # type: ignore[attr-defined]
     return spot.added(f"{scaler}.unscale_({ast.unparse(given[0])})", before=spot.statement) if given else []
 
 
 def mode(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Switch back to training mode: at the start of each epoch, or where the function that evaluates ends."""
     if finding.fix.startswith("Write training=self.training"):
-        text = spot.text(finding.line)
-        told = re.sub(r"(\bdropout\w*\([^()]*)\)", r"\1, training=self.training)", text)
-        return [Edit(finding.line, (told,))] if told != text else []
+        calls = [
+            one
+            for one in spot.calls("dropout")
+            if ast.unparse(one.func).endswith(("F.dropout", "functional.dropout"))
+        ]
+        if len(calls) != 1 or not calls[0].args or any(key.arg == "training" for key in calls[0].keywords):
+            return []
+        last = [*calls[0].args, *(key.value for key in calls[0].keywords)][-1]
+        return spot.wrapped(last, "", ", training=self.training") if spot.knows("self") else []
     if method(spot.statement) != "eval":
         return []
-    back = f"{owner(spot.statement)}.train()"
+    model = owner(spot.statement)
     if spot.loops:
-        return spot.added(back, before=spot.loops[-1].body[0])
-    last = spot.block[-1]
-    if spot.path[-2] is not spot.function or isinstance(spot.function, ast.Module):
+        loop = spot.loops[-1]
+        made_there = any(
+            isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store) and one.id == model.partition(".")[0]
+            for one in ast.walk(loop)
+        )
+        alone = len(spot.loops) == 1 and not made_there
+        return spot.added(f"{model}.train()", before=loop.body[0]) if alone else []
+    last_one, function = spot.block[-1], spot.function
+    leaves = [one for one in of_its_own(function) if isinstance(one, ast.Return)]
+    if spot.path[-2] is not function or isinstance(function, ast.Module) or leaves not in ([], [last_one]):
         return []
-    if not isinstance(last, ast.Return):
-        # A block at the end may return from within: then nothing behind it is reached.
-        leaves = any(isinstance(node, ast.Return) for node in ast.walk(last))
-        return [] if leaves else spot.added(back, behind=last)
-    return spot.added(back, before=last) if owner(spot.statement) not in ast.unparse(last) else []
+    if leaves and model in ast.unparse(last_one):
+        return []
+    # As it was before: what is evaluated may be a teacher, which is never trained.
+    back = f"{model}.train(was_training)"
+    end = spot.added(back, before=last_one) if leaves else spot.added(back, behind=last_one)
+    begin = spot.added(f"was_training = {model}.training", before=spot.statement)
+    return [*begin, *end] if begin and end else []
 
 
 def evaluates_what_is_frozen(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -167,15 +221,11 @@ def evaluates_what_is_frozen(finding: Finding, spot: Spot) -> Sequence[Edit]:
     if any(last not in path for path in paths):
         return []
     inner = [path[path.index(last) + 1 :] for path in paths]
-    shared: list[str] = []
-    for parts in zip(*inner, strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
-    if not shared:
+    if len(inner) > _MOST_NORMS or not all(inner):
         return []
-    part = "".join(f"[{one}]" if one.isdigit() else f".{one}" for one in shared)
-    return spot.added(f"{root}{part}.eval()")
+    # Each by its name: the module that holds them may hold others, which are trained.
+    parts = ("".join(f"[{one}]" if one.isdigit() else f".{one}" for one in path) for path in inner)
+    return spot.added(*(f"{root}{part}.eval()" for part in parts))
 
 
 def frozen_for_good(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -184,6 +234,10 @@ def frozen_for_good(finding: Finding, spot: Spot) -> Sequence[Edit]:
         target = owner(spot.statement)
         return spot.replaced(spot.statement, f"{target} = None") if target.endswith(".grad") else []
     if not finding.fix.startswith("Set their gradients to None when they are frozen"):
+        return []
+    value = getattr(spot.statement, "value", None)
+    given = value.args if isinstance(value, ast.Call) else [value]
+    if [getattr(one, "value", None) for one in given] != [False]:
         return []
     if isinstance(spot.statement, ast.Assign) and isinstance(spot.statement.targets[0], ast.Attribute):
         whose = ast.unparse(spot.statement.targets[0].value)
