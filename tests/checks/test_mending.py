@@ -246,14 +246,14 @@ NOT_TO_BE_TOUCHED = {
     ),
     "torch by another name": (
         "GG405",
-        "Run it under",
+        "Run it under torch.no_grad()",
         " for net.w, which ",
         2,
         "import torch as th\nq = net(x)\n",
     ),
     "more than the network on the line": (
         "GG405",
-        "Run it under",
+        "Run it under torch.no_grad()",
         " for net.w, which ",
         2,
         "import torch\nloss = f(own(x), net(x))\n",
