@@ -58,6 +58,16 @@ def test_a_large_network_in_evaluation_mode_is_not_forgotten() -> None:
 # GG502
 
 
+def test_what_is_left_out_of_one_list_is_told_together() -> None:
+    story = Story("body.w", "head.w", "scale").optimizer(of="body.w", line=2)
+    story.facts["head.w"] |= {"still": True, "nbytes": 2}
+    story.facts["scale"] |= {"still": True, "nbytes": 2, "registered": False, "made": at(1), "root": "scale"}
+    assert said(trained(story, to="body.w head.w scale", used="body.w").judged("GG501")) == [
+        "train.py:2: GG501 error: No step moved head.w and scale, in no optimizer's list, though 4 backward calls "
+        "reached them."
+    ]
+
+
 def replaced(**new: Any) -> Story:
     story = Story("old.w", "body.w", "fc.w").optimizer(of="old.w body.w", line=2)
     story.facts["old.w"] |= {"registered": False, "made": at(30, 1)}

@@ -35,17 +35,17 @@ from gradgate.checks._rule import Rule
 from gradgate.checks._run import Run
 from gradgate.checks._scopes import definitions, scope_at
 from gradgate.checks._unused_gradients import Left, left_out
-from gradgate.events import Backward, Frame, OptimizerMade, Parameter, Site, Stepped
+from gradgate.events import Backward, Frame, Ids, OptimizerMade, Parameter, Site, Stepped
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    together: dict[tuple[Frame | Site, str, str], Ids] = {}
     for left in left_out(run):
         if not left.forgotten:
             continue
         optimizer = _optimizer(run, left)
         name = run.optimizer(optimizer)
-        times = sum(bool(left.ids & event.reached) for event in run.of(Backward))
-        if not left.listed:
+        if not left.listed and not _loose(run, left):
             reason = "hidden from parameters() in a plain list"
             fix = "Put the layers into an nn.ModuleList, or parameters into an nn.ParameterList."
         elif left.later:
@@ -53,14 +53,18 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix = f"Add what is made here to the optimizer: {name}.add_param_group({{'params': ...}})."
         else:
             reason, fix = "in no optimizer's list", f"Hand {name} all that is to be trained."
+        key = (_line(run, left, optimizer), reason, fix)
+        together[key] = together.get(key, frozenset()) | left.ids
+    for (where, reason, fix), ids in together.items():
+        times = sum(bool(ids & event.reached) for event in run.of(Backward))
         yield RULE.finding(
-            _line(run, left, optimizer),
-            f"No step moved {run.names(left.ids)}, {reason}, though {times} backward calls reached "
-            f"{'them' if len(left.ids) > 1 else 'it'}.",
+            where,
+            f"No step moved {run.names(ids)}, {reason}, though {times} backward calls reached "
+            f"{'them' if len(ids) > 1 else 'it'}.",
             why="What is left out stays as it was drawn, and the rest has to make do with that.",
             fix=fix,
             count=times,
-            evidence={"parameters": len(left.ids), "backwards": times},
+            evidence={"parameters": len(ids), "backwards": times},
         )
 
 
@@ -75,10 +79,16 @@ def _line(run: Run, left: Left, optimizer: int) -> Frame | Site:
     first = min((run.parameters[number] for number in left.ids), key=lambda one: one.made_at)
     if not left.listed and first.made and (frame := _plain_list(first)) is not None:
         return frame
-    if (not left.listed or left.later) and first.made:
+    if (left.later or not (left.listed or _loose(run, left))) and first.made:
         return first.made[0]
     made: OptimizerMade = run.made[optimizer][0]
     return comprehension_line(made.site) or list_line(made.site) or made.site
+
+
+def _loose(run: Run, left: Left) -> bool:
+    """Say whether they are held by names alone, and in no list or dict."""
+    several = [run.parameters[number] for number in left.ids]
+    return all(one.name and "[" not in one.name + one.root for one in several)
 
 
 def _plain_list(one: Parameter) -> Frame | None:
