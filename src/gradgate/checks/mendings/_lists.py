@@ -41,9 +41,13 @@ def _gives_parameters(node: ast.AST) -> bool:
     """Say whether an expression gives parameters for sure, and not groups of them."""
     if isinstance(node, ast.BinOp):
         return _gives_parameters(node.left) and _gives_parameters(node.right)
-    name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    if not isinstance(node, ast.Call):
+        return False
+    name = ast.unparse(node.func).rpartition(".")[2]
     if name in ("filter", "chain", "list"):
-        return isinstance(node, ast.Call) and _gives_parameters(node.args[-1]) if node.args else False  # type: ignore[attr-defined]
+        return bool(node.args) and all(
+            map(_gives_parameters, node.args[1:] if name == "filter" else node.args)
+        )
     return name == "parameters"
 
 
@@ -95,12 +99,7 @@ def a_list(finding: Finding, spot: Spot) -> Sequence[Edit]:
     value = getattr(spot.statement, "value", None)
     if not finding.fix.startswith("Pass model.parameters() anew") or not isinstance(value, ast.Call):
         return []
-    name = ast.unparse(value.args[0]) if value.args else ""
-    made = [
-        one.value
-        for one in ast.walk(spot.path[0])
-        if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == name
-    ]
+    made = spot.made_of(ast.unparse(value.args[0])) if value.args else []
     return spot.wrapped(made[0], "list(", ")") if len(made) == 1 else []
 
 
@@ -109,13 +108,12 @@ def written_into(finding: Finding, spot: Spot) -> Sequence[Edit]:
     one = spot.statement
     if not isinstance(one, ast.Assign) or not isinstance(one.value, ast.Call) or len(one.value.args) != 1:
         return []
+    if method(one) != "deepcopy" or getattr(spot.function, "name", "") == "__init__":
+        return []  # at first there is nothing to write into
     target, given = spot.source(one.targets[0]), one.value.args[0]
-    if method(one) == "deepcopy":
-        named = re.search(rf"(?<![\w.]){re.escape(target.removeprefix('self.'))}\.", finding.message)
-        text = f"{target}.load_state_dict({spot.source(given)}.state_dict())"
-        first = getattr(spot.function, "name", "") == "__init__"  # where there is nothing yet to write into
-        return spot.replaced(one, text) if named is not None and not first else []
-    return []
+    named = re.search(rf"(?<![\w.]){re.escape(target.removeprefix('self.'))}\.", finding.message)
+    text = f"{target}.load_state_dict({spot.operand(given)}.state_dict())"
+    return spot.replaced(one, text) if named is not None else []
 
 
 def made_later(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -160,8 +158,9 @@ def _speaks_of(spot: Spot, one: ast.AST, name: str) -> bool:
 def made_once(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Make the optimizer in front of the loop, where nothing in the loop says how."""
     loop, one = spot.loops[-1] if spot.loops else None, spot.statement
-    fits = finding.fix.startswith("Make it once, before the loop") and isinstance(one, ast.Assign)
-    if not fits or loop is None or one not in loop.body or not isinstance(one, ast.Assign):
+    if not finding.fix.startswith("Make it once, before the loop") or not isinstance(one, ast.Assign):
+        return []
+    if loop is None or one not in loop.body:
         return []
     made = ast.unparse(one.targets[0])
     changed = set()

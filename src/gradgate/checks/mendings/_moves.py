@@ -36,9 +36,8 @@ def clears_too_early(finding: Finding, spot: Spot) -> Sequence[Edit]:
     steps = [one for one in spot.statements("step") if one.lineno > line]
     if steps:
         own = [one for one in steps if owner(one) == owner(spot.statement)]
-        again = (
-            any(line < one.lineno < own[-1].lineno for one in spot.statements("backward")) if own else False
-        )
+        last = own[-1].lineno if own else line
+        again = any(line < one.lineno < last for one in spot.statements("backward"))
         if again and len({owner(one) for one in spot.statements("step")}) > 1:
             return []  # it clears for its own loss, which comes next
         edits = spot.moved(behind=(own or steps)[-1])
@@ -245,8 +244,7 @@ def frozen_for_good(finding: Finding, spot: Spot) -> Sequence[Edit]:
         whose = owner(spot.statement)
     else:
         return []
-    over = spot.loops[0] if spot.loops else None
-    each = over is not None and ast.unparse(over.target) == whose if isinstance(over, ast.For) else False
+    each = any(isinstance(loop, ast.For) and ast.unparse(loop.target) == whose for loop in spot.loops[:1])
     named = re.search(rf"\b{re.escape(whose.removeprefix('self.'))}(?=[,) ])", finding.message)
     return spot.added(f"{whose}.grad = None" if each or named else f"{whose}.zero_grad()")
 
