@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradgate.checks import Edit, Finding, mending
+from gradgate.checks import Finding, mending
 from gradgate.reports._source import source_line
 
 
@@ -24,12 +23,9 @@ def diff(finding: Finding, *, around: int, whole: int = 0) -> list[DiffLine]:
     Lines that come stand below the one that they come behind. Where all changes lie within ``whole`` lines, what is
     between them is shown, too.
     """
-    edits = mending(finding)
-    if not edits:
+    by_line = {edit.line: edit for edit in mending(finding)}
+    if not by_line:
         return []
-    by_line: dict[int, list[Edit]] = defaultdict(list)
-    for edit in edits:
-        by_line[edit.line].append(edit)
     first, last = min(by_line) - around, max(by_line) + around
     wanted = [
         number
@@ -40,10 +36,10 @@ def diff(finding: Finding, *, around: int, whole: int = 0) -> list[DiffLine]:
     for before, number in zip([0, *wanted], wanted, strict=False):
         if before and number > before + 1:
             lines.append(DiffLine("", "", "…"))
-        text, here = source_line(finding.file, number).expandtabs(4), by_line.get(number, [])
-        if text or here:
-            lines.append(DiffLine(str(number), "-" if any(edit.instead for edit in here) else "", text))
-        lines += [DiffLine("", "+", line.expandtabs(4)) for edit in here for line in edit.lines]
+        text, here = source_line(finding.file, number).expandtabs(4), by_line.get(number)
+        if text or here is not None:
+            lines.append(DiffLine(str(number), "-" if here is not None and here.instead else "", text))
+        lines += [DiffLine("", "+", line.expandtabs(4)) for line in (here.lines if here is not None else ())]
     return _to_the_left(lines)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,23 +73,14 @@ def _result(finding: Finding, numbers: dict[str, int]) -> dict[str, Any]:
 
 def _fix(finding: Finding, edits: Sequence[Edit]) -> dict[str, Any]:
     """Return edits as what an editor can make at a click."""
-    by_line: dict[int, list[Edit]] = defaultdict(list)
-    for edit in edits:
-        by_line[edit.line].append(edit)
     changed = []
-    for number, here in by_line.items():
-        end = len(source_line(finding.file, number)) + 1
-        instead = any(edit.instead for edit in here)
-        lines = [line for edit in here for line in edit.lines]
-        region = {
-            "startLine": number,
-            "startColumn": 1 if instead else end,
-            "endLine": number,
-            "endColumn": end,
-        }
-        if not lines:  # the line goes with its end
-            region |= {"endLine": number + 1, "endColumn": 1}
-        text = "\n".join(lines if instead else ["", *lines])
+    for edit in edits:
+        end = len(source_line(finding.file, edit.line)) + 1
+        first = 1 if edit.instead else end
+        region = {"startLine": edit.line, "startColumn": first, "endLine": edit.line, "endColumn": end}
+        if not edit.lines:  # the line goes with its end
+            region |= {"endLine": edit.line + 1, "endColumn": 1}
+        text = "\n".join(edit.lines if edit.instead else ("", *edit.lines))
         changed.append({"deletedRegion": region, **({"insertedContent": {"text": text}} if text else {})})
     return {
         "description": {"text": finding.fix},

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gradgate.checks._finding import Finding
 from gradgate.checks.mendings import _graphs, _lists, _losses, _moves
-from gradgate.checks.mendings._edit import Edit, holds, mended
+from gradgate.checks.mendings._edit import Edit, holds, mended, merged
 from gradgate.checks.mendings._spot import Spot
 
 __all__ = ["Edit", "mended", "mending"]
@@ -50,7 +50,8 @@ def mending(finding: Finding) -> tuple[Edit, ...]:
         finding: what a rule has found.
 
     Returns:
-        edits of the finding's file, in the order of lines; () where there is no plain mending, or no source.
+        edits of the finding's file, one for each line that changes, in order; () where there is no plain mending,
+        or no source.
 
     Example:
         >>> import pathlib, tempfile
@@ -68,7 +69,7 @@ def mending(finding: Finding) -> tuple[Edit, ...]:
     if spot is None:
         return ()
     for find in _MENDINGS.get(finding.code, ()):
-        edits = tuple(sorted(find(finding, spot), key=lambda edit: (edit.line, not edit.instead)))
+        edits = merged(find(finding, spot))
         if edits and holds(finding.file, edits):
             return edits
     return ()

@@ -7,8 +7,8 @@ import builtins
 import keyword
 import linecache
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,21 @@ def mended(source: Sequence[str], edits: Sequence[Edit]) -> list[str]:
         the lines, as many as are left; ``source`` is not changed.
     """
     lines: list[str] = []
-    by_line: dict[int, list[Edit]] = {}
-    for edit in edits:
-        by_line.setdefault(edit.line, []).append(edit)
+    by_line = {edit.line: edit for edit in merged(edits)}
     for number, line in enumerate(source, start=1):
-        here = by_line.get(number, [])
-        if not any(edit.instead for edit in here):
-            lines.append(line)
-        lines += [new for edit in here for new in edit.lines]
+        here = by_line.get(number)
+        lines += [] if here is not None and here.instead else [line]
+        lines += here.lines if here is not None else ()
     return lines
+
+
+def merged(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """Return one edit for each line that changes, in order: what comes instead, then what comes behind."""
+    by_line: dict[int, Edit] = {}
+    for edit in sorted(edits, key=lambda edit: (edit.line, not edit.instead)):
+        here = by_line.get(edit.line, replace(edit, lines=()))
+        by_line[edit.line] = replace(here, lines=here.lines + edit.lines)
+    return tuple(by_line.values())
 
 
 def holds(file: str, edits: Sequence[Edit]) -> bool:

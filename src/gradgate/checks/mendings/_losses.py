@@ -62,10 +62,10 @@ def _has_length(spot: Spot, name: str) -> bool:
         for one in nodes
     ):
         return False
-    lazy = (ast.GeneratorExp,)
-    calls = [one for one in spot.made_of(name) if isinstance(one, ast.Call)]
-    return not any(isinstance(one, lazy) for one in spot.made_of(name)) and not any(
-        ast.unparse(one.func) in ("map", "zip", "filter", "enumerate") for one in calls
+    lazy = ("map", "zip", "filter", "enumerate")
+    return not any(
+        isinstance(one, ast.GeneratorExp) or (isinstance(one, ast.Call) and ast.unparse(one.func) in lazy)
+        for one in spot.made_of(name)
     )
 
 
