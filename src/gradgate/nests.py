@@ -22,8 +22,8 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
     """Return the keys and values of a container, or None for a leaf."""
     if isinstance(value, Mapping):
         return list(value.items())
-    if hasattr(value, "_fields") and isinstance(value, tuple):
-        return [(Attribute(name), item) for name, item in zip(value._fields, value, strict=True)]
+    if isinstance(value, tuple) and (names := getattr(value, "_fields", None)) is not None:
+        return [(Attribute(name), item) for name, item in zip(names, value, strict=True)]
     if isinstance(value, (list, tuple)):
         return list(enumerate(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -31,21 +31,19 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
     return None
 
 
-def with_children(value: T, items: Sequence[Any]) -> T:
+def with_children(value: Any, items: Sequence[Any]) -> Any:
     """Return a container like ``value`` that holds ``items``, in the order of :func:`children`."""
-    rebuilt: Any
     if isinstance(value, Mapping):
         if type(value) is dict:
-            rebuilt = dict(zip(value, items, strict=True))
-            return rebuilt  # type: ignore[no-any-return]
-        rebuilt = copy.copy(value)  # also of types whose constructor takes something else
+            return dict(zip(value, items, strict=True))
+        rebuilt: Any = copy.copy(value)  # also of types whose constructor takes something else
         for key, item in zip(value, items, strict=True):
             rebuilt[key] = item
-        return rebuilt  # type: ignore[no-any-return]
+        return rebuilt
     if hasattr(value, "_fields"):
         return type(value)(*items)
     if isinstance(value, (list, tuple)):
-        return type(value)(items)  # type: ignore[return-value]
+        return type(value)(items)
     return _dataclass_with(value, items)
 
 
@@ -57,6 +55,13 @@ def _dataclass_with(value: Any, items: Sequence[Any]) -> Any:
         if not each.init and item is not getattr(value, each.name):
             object.__setattr__(rebuilt, each.name, item)
     return rebuilt
+
+
+def value_at(nest: Any, path: Sequence[Any]) -> Any:
+    """Return what lies at the end of a path of keys."""
+    for key in path:
+        nest = dict(children(nest) or ())[key]
+    return nest
 
 
 def tensors_in(nest: Any) -> Iterator[Tensor]:
@@ -74,7 +79,7 @@ def mapped_tensors(nest: T, change: Callable[[Tensor], Any]) -> T:
     inside = children(nest)
     if not inside:
         return nest
-    return with_children(nest, [mapped_tensors(item, change) for _, item in inside])
+    return with_children(nest, [mapped_tensors(item, change) for _, item in inside])  # type: ignore[no-any-return]
 
 
 def mapped(nest: T, change: Callable[[Tensor], Any]) -> T:

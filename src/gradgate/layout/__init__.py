@@ -12,9 +12,9 @@ A batch is a pytree. What lies in it, and how it is split into micro-batches:
 Whatever fits neither or both is an error that names the field: nothing is guessed.
 """
 
-from gradgate.layout._fields import UNSAID, BatchDim, Path, Place, Unsaid, field_name, is_array
+from gradgate.layout._fields import UNSAID, BatchDim, Path, Place, Unsaid, field_name, is_array, key_of, taken
 from gradgate.layout._layout import Layout, layout_of
-from gradgate.layout._windows import check_batch, looks_like_window
+from gradgate.layout._windows import check_batch, looks_like_batch, looks_like_window
 
 __all__ = [
     "UNSAID",
@@ -26,6 +26,9 @@ __all__ = [
     "check_batch",
     "field_name",
     "is_array",
+    "key_of",
     "layout_of",
+    "looks_like_batch",
     "looks_like_window",
+    "taken",
 ]

@@ -48,13 +48,13 @@ def _quoted(key: Any) -> str:
 
 def is_array(value: Any) -> bool:
     """Say whether this is a tensor or a numpy array, with at least one dimension."""
-    return isinstance(value, _arrays()) and value.ndim > 0
+    return isinstance(value, _arrays()) and bool(value.ndim)
 
 
 def is_shared(value: Any) -> bool:
     """Say whether this is a single value, which belongs to all samples."""
     if isinstance(value, _arrays()):
-        return bool(value.ndim == 0)
+        return not value.ndim
     numpy = sys.modules.get("numpy")
     return isinstance(value, _SHARED) or callable(value) or isinstance(value, getattr(numpy, "generic", ()))
 
@@ -75,9 +75,10 @@ def taken(value: Any, place: Place, chosen: slice | Sequence[int]) -> Any:
         some = value[chosen] if isinstance(chosen, slice) else [value[index] for index in chosen]
         return some if isinstance(some, type(value)) else type(value)(some)
     leading = [slice(None)] * int(place or 0)
-    return value[(*leading, chosen if isinstance(chosen, slice) else list(chosen))]
+    some = chosen if isinstance(chosen, slice) else list(chosen)
+    return value[tuple(leading) + (some,)]  # noqa: RUF005 - mypy takes the star in a subscript for 3.11's
 
 
-def _arrays() -> tuple[type, ...]:
+def _arrays() -> tuple[type[Any], ...]:
     numpy = sys.modules.get("numpy")
     return (Tensor,) if numpy is None else (Tensor, numpy.ndarray)

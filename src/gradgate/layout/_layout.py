@@ -145,7 +145,7 @@ def layout_of(batch: Any, batch_dim: BatchDim | Unsaid = UNSAID, like: Layout | 
     """
     given = _by_path(batch, batch_dim)
     if like is not None:
-        learned = {
+        learned: dict[Path, Place] = {
             path: "list" if place == "list" else 0 for path, place in like.places.items() if place in _LISTS
         }
         given = {**{path: place for path, place in learned.items() if _leads_to(batch, path)}, **given}

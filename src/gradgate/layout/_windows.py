@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -25,9 +25,10 @@ def looks_like_window(batch: Any) -> bool:
     return all(children(each) is not None for each in batch) and len({_kind(each) for each in batch}) == 1
 
 
-def check_batch(batch: Any, verb: str, several: str) -> None:
+def check_batch(batch: Any, verb: str, several: str, *loaders: type) -> None:
     """Raise OptionError for micro-batches in place of one batch; ``several`` says what to call with those."""
-    if isinstance(batch, (Iterator, DataLoader)):
+    sequence = isinstance(batch, Sequence) and not isinstance(batch, (list, tuple, str, bytes))
+    if sequence or isinstance(batch, (Iterator, DataLoader, *loaders)):
         what = f"this is a {type(batch).__name__}"
     elif looks_like_window(batch):
         what = (
@@ -39,6 +40,13 @@ def check_batch(batch: Any, verb: str, several: str) -> None:
         f"{verb}: batch is one batch, and {what}. Pass micro-batches to {several}, uncollated samples with "
         "collate=. If they are the fields of one batch, say so: batch_dim=0."
     )
+
+
+def looks_like_batch(window: Any) -> bool:
+    """Say whether a list or tuple holds the fields of one batch: tensors of one first size, of several kinds."""
+    if not is_list(window) or not all(map(is_array, window)):
+        return False
+    return len({each.shape[0] for each in window}) == 1 and len({_kind(each) for each in window}) > 1
 
 
 def _trailing(value: Any) -> Any:

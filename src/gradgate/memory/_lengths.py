@@ -96,17 +96,15 @@ def _numbers(source: Any) -> Any:
 def _of_mask(mask: Tensor, source: Any) -> Lengths:
     valid = mask != 0
     width = valid.shape[1]
-    if not valid.any():
-        raise OptionError(
-            "plan: lengths is a mask in which nothing is valid. A mask is True, or not 0, where items are valid; if "
-            "this one marks padding, pass its inverse: lengths=lambda batch: ~batch[...]."
-        )
     columns = torch.arange(width, device=mask.device)
     ends = torch.where(valid, columns + 1, 0).amax(1).tolist()
     starts = torch.where(valid, columns, width).amin(1).tolist()
     left = all(end in (width, 0) for end in ends) and any(0 < start < width for start in starts)
     values = [width - start for start in starts] if left else ends
-    return Lengths([max(each, 1) for each in values], valid.sum(1).tolist(), width, left, valid, source)
+    counts = valid.sum(1).tolist()
+    # Of a sample without a valid item, whose labels may all be ignored, no column is known to be padding.
+    values = [value if count else width for value, count in zip(values, counts, strict=True)]
+    return Lengths(values, counts, width, left, valid, source)
 
 
 def _of_numbers(values: Tensor, source: Any) -> Lengths:
