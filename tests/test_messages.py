@@ -106,14 +106,14 @@ def does_not_fit() -> None:
     def loss_fn(x: torch.Tensor) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.\nMore lines.")
 
-    named()[2].step(loss_fn, [torch.ones(4)])
+    named()[2].step_window(loss_fn, [torch.ones(4)])
 
 
 def cannot_be_cut() -> None:
     def loss_fn(x: Any) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    named()[2].step(loss_fn, [(torch.ones(4), torch.ones(3))])
+    named()[2].step_window(loss_fn, [(torch.ones(4), torch.ones(3))])
 
 
 def torn_step() -> None:
