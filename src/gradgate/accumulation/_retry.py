@@ -74,7 +74,7 @@ class _Listed:
             except OptionError as unreadable:
                 raise BudgetError(
                     f"step: memory ran out ({_first_line(error)}), and this micro-batch cannot be split: "
-                    f"{unreadable} Or pass smaller micro-batches. Nothing was stepped."
+                    f"{str(unreadable).removeprefix('split: ')} Or pass smaller micro-batches. Nothing was stepped."
                 ) from error
         self._accumulator.samples_that_fit = fits = _next_size(samples, error)
         return f"{samples} samples; replaying the window with {fits}"

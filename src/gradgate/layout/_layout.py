@@ -256,6 +256,6 @@ def _disagreement(nodes: Sequence[_Node]) -> str:
 def _message(path: Path, why: str, *, array: bool = False) -> str:
     text = f"split: what of {field_name(path)} belongs to which sample cannot be told: {why}. "
     if path:
-        text += f"If all samples share it, say batch_dim={{{key_of(path)}: None}}; "
-        text += f"if they are along another dimension, {{{key_of(path)}: 1}}. " if array else ""
+        text += f"If all samples share it, say batch_dim={{{key_of(path)}: None}}"
+        text += f"; if they are along another dimension, {{{key_of(path)}: 1}}. " if array else ". "
     return text + "For any other layout pass a list of samples, and collate=."
