@@ -233,8 +233,8 @@ def _refuse_inverted(path: Path, field: _Field, lengths: Lengths, *, named: bool
     value = inside.flatten()[0]
     if bool((inside == value).all()) and bool((outside != value).all()) and not _constant(outside):
         raise OptionError(
-            f"plan: lengths marks the padding: {field_name(path)} holds one value where lengths says that items are "
-            "valid, and varies elsewhere. Pass a mask that is True where items are valid, such as "
+            f"plan: lengths marks the padding: {field_name(path)} holds one value where lengths says that items "
+            "are valid, and varies elsewhere. Pass a mask that is True where items are valid, such as "
             "lengths=lambda batch: ~batch[...]."
         )
 
