@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import itertools
 import operator
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -94,7 +95,8 @@ def _rebuilt(value: Any, change: Callable[[Tensor], Any], lists: Callable[[Any],
         items = {key: _rebuilt(item, change, lists) for key, item in value.items()}
         if type(value) is dict:
             return items
-        rebuilt: Any = copy.copy(value)  # also of types whose constructor takes something else
+        # By a copy, because a constructor may take something else. torch 2.15 compiles no copy.copy of an OrderedDict.
+        rebuilt: Any = value.copy() if type(value) is OrderedDict else copy.copy(value)
         for key, item in items.items():
             rebuilt[key] = item
         return rebuilt

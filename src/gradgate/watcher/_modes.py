@@ -16,6 +16,7 @@ from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._tracing import tracing
 
 _MODAL = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)
+_DECORATOR_FILE = torch.no_grad()(lambda: None).__code__.co_filename  # where @torch.no_grad() runs a function
 
 
 class Modes:
@@ -65,7 +66,7 @@ class Modes:
         result = original(context)
         if recorder.active and not recorder.quiet and not tracing():
             caller = sys._getframe(2)
-            if caller.f_code.co_name == "decorate_context" and caller.f_back is not None:
+            if caller.f_code.co_filename == _DECORATOR_FILE and caller.f_back is not None:
                 caller = caller.f_back
             if kind_of(caller.f_code.co_filename) == "user":
                 with recorder.working():
