@@ -95,7 +95,7 @@ def _rebuilt(value: Any, change: Callable[[Tensor], Any], lists: Callable[[Any],
         items = {key: _rebuilt(item, change, lists) for key, item in value.items()}
         if type(value) is dict:
             return items
-        # By a copy, because a constructor may take something else. torch 2.15 compiles no copy.copy of an OrderedDict.
+        # By a copy: a constructor may take something else. torch 2.15 cannot compile copy.copy of an OrderedDict.
         rebuilt: Any = value.copy() if type(value) is OrderedDict else copy.copy(value)
         for key, item in items.items():
             rebuilt[key] = item
