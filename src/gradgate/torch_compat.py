@@ -1,0 +1,269 @@
+"""Every private name of torch and of CPython that gradgate uses. No other file may spell one.
+
+A private name may move in any release. Each :class:`Private` below says what it is for, and what is used instead
+where it is gone or works otherwise. It is tried out once, when it is first used, and never at import. What has
+another way to the same result takes that way; what has none raises a clear error. What the checker can no longer
+see is in :func:`unseen`, and stands in every report with the rules that need it.
+
+Names that begin with an underscore but are documented are not private: what a node of a graph has saved
+(``node._saved_self``: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors), ``sys._getframe``,
+``sys._current_frames``, ``os._exit``, and the methods of named tuples.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from gradgate.errors import UpdateError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(eq=False)
+class Private(Generic[P, R]):
+    """A function made of private names.
+
+    Attributes:
+        names: the names, for messages.
+        cannot: what gradgate cannot do without them, to follow "gradgate cannot".
+        find: returns the function; raises where a name is gone.
+        works: tries it out; raises or returns something false where it does not do what it did.
+        instead: the function that is used then.
+        rules: of the checker, which then miss mistakes.
+    """
+
+    names: str
+    cannot: str
+    find: Callable[[], Callable[P, R]]
+    instead: Callable[P, R]
+    works: Callable[[Callable[P, R]], object] = lambda use: True
+    rules: tuple[str, ...] = ()
+
+    @cached_property
+    def use(self) -> Callable[P, R]:
+        """The function, or what is used instead of it."""
+        try:
+            found = self.find()
+            return found if self.works(found) else self.instead
+        except Exception:  # noqa: BLE001  (whatever a name that has changed raises, it is of no use)
+            return self.instead
+
+    @property
+    def lost(self) -> bool:
+        """Say whether it does not work with this version of torch and Python."""
+        return self.use is self.instead
+
+    def require(self, who: str) -> None:
+        """Raise an error where it is lost, and there is no other way to the same result.
+
+        Raises:
+            UpdateError: this version of torch does not have what ``who`` needs.
+        """
+        if self.lost:
+            raise UpdateError(
+                f"{who}: gradgate cannot {self.cannot} with torch {_torch().__version__} ({self.names} is gone or "
+                "works otherwise). Use a version of torch that it is tested with: docs/limits.md names them."
+            )
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function."""
+        return self.use(*args, **kwargs)
+
+
+def unseen() -> tuple[str, ...]:
+    """Return what the checker cannot see with this version of torch, in sentences that name the rules."""
+    entries = [one for one in globals().values() if isinstance(one, Private) and one.rules]
+    return tuple(
+        f"gradgate cannot {one.cannot} with torch {_torch().__version__} ({one.names} is gone or works otherwise): "
+        f"{', '.join(one.rules)} may miss what they look for."
+        for one in entries
+        if one.lost
+    )
+
+
+def _torch() -> Any:
+    import torch  # the command line looks at a script before it imports torch
+
+    return torch
+
+
+# ---- Graphs and tensors
+
+
+def _a_node() -> Any:
+    torch = _torch()
+    with torch.enable_grad():
+        return torch.zeros((), requires_grad=True).view_as(torch.zeros(())).grad_fn
+
+
+_asked = itertools.count()
+
+node_number: Private[[Any], int] = Private(
+    "torch.autograd.graph.Node._sequence_nr",
+    "tell in which order the nodes of a graph were made",
+    find=lambda: lambda node: node._sequence_nr(),
+    # A number of its own for each node, in the order in which they are looked at.
+    instead=lambda node: node.metadata.setdefault("gradgate number", next(_asked)),
+    works=lambda number: 0 <= number(_a_node()) < number(_a_node()),
+)
+
+tensor_version: Private[[Any], int] = Private(
+    "torch.Tensor._version",
+    "see that a tensor was written in place",
+    find=lambda: lambda tensor: tensor._version,
+    instead=lambda tensor: 0,
+    works=lambda version: version(_torch().zeros(1).add_(1)) == 1,
+)
+
+
+def stored_stack(node: Any) -> Any:
+    """Return what anomaly mode has stored in a node: what :data:`stack_formatter` returned when it was made."""
+    return node.metadata.get("traceback_")
+
+
+def _is_asked(place: Callable[[], tuple[ModuleType, str] | None]) -> bool:
+    """Say whether anomaly mode stores in a node what the function at this place returns."""
+    torch = _torch()
+    module, name = place() or (sys, "")
+    original = getattr(module, name)
+    before = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    mine = ["mine"]
+    try:
+        setattr(module, name, lambda: mine)
+        torch.set_anomaly_enabled(True, False)
+        return stored_stack(_a_node()) is mine
+    finally:
+        torch.set_anomaly_enabled(*before)
+        setattr(module, name, original)
+
+
+def _stack_formatter() -> Callable[[], tuple[ModuleType, str] | None]:
+    import torch.fx.traceback
+
+    return lambda: (torch.fx.traceback, "format_stack")
+
+
+# Where the function stands that anomaly mode asks for the stack when a node is made, so that a quicker one can take
+# its place: torch/csrc/autograd/python_anomaly_mode.cpp.
+stack_formatter: Private[[], tuple[ModuleType, str] | None] = Private(
+    "torch.fx.traceback.format_stack",
+    "name the lines that made the parts of a loss",
+    find=_stack_formatter,
+    instead=lambda: None,
+    works=_is_asked,
+)
+
+# ---- Modes
+
+
+def _as_torch_itself() -> Callable[[], AbstractContextManager[None]]:
+    from contextlib import contextmanager
+
+    torch = _torch()
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    dispatching, overriding = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+
+    @contextmanager
+    def without_modes() -> Any:
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            yield
+
+    without_classes = torch._C.DisableTorchFunctionSubclass
+    return lambda: without_modes() if dispatching() or overriding() else without_classes()
+
+
+def _enters(use: Callable[[], AbstractContextManager[None]]) -> bool:
+    with use():
+        return True
+
+
+as_torch_itself: Private[[], AbstractContextManager[None]] = Private(
+    "torch._C.DisableTorchFunctionSubclass or torch.utils._python_dispatch._disable_current_modes",
+    "keep what it computes from modes and tensor classes that the script brings along",
+    find=_as_torch_itself,
+    instead=nullcontext,
+    works=_enters,
+)
+
+
+def _fake_tensors_on() -> Callable[[], bool]:
+    mode, key = _torch()._C._get_dispatch_mode, _torch()._C._TorchDispatchModeKey.FAKE
+    return lambda: mode(key) is not None
+
+
+fake_tensors_on: Private[[], bool] = Private(
+    "torch._C._get_dispatch_mode",
+    "tell a run on fake tensors from a training",
+    find=_fake_tensors_on,
+    instead=lambda: False,
+    works=lambda on: isinstance(on(), bool),
+)
+
+
+def _dispatch_modes() -> Callable[[], Iterable[Any]]:
+    count, at = _torch()._C._len_torch_dispatch_stack, _torch()._C._get_dispatch_stack_at
+    return lambda: map(at, range(count()))
+
+
+dispatch_modes: Private[[], Iterable[Any]] = Private(
+    "torch._C._get_dispatch_stack_at",
+    "tell the trial passes of gradgate.plan from a training",
+    find=_dispatch_modes,
+    instead=tuple,
+    works=lambda modes: not list(modes()) or True,
+)
+
+
+def _compiled() -> bool:
+    """Say whether torch.compile has compiled something; None stands among the backends from the start."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None:
+        return False
+    try:
+        return any(one is not None for one in dynamo.eval_frame.cached_backends.values())
+    except AttributeError:  # it was not there yet when this was tried out
+        anything_compiled.use = anything_compiled.instead
+        return anything_compiled.use()
+
+
+anything_compiled: Private[[], bool] = Private(
+    "torch._dynamo.eval_frame.cached_backends",
+    "tell whether the script compiles something",
+    find=lambda: _compiled,
+    instead=lambda: "torch._dynamo" in sys.modules,  # looks at less, rather than make torch compile anew
+    works=lambda compiled: isinstance(compiled(), bool),
+)
+
+# ---- Learning-rate schedulers that run others
+
+
+def _keeps(*names: str) -> bool:
+    from torch.optim import lr_scheduler
+
+    return set(names) <= {*lr_scheduler.SequentialLR.__init__.__code__.co_names}
+
+
+inner_schedulers: Private[[Any], list[Any]] = Private(
+    "torch.optim.lr_scheduler.SequentialLR._schedulers",
+    "tell when a scheduler made of others has run its course",
+    find=lambda: lambda scheduler: getattr(scheduler, "_schedulers", []),
+    instead=lambda scheduler: [],
+    works=lambda _: _keeps("_schedulers"),
+)
+
+inner_milestones: Private[[Any], list[int]] = Private(
+    "torch.optim.lr_scheduler.SequentialLR._milestones",
+    "tell when a scheduler made of others has run its course",
+    find=lambda: lambda scheduler: getattr(scheduler, "_milestones", []),
+    instead=lambda scheduler: [],
+    works=lambda _: _keeps("_milestones"),
+)
