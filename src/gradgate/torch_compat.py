@@ -161,6 +161,40 @@ stack_formatter: Private[[], tuple[ModuleType, str] | None] = Private(
     works=_is_asked,
 )
 
+
+def _knows_its_nodes(_: Any) -> bool:
+    """Say whether nodes have the names, and keep the values, that a loss is read by."""
+    torch = _torch()
+    nn = torch.nn.functional
+    with torch.enable_grad():
+        x, ones = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
+        samples: dict[str, tuple[Any, ...]] = {
+            "MeanBackward0": (x.mean(), "self_sym_sizes", "self_sym_numel"),
+            "SumBackward0": (x.sum(), "self_sym_sizes"),
+            "MulBackward0": (x * ones, "other"),
+            "DivBackward0": (x / ones, "other"),
+            "PowBackward0": (x**2, "exponent"),
+            "LogSoftmaxBackward0": (x.log_softmax(1), "result", "dim"),
+            "MseLossBackward0": (nn.mse_loss(x, ones), "self", "reduction"),
+            "NllLossBackward0": (
+                nn.nll_loss(x, torch.tensor([0, 1])),
+                *("target", "ignore_index", "weight", "total_weight", "reduction"),
+            ),
+        }
+    return all(
+        result.grad_fn.name() == name and all(hasattr(result.grad_fn, f"_saved_{one}") for one in saved)
+        for name, (result, *saved) in samples.items()
+    )
+
+
+reads_losses: Private[[], bool] = Private(
+    "a node's name or a value that it saves",
+    "read what a loss is made of",
+    find=lambda: lambda: True,
+    instead=lambda: False,
+    works=_knows_its_nodes,
+)
+
 # ---- Modes
 
 
@@ -252,10 +286,14 @@ def _keeps(*names: str) -> bool:
     return set(names) <= {*lr_scheduler.SequentialLR.__init__.__code__.co_names}
 
 
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 inner_schedulers: Private[[Any], list[Any]] = Private(
     "torch.optim.lr_scheduler.SequentialLR._schedulers",
     "tell when a scheduler made of others has run its course",
-    find=lambda: lambda scheduler: getattr(scheduler, "_schedulers", []),
+    find=lambda: lambda scheduler: _list(getattr(scheduler, "_schedulers", None)),
     instead=lambda scheduler: [],
     works=lambda _: _keeps("_schedulers"),
 )
@@ -263,7 +301,7 @@ inner_schedulers: Private[[Any], list[Any]] = Private(
 inner_milestones: Private[[Any], list[int]] = Private(
     "torch.optim.lr_scheduler.SequentialLR._milestones",
     "tell when a scheduler made of others has run its course",
-    find=lambda: lambda scheduler: getattr(scheduler, "_milestones", []),
+    find=lambda: lambda scheduler: _list(getattr(scheduler, "_milestones", None)),
     instead=lambda scheduler: [],
     works=lambda _: _keeps("_milestones"),
 )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
-from gradgate.torch_compat import node_number
+from gradgate.torch_compat import node_number, reads_losses
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._graph import Walk, roots_of, walk
 from gradgate.watcher._kept import Kept
@@ -140,7 +140,7 @@ class Backwards:
         self._last[place] = reached
         head = Head(recorder.scaled, self.reach.number_if_known)
         managed = is_on_purpose()
-        terms = () if len(roots) != 1 or managed else head.terms(roots[0])
+        terms = head.terms(roots[0]) if len(roots) == 1 and not managed and reads_losses() else ()
         if len(terms) > 1 and calls <= _USES_TOLD:
             terms = self.reach.reaches(roots[0], terms)
         if roots:
