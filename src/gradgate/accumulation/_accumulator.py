@@ -18,7 +18,7 @@ from gradgate.accumulation._clearing import Clear, Decay, Leftovers
 from gradgate.accumulation._counts import Reduction
 from gradgate.accumulation._first_looks import FirstLooks
 from gradgate.accumulation._hooks import Hooks, NoStepInside
-from gradgate.accumulation._modules import LiveModules
+from gradgate.accumulation._models import Model, Models, in_use
 from gradgate.accumulation._over_ranks import Over, OverRanks
 from gradgate.accumulation._parameters import as_optimizers, owned_parameters
 from gradgate.accumulation._precision import has_wide_state, keep_loaded_state_wide
@@ -41,6 +41,9 @@ class Accumulator:
     Args:
         optimizer: a torch optimizer, or several that step together (Muon for matrices beside AdamW for
             the rest). Parameter groups that are added later belong to the next window.
+        model: the module that the loop calls, its wrapper (DistributedDataParallel, ``fully_shard``) included, or
+            several. A window takes from it what parameters do not tell: wrappers to hold back, batch norms, buffers
+            to put back before a replay, names for messages. One process may leave it out; several ranks may not.
         clip_norm: clip the whole mean gradient, once, to this 2-norm.
         clip_value: or clip each of its entries to ``[-clip_value, clip_value]``.
         scheduler: a learning-rate scheduler, or several; stepped once per update that was made.
@@ -88,6 +91,7 @@ class Accumulator:
         self,
         optimizer: Optimizer | Sequence[Optimizer],
         *,
+        model: Model | None = None,
         clip_norm: float | None = None,
         clip_value: float | None = None,
         scheduler: Any = None,
@@ -101,8 +105,11 @@ class Accumulator:
         sync: Sync = "last",
     ) -> None:
         optimizers = as_optimizers(optimizer)
+        self._models = Models(model, "Accumulator")
+        in_use.add(self._models)
         self._settings = checked_settings(
             optimizers,
+            self._models,
             accumulate_dtype=accumulate_dtype,
             scaler=scaler,
             clip_norm=clip_norm,
@@ -117,8 +124,7 @@ class Accumulator:
                 weakref.finalize(self, handle.remove)
         self.samples_that_fit: int | None = None
         """The most samples in a micro-batch that :meth:`step` found to fit; None while all did."""
-        self._modules = LiveModules()
-        self._batch_norms = BatchNorms(batch_norm, self._modules)
+        self._batch_norms = BatchNorms(batch_norm, self._models)
         self._first_looks = FirstLooks(self._batch_norms)
         self._over_ranks = OverRanks(ranks, sync)
         self._windows = 0
@@ -130,6 +136,22 @@ class Accumulator:
         self._gradient_hooks: Hooks[Callable[[Update, list[Tensor], float], None]] = Hooks()
         self._update_hooks: Hooks[Callable[[Update], object]] = Hooks()
 
+    @property
+    def model(self) -> Model | None:
+        """The model as it was given. Set it to the new wrapper if the model is wrapped again.
+
+        Raises:
+            OptionError: on setting: something else than modules.
+            UpdateError: on setting: an update is open.
+        """
+        return self._models.given
+
+    @model.setter
+    def model(self, model: Model | None) -> None:
+        if self._open_update is not None:
+            raise UpdateError("model: an update is open. Set it before the block or after it.")
+        self._models.replace(model)
+
     def _hooks_on(self, optimizer: Optimizer) -> list[RemovableHandle]:
         try:
             refusal = optimizer.register_step_pre_hook(NoStepInside(self))
@@ -138,7 +160,7 @@ class Accumulator:
         return [refusal, *keep_loaded_state_wide(optimizer)]
 
     def _engine(self, parameters: Sequence[Tensor]) -> Engine | None:
-        return self._over_ranks.engine(parameters, self._settings, self._modules)
+        return self._over_ranks.engine(parameters, self._settings)
 
     def update(self) -> Update:
         """Open a window: ``with accumulator.update() as update: ...``. See :class:`Update`.
@@ -317,7 +339,7 @@ class Accumulator:
         parameters = owned_parameters(self._settings.optimizers)
         checked_state(state, parameters, self._settings)
         if state["carried"] is not None:
-            self._leftovers.check(parameters, self._settings.optimizers)
+            self._leftovers.check(parameters, self._settings)
             for parameter, gradient in zip(parameters, state["carried"], strict=True):
                 parameter.grad = None
                 if gradient is not None:

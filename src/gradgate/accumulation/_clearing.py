@@ -5,14 +5,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from gradgate.accumulation._parameters import named_some
 from gradgate.errors import GradientError, OptionError
+
+if TYPE_CHECKING:
+    from gradgate.accumulation._settings import Settings
 
 
 @dataclass(frozen=True)
@@ -101,13 +103,13 @@ class Leftovers:
             if parameter.grad is not None
         }
 
-    def check(self, parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
+    def check(self, parameters: Sequence[Tensor], settings: Settings) -> None:
         """Raise GradientError if a gradient stands in ``.grad`` that was not left by the accumulator."""
         strange = [p for p in parameters if p.grad is not None and not self._left(p, p.grad)]
         if strange:
             raise GradientError(
                 "update: parameters that already hold a gradient which this accumulator did not make: "
-                f"{len(strange)} of {len(parameters)} ({named_some(strange, optimizers)}). Adding to it "
+                f"{len(strange)} of {len(parameters)} ({named_some(strange, settings)}). Adding to it "
                 "would mix two updates. Call optimizer.zero_grad() before the block, or run that backward "
                 "through update.backward(...)."
             )

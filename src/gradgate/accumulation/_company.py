@@ -53,6 +53,11 @@ class Company:
         if self.engine is not None:
             self.engine.hold()
 
+    def discard(self) -> None:
+        """Drop what the window that is rolled back has left in the engine."""
+        if self.engine is not None:
+            self.engine.discard()
+
     def release(self) -> None:
         """Give the engine back."""
         if self.engine is not None:
@@ -88,6 +93,8 @@ class Company:
         """
         sums.check_whole()
         sums.check_untouched()
+        if self.sharded is not None:
+            self.sharded.check_reduced()
         said = said_by(sums, sums.parameters)
         meeting = self._hold(said)
         while meeting.coming:  # some had their last backward pass before them

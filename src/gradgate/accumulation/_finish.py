@@ -83,7 +83,7 @@ def finish(
     if not values:
         raise GraphError(
             f"update: none of the {len(parameters)} parameters that the optimizer owns received a gradient: "
-            f"{named_some(parameters, settings.optimizers)}. The losses do not depend on them (detached, "
+            f"{named_some(parameters, settings)}. The losses do not depend on them (detached, "
             "frozen, or another model's). Check that the optimizer was made from this model's parameters."
         )
     norm, usable = _measure(parameters, values, factor, settings)
@@ -186,7 +186,7 @@ def _torn(
     parameters: Sequence[Tensor], before: dict[int, int], settings: Settings, error: BaseException
 ) -> str:
     changed = [p for p in parameters if p._version != before.get(id(p))]
-    what = f"({named_some(changed, settings.optimizers)})" if changed else "that are known, and perhaps state"
+    what = f"({named_some(changed, settings)})" if changed else "that are known, and perhaps state"
     return (
         f"update: the optimizer raised {type(error).__name__} in the middle of its step, after changing "
         f"{len(changed)} of {len(parameters)} parameters {what}. They may be neither as before nor as after. "
@@ -202,6 +202,6 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: Sums, settings: Setting
     cause = f" Losses that are not finite themselves: number {', '.join(numbers[:5])}." if numbers else ""
     return (
         f"update: the gradient of this window is not finite in {len(bad)} of {len(parameters)} parameters: "
-        f"{named_some(bad, settings.optimizers)}.{cause} Nothing was stepped. Lower the learning rate or clip, "
+        f"{named_some(bad, settings)}.{cause} Nothing was stepped. Lower the learning rate or clip, "
         "or pass nonfinite='skip' to leave such windows out."
     )

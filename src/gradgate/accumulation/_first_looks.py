@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -28,9 +27,7 @@ class FirstLooks:
         self._seen: dict[str, int] = {}
         self._ratios: dict[str, float] = {}
 
-    def at(
-        self, name: str, loss: Tensor, count: Count, micro_batches: int, later: bool, owned: Sequence[Tensor]
-    ) -> None:
+    def at(self, name: str, loss: Tensor, count: Count, micro_batches: int, later: bool) -> None:
         """Look at one loss before its backward pass.
 
         Args:
@@ -39,7 +36,6 @@ class FirstLooks:
             count: as the caller passed it.
             micro_batches: how many this window holds, as far as known.
             later: whether this window holds a micro-batch of this loss already.
-            owned: the owned parameters.
 
         Raises:
             GraphError: the graph hides parameters from autograd.
@@ -56,7 +52,7 @@ class FirstLooks:
         if not later:
             _warn_if_divided(loss, micro_batches)
         else:
-            self._batch_norms.warn_once(name, loss, owned)
+            self._batch_norms.warn_once(name, loss)
         self._warn_if_counted_otherwise(name, loss, count)
 
     def _warn_if_counted_otherwise(self, name: str, loss: Tensor, count: Count) -> None:

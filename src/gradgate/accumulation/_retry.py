@@ -107,9 +107,8 @@ def run_window(
 ) -> Update:
     """Run a window; each time memory runs out, roll back, cut finer, and replay."""
     parameters = owned_parameters(accumulator._settings.optimizers)
-    accumulator._modules.look_for(parameters)
     engine = accumulator._engine(parameters)
-    surroundings = Surroundings(accumulator._modules)
+    surroundings = Surroundings(accumulator._models)
     unfinished = accumulator._unfinished
     keep = unfinished["micro_batches"] if unfinished is not None else 0
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._backward import backward, backward_everywhere
+from gradgate.accumulation._backward import backward, backward_sharded
 from gradgate.accumulation._counts import Count, Reduction, is_zero
 from gradgate.accumulation._gradients import add, dense_values, multiply
 from gradgate.accumulation._loss_scale import LossScale
@@ -125,7 +125,7 @@ class Sums:
                 )
             weight = 0.0 if is_zero(count) else chosen.weight(loss, count, reduction)
             self.torn = True
-            backward_everywhere(loss, self._seed(loss, weight), retain_graph, self._sharded.others)
+            backward_sharded(loss, self._seed(loss, weight), retain_graph, self._sharded)
             return
         self.torn = True
         self._make_room(chosen, count)

@@ -63,7 +63,7 @@ class Update(Readings):
     def _open(self) -> None:
         parameters = owned_parameters(self._settings.optimizers)
         self._company.engine = self._accumulator._engine(parameters)
-        claim(self, parameters, self._settings.optimizers)
+        claim(self, parameters, self._settings)
         try:
             slots = Slots(parameters, self._accumulator._leftovers, self._settings)
         except BaseException:
@@ -75,7 +75,7 @@ class Update(Readings):
         self._company.hold()
         thorough = self._accumulator._windows < _THOROUGH
         self._sums = Sums(parameters, self._scale, thorough=thorough, sharded=self._company.sharded)
-        self._accumulator._batch_norms.open(parameters)
+        self._accumulator._batch_norms.open()
         if self._accumulator._unfinished is not None:
             self._resume(self._accumulator._unfinished)
 
@@ -151,11 +151,11 @@ class Update(Readings):
         count = checked_count(loss, count, reduction)
         if not self._company.counts(self._place.micro_batches):
             count = 0
-        receiving = None if into is None else receivers(into, self._sums.parameters)
+        receiving = None if into is None else receivers(into, self._sums.parameters, self._settings.models)
         if not is_zero(count):
             check_graph(loss)
             if receiving is not None and self._accumulator._windows < _THOROUGH:
-                check_reached(loss, receiving)
+                check_reached(loss, receiving, self._settings.models)
         name = self._place.name_of(name)
         before = self._sums.by_name.get(name)
         if before is None:
@@ -167,9 +167,7 @@ class Update(Readings):
                 "another one outside update.micro_batches(...). Loop over `update.micro_batches(window)`."
             )
         later = before is not None and bool(before.counts)
-        self._accumulator._first_looks.at(
-            name, loss, count, self._place.expected, later, self._sums.parameters
-        )
+        self._accumulator._first_looks.at(name, loss, count, self._place.expected, later)
         with self._over_ranks(name, loss, count, reduction):
             self._sums.add(name, self._place.expected, loss, count, reduction, retain_graph, receiving)
         self._place.called(len(self._sums.by_name[name].counts))
@@ -261,6 +259,7 @@ class Update(Readings):
             try:
                 if self._slots is not None:
                     self._slots.roll_back()
+                self._company.discard()
                 self._accumulator._batch_norms.close(keep=False)
                 self._scale.roll_back()
             finally:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from gradgate.accumulation._modules import LiveModules
+from gradgate.accumulation._models import Models
 from gradgate.testing._record import Record
 
 
@@ -19,7 +17,7 @@ def likely_cause(
     factor: float,
     residual: float,
     tolerance: float,
-    parameters: Sequence[Tensor],
+    models: Models,
 ) -> str:
     """Say in a sentence why an update is not that of the whole batch, and what to write instead."""
     if record.steps == 0:
@@ -39,7 +37,7 @@ def likely_cause(
         return f"the loop stepped {record.steps} times. Step once per window."
     if residual <= tolerance * max(1.0, abs(factor)):
         return _of_factor(factor, record.passes, tolerance)
-    return _of_direction(record.passes, parameters)
+    return _of_direction(record.passes, models)
 
 
 def _of_factor(factor: float, passes: int, tolerance: float) -> str:
@@ -87,19 +85,18 @@ def _of_factor(factor: float, passes: int, tolerance: float) -> str:
     return "a constant factor was multiplied in. Look for a loss weight that loss_fn does not have."
 
 
-def _of_direction(passes: int, parameters: Sequence[Tensor]) -> str:
-    modules = LiveModules()
-    training = [module for module in modules.around(parameters) if module.training]
+def _of_direction(passes: int, models: Models) -> str:
+    training = [module for module in models if module.training]
     for module in training:
         if isinstance(module, _BatchNorm):
             return (
-                f"{modules.name(module)} is in training mode and normalises each micro-batch by itself, so no "
+                f"{models.name(module)} is in training mode and normalises each micro-batch by itself, so no "
                 "cut is exact. Compare in eval mode, or take GroupNorm or LayerNorm."
             )
     for module in training:
         if isinstance(module, _DropoutNd) and module.p:
             return (
-                f"{modules.name(module)} drops other entries in each run. Compare in eval mode, or with p=0."
+                f"{models.name(module)} drops other entries in each run. Compare in eval mode, or with p=0."
             )
     if passes > 1:
         return (

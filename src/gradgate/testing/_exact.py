@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradgate.accumulation._modules import LiveModules
+from gradgate.accumulation._models import Model, Models
 from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._retry import Surroundings
 from gradgate.accumulation._snapshot import Snapshot
@@ -73,6 +73,7 @@ def assert_exact_update(
     *,
     optimizer: Optimizer,
     loss_fn: Callable[[Any], Tensor],
+    model: Model | None = None,
     rtol: float | None = None,
 ) -> Verdict:
     """Assert that a training loop makes the update of the whole batch.
@@ -87,6 +88,7 @@ def assert_exact_update(
             last one find most mistakes.
         optimizer: the optimizer that the loop steps.
         loss_fn: the mean loss of the whole batch at once, a scalar: what the update should be that of.
+        model: the module, or several, that the loop trains: buffers are put back, and messages name its parts.
         rtol: allowed ``max |difference| / max |gradient|``; by default what rounding explains: 1e-10 in
             float64, 1e-4 in float32, 3e-2 in bfloat16, 1e-2 in float16.
 
@@ -112,7 +114,7 @@ def assert_exact_update(
         Traceback (most recent call last):
         AssertionError: assert_exact_update: the gradient that the optimizer received is off by ...
     """
-    verdict = compare_update(loop, batch, optimizer=optimizer, loss_fn=loss_fn, rtol=rtol)
+    verdict = compare_update(loop, batch, optimizer=optimizer, loss_fn=loss_fn, model=model, rtol=rtol)
     if not verdict.exact:
         raise AssertionError(f"assert_exact_update: {verdict}")
     return verdict
@@ -124,11 +126,13 @@ def compare_update(
     *,
     optimizer: Optimizer,
     loss_fn: Callable[[Any], Tensor],
+    model: Model | None = None,
     rtol: float | None = None,
 ) -> Verdict:
     """Do what :func:`assert_exact_update` does, and return the verdict whatever it is."""
     parameters = [parameter for parameter in owned_parameters([optimizer]) if parameter.requires_grad]
-    snapshot, surroundings = Snapshot(parameters, [optimizer]), Surroundings(LiveModules())
+    models = Models(model, "compare_update")
+    snapshot, surroundings = Snapshot(parameters, [optimizer]), Surroundings(models)
     gradients = [parameter.grad for parameter in parameters]
     copies = [None if gradient is None else gradient.clone() for gradient in gradients]
     try:
@@ -146,7 +150,7 @@ def compare_update(
                 gradient.copy_(copied)
             parameter.grad = gradient
     tolerance = max(_TOLERANCES.get(p.dtype, 1e-4) for p in parameters) if rtol is None else rtol
-    return _verdict(record, whole, tolerance, parameters)
+    return _verdict(record, whole, tolerance, models)
 
 
 def _whole_batch(loss: Tensor, parameters: list[Tensor]) -> list[Tensor]:
@@ -160,7 +164,7 @@ def _whole_batch(loss: Tensor, parameters: list[Tensor]) -> list[Tensor]:
     return [torch.zeros_like(p) if gradient is None else gradient for p, gradient in pairs]
 
 
-def _verdict(record: Record, whole: list[Tensor], tolerance: float, parameters: list[Tensor]) -> Verdict:
+def _verdict(record: Record, whole: list[Tensor], tolerance: float, models: Models) -> Verdict:
     expected = _flat(whole)
     received = _flat(record.gradients) if record.gradients is not None else torch.zeros_like(expected)
     factor = float(received @ expected / (expected @ expected)) if expected.any() else 0.0
@@ -170,7 +174,7 @@ def _verdict(record: Record, whole: list[Tensor], tolerance: float, parameters: 
     verdict = Verdict(error, factor, residual, tolerance, record.steps, "")
     if verdict.exact:
         return verdict
-    cause = likely_cause(record, error, factor, residual, tolerance, parameters)
+    cause = likely_cause(record, error, factor, residual, tolerance, models)
     return Verdict(error, factor, residual, tolerance, record.steps, cause)
 
 
