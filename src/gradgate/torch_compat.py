@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -69,8 +70,8 @@ class Private(Generic[P, R]):
         """
         if self.lost:
             raise UpdateError(
-                f"{who}: gradgate cannot {self.cannot} with torch {_torch().__version__} ({self.names} is gone or "
-                "works otherwise). Use a version of torch that it is tested with: docs/limits.md names them."
+                f"{who}: gradgate cannot {self.cannot} with {_versions()} ({self.names} is gone or works "
+                "otherwise). Use versions that it is tested with: docs/limits.md names them."
             )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -82,8 +83,8 @@ def unseen() -> tuple[str, ...]:
     """Return what the checker cannot see with this version of torch, in sentences that name the rules."""
     entries = [one for one in globals().values() if isinstance(one, Private) and one.rules]
     return tuple(
-        f"gradgate cannot {one.cannot} with torch {_torch().__version__} ({one.names} is gone or works otherwise): "
-        f"{', '.join(one.rules)} may miss what they look for."
+        f"gradgate cannot {one.cannot} with {_versions()} ({one.names} is gone or works otherwise): "
+        f"{', '.join(one.rules)} may miss mistakes."
         for one in entries
         if one.lost
     )
@@ -93,6 +94,10 @@ def _torch() -> Any:
     import torch  # the command line looks at a script before it imports torch
 
     return torch
+
+
+def _versions() -> str:
+    return f"torch {_torch().__version__} and Python {'.'.join(map(str, sys.version_info[:2]))}"
 
 
 # ---- Graphs and tensors
@@ -304,4 +309,153 @@ inner_milestones: Private[[Any], list[int]] = Private(
     find=lambda: lambda scheduler: _list(getattr(scheduler, "_milestones", None)),
     instead=lambda scheduler: [],
     works=lambda _: _keeps("_milestones"),
+)
+
+# ---- Backward passes and arithmetic: each has a public way to the same result, which takes longer
+
+
+def _engine() -> Callable[..., Any]:
+    run: Callable[..., Any] = _torch().autograd.graph._engine_run_backward
+    return run
+
+
+# What torch.autograd.backward calls once it has checked its arguments.
+run_backward: Private[..., Any] = Private(
+    "torch.autograd.graph._engine_run_backward",
+    "start a backward pass without checking its arguments anew",
+    find=_engine,
+    instead=lambda losses, seeds, retain, create, inputs, **_: _torch().autograd.backward(
+        losses, seeds, retain, create, inputs=inputs
+    ),
+)
+
+transforming: Private[[], bool] = Private(
+    "torch._C._are_functorch_transforms_active",
+    "tell whether torch.func transforms what runs",
+    find=lambda: _torch()._C._are_functorch_transforms_active,
+    instead=lambda: True,  # takes the public way
+)
+
+
+def _foreach(name: str, one: Callable[..., Any] | None = None) -> Private[..., Any]:
+    """Return what does something to many tensors at once.
+
+    https://docs.pytorch.org/docs/stable/torch.html#foreach-operations: in beta.
+    """
+
+    def in_turn(tensors: Iterable[Any], *rest: Any, **options: Any) -> list[Any]:
+        act = one or getattr(_torch().Tensor, name)
+        return [act(tensor, *rest, **options) for tensor in tensors]
+
+    return Private(
+        f"torch._foreach_{name}",
+        f"call {name} on many tensors at once",
+        find=lambda: getattr(_torch(), f"_foreach_{name}"),
+        instead=in_turn,
+    )
+
+
+foreach_mul_ = _foreach("mul_")
+foreach_zero_ = _foreach("zero_")
+foreach_clamp_min_ = _foreach("clamp_min_")
+foreach_clamp_max_ = _foreach("clamp_max_")
+foreach_norm = _foreach("norm", lambda tensor, order=2: _torch().linalg.vector_norm(tensor, order))
+
+
+def _add_in_turn(tensors: Iterable[Any], others: Iterable[Any], alpha: float = 1) -> None:
+    for tensor, other in zip(tensors, others, strict=True):
+        tensor.add_(other, alpha=alpha)
+
+
+foreach_add_: Private[..., Any] = Private(
+    "torch._foreach_add_",
+    "call add_ on many tensors at once",
+    find=lambda: _torch()._foreach_add_,
+    instead=_add_in_turn,
+)
+
+
+# ---- Ranks
+
+default_store: Private[[], Any] = Private(
+    "torch.distributed.distributed_c10d._get_default_store",
+    "tell which ranks did not come to an exchange that timed out",
+    find=lambda: _torch().distributed.distributed_c10d._get_default_store,
+    instead=lambda: None,
+)
+
+# ---- Python: the end of the interpreter, and processes that a script starts
+
+
+def _run_module(name: str = "__main__", alter_argv: bool = True) -> None:
+    import runpy
+
+    del alter_argv
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+# What python itself calls for -m: it sets argv[0], and its frames are the ones that python shows.
+run_module_as_main: Private[..., Any] = Private(
+    "runpy._run_module_as_main",
+    "run a module as python -m does",
+    find=lambda: import_module("runpy")._run_module_as_main,
+    instead=_run_module,
+)
+
+end_threads: Private[[], None] = Private(
+    "threading._shutdown",
+    "wait for a script's threads before it reports",
+    find=lambda: import_module("threading")._shutdown,
+    instead=lambda: None,
+    rules=("every rule",),
+)
+
+run_exit_functions: Private[[], None] = Private(
+    "atexit._run_exitfuncs",
+    "run what a script registered for its exit before it reports",
+    find=lambda: import_module("atexit")._run_exitfuncs,
+    instead=lambda: None,
+    rules=("every rule",),
+)
+
+
+def _of_process(name: str, cannot: str, missing: Any) -> Private[[Any], Any]:
+    """Return what reads an attribute of a process of multiprocessing."""
+    return Private(
+        f"multiprocessing.process.BaseProcess.{name}",
+        cannot,
+        find=lambda: lambda process: getattr(process, name, missing),
+        instead=lambda process: missing,
+        works=lambda _: (
+            name in import_module("multiprocessing.process").BaseProcess.__init__.__code__.co_names
+        ),
+        rules=("every rule",),
+    )
+
+
+process_target = _of_process("_target", "tell what a process of multiprocessing is for", None)
+process_arguments = _of_process("_args", "keep what the workers of a pool have seen", ())
+
+
+# Where a forked child does what a spawned one need not: it has inherited nothing.
+def _before_spawned() -> Callable[[Callable[[], None]], None]:
+    kind = import_module("multiprocessing.context").SpawnProcess
+    _ = kind._after_fork
+    return lambda act: setattr(kind, "_after_fork", staticmethod(act))
+
+
+before_spawned: Private[[Callable[[], None]], None] = Private(
+    "multiprocessing.context.SpawnProcess._after_fork",
+    "watch the processes that multiprocessing spawns",
+    find=_before_spawned,
+    instead=lambda act: None,
+    rules=("every rule",),
+)
+
+running_children: Private[[], Any] = Private(
+    "multiprocessing.process._children",
+    "tell whether a script that seems to wait for ever waits for its children",
+    find=lambda: lambda: getattr(sys.modules.get("multiprocessing.process"), "_children", ()),
+    instead=lambda: ("unknown",),  # is patient, as if there were some
+    works=lambda _: import_module("multiprocessing.process")._children is not None,
 )
