@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import gradgate as gg
 from gradgate import torch_compat
 from gradgate.checks import rules
-from gradgate.torch_compat import Private
+from gradgate.errors import UpdateError
+from gradgate.reports import report_on
+from gradgate.torch_compat import Private, stack_formatter
+from tests.test_scripts import SCRIPTS, alone, run
+
+__all__ = ["alone"]  # a fixture
 
 PACKAGE = Path(gg.__file__).parent
 ENTRIES = {name: one for name, one in vars(torch_compat).items() if isinstance(one, Private)}
@@ -98,3 +105,96 @@ def test_nothing_is_lost_with_this_version(entry: Private[..., Any]) -> None:
     assert re.fullmatch(r"[a-z].*[^.]", entry.cannot)  # follows "gradgate cannot"
     codes = {rule.code for rule in rules()}
     assert set(entry.rules) <= codes | {"every rule"}
+
+
+WATCHED = {name: one for name, one in ENTRIES.items() if one.rules}
+# Scripts whose mistake is not seen any more.
+MISSED = {
+    "stack_formatter": ["wrong/zero-gradient/auxiliary_warmup", "wrong/broken-graph/age_from_bins"],
+    "node_number": ["wrong/graph-retention/epoch_metrics", "wrong/inplace-param-update/critic_clipping"],
+    "reads_losses": ["wrong/accumulation-scaling/config_classifier", "wrong/double-counting/aux_classifier"],
+    "tensor_version": ["wrong/frozen-state-drift/batchnorm_stats"],
+}
+CODES = {rule.name: rule.code for rule in rules()}
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(("name", "script"), [(name, one) for name, some in MISSED.items() for one in some])
+def test_a_mistake_that_cannot_be_seen_any_more_has_its_rule_in_the_report(
+    name: str, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = SCRIPTS / f"{script}.py"
+    found = run(file, watch=True)
+    assert found.log is not None
+    assert found.log.unseen == ()
+    assert file.parent.name in {finding.category for finding in found.findings}
+
+    monkeypatch.setattr(ENTRIES[name], "use", ENTRIES[name].instead)
+    blind = run(file, watch=True)
+    assert blind.computed == found.computed
+    assert file.parent.name not in {finding.category for finding in blind.findings}
+    assert blind.log is not None
+    (note,) = report_on([blind.log]).summary.notes
+    assert note.startswith(
+        f"gradgate cannot {ENTRIES[name].cannot} with torch {torch.__version__} and Python 3."
+    )
+    assert CODES[file.parent.name] in note
+    assert ENTRIES[name].names in note
+    assert " ".join(note.split()) in " ".join(str(report_on([blind.log])).split())
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("name", WATCHED)
+def test_other_rules_still_find_what_they_look_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ENTRIES[name], "use", ENTRIES[name].instead)
+    file = next(SCRIPTS.glob("wrong/param-not-in-optimizer/*.py"))
+    outcome = run(file, watch=True)
+    assert "param-not-in-optimizer" in {finding.category for finding in outcome.findings}
+    assert outcome.log is not None
+    assert outcome.log.failures == ()
+    assert len(outcome.log.unseen) == 1
+
+
+def test_a_name_that_is_gone_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(vars(stack_formatter), "use", raising=False)
+    monkeypatch.delattr(torch.fx.traceback, "format_stack")
+    assert stack_formatter.lost
+    weight = nn.Parameter(torch.ones(2))
+    with gg.watch() as watching:
+        weight.sum().backward()
+    assert "torch.fx.traceback.format_stack is gone or works otherwise" in " ".join(str(watching).split())
+    assert str(watching).startswith("No mistakes found in what could be judged.")
+
+
+def test_a_name_that_nobody_asks_any_more_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(vars(stack_formatter), "use", raising=False)
+    monkeypatch.setattr(torch, "set_anomaly_enabled", lambda *_: None)
+    assert stack_formatter.lost
+
+
+def test_what_has_no_other_way_to_the_same_result_is_refused() -> None:
+    lost = Private("torch._gone", "see it", find=lambda: torch._gone, instead=lambda: None)
+    with pytest.raises(
+        UpdateError, match=r"^plan: gradgate cannot see it with torch .* \(torch._gone is gone"
+    ):
+        lost.require("plan")
+
+
+def test_an_update_is_the_same_the_public_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trained() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        accumulator = gg.Accumulator(optimizer, model=model, clip_value=0.1, clear=gg.decay(0.5))
+        data = torch.randn(6, 3)
+        for _ in range(3):
+            with accumulator.update() as update:
+                for part in update.micro_batches(data.split(4)):
+                    update.backward(model(part).square().mean(), count=len(part))
+        return [parameter.detach() for parameter in model.parameters()]
+
+    quick = trained()
+    for name in ("run_backward", "transforming", *(name for name in ENTRIES if name.startswith("foreach_"))):
+        monkeypatch.setattr(ENTRIES[name], "use", ENTRIES[name].instead)
+    for one, other in zip(quick, trained(), strict=True):
+        assert torch.equal(one, other)

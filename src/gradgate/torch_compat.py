@@ -118,6 +118,7 @@ node_number: Private[[Any], int] = Private(
     # A number of its own for each node, in the order in which they are looked at.
     instead=lambda node: node.metadata.setdefault("gradgate number", next(_asked)),
     works=lambda number: 0 <= number(_a_node()) < number(_a_node()),
+    rules=("GG203", "GG303", "GG305", "GG404", "GG405", "GG601"),
 )
 
 tensor_version: Private[[Any], int] = Private(
@@ -126,6 +127,7 @@ tensor_version: Private[[Any], int] = Private(
     find=lambda: lambda tensor: tensor._version,
     instead=lambda tensor: 0,
     works=lambda version: version(_torch().zeros(1).add_(1)) == 1,
+    rules=("GG201", "GG202", "GG302", "GG505"),
 )
 
 
@@ -164,6 +166,7 @@ stack_formatter: Private[[], tuple[ModuleType, str] | None] = Private(
     find=_stack_formatter,
     instead=lambda: None,
     works=_is_asked,
+    rules=("GG102", "GG103", "GG104", "GG105", "GG106", "GG203", "GG402", "GG403", "GG404", "GG405", "GG601"),
 )
 
 
@@ -198,6 +201,7 @@ reads_losses: Private[[], bool] = Private(
     find=lambda: lambda: True,
     instead=lambda: False,
     works=_knows_its_nodes,
+    rules=("GG101", "GG102", "GG103", "GG104", "GG105", "GG106", "GG203", "GG303", "GG402"),
 )
 
 # ---- Modes
@@ -231,6 +235,7 @@ as_torch_itself: Private[[], AbstractContextManager[None]] = Private(
     find=_as_torch_itself,
     instead=nullcontext,
     works=_enters,
+    rules=("every rule",),
 )
 
 
@@ -245,6 +250,7 @@ fake_tensors_on: Private[[], bool] = Private(
     find=_fake_tensors_on,
     instead=lambda: False,
     works=lambda on: isinstance(on(), bool),
+    rules=("every rule",),
 )
 
 
@@ -259,6 +265,7 @@ dispatch_modes: Private[[], Iterable[Any]] = Private(
     find=_dispatch_modes,
     instead=tuple,
     works=lambda modes: not list(modes()) or True,
+    rules=("every rule",),
 )
 
 
@@ -280,6 +287,7 @@ anything_compiled: Private[[], bool] = Private(
     find=lambda: _compiled,
     instead=lambda: "torch._dynamo" in sys.modules,  # looks at less, rather than make torch compile anew
     works=lambda compiled: isinstance(compiled(), bool),
+    rules=("GG401", "GG402"),
 )
 
 # ---- Learning-rate schedulers that run others
@@ -301,6 +309,7 @@ inner_schedulers: Private[[Any], list[Any]] = Private(
     find=lambda: lambda scheduler: _list(getattr(scheduler, "_schedulers", None)),
     instead=lambda scheduler: [],
     works=lambda _: _keeps("_schedulers"),
+    rules=("GG301",),
 )
 
 inner_milestones: Private[[Any], list[int]] = Private(
@@ -309,6 +318,7 @@ inner_milestones: Private[[Any], list[int]] = Private(
     find=lambda: lambda scheduler: _list(getattr(scheduler, "_milestones", None)),
     instead=lambda scheduler: [],
     works=lambda _: _keeps("_milestones"),
+    rules=("GG301",),
 )
 
 # ---- Backward passes and arithmetic: each has a public way to the same result, which takes longer
