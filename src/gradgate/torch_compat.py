@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from inspect import unwrap
 from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -294,9 +295,9 @@ anything_compiled: Private[[], bool] = Private(
 
 
 def _keeps(*names: str) -> bool:
-    from torch.optim import lr_scheduler
+    from torch.optim.lr_scheduler import SequentialLR
 
-    return set(names) <= {*lr_scheduler.SequentialLR.__init__.__code__.co_names}
+    return set(names) <= {*unwrap(SequentialLR.__init__).__code__.co_names}  # it may be watched already
 
 
 def _list(value: Any) -> list[Any]:
