@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,50 +25,58 @@ PACKAGE = Path(gg.__file__).parent
 ENTRIES = {name: one for name, one in vars(torch_compat).items() if isinstance(one, Private)}
 
 # Documented, underscore or not: where, says the docstring of torch_compat.
-DOCUMENTED = re.compile(r"_saved_\w+|_getframe|_current_frames|_exit|_fields|_replace")
+DOCUMENTED = re.compile(r"_saved_\w+|_getframe|_current_frames|_exit|_thread|_fields|_replace")
 
 
-def private_names(tree: ast.Module, own: set[str]) -> Iterator[tuple[int, str]]:
-    """Yield the lines and names that begin with an underscore and are nobody's here."""
+def private_names(tree: ast.Module, mine: set[str], fields: set[str]) -> Iterator[tuple[int, str]]:
+    """Yield the lines and names that begin with an underscore and are nobody's here.
 
-    def private(name: str) -> bool:
-        underscored = name.startswith("_") and not (name.startswith("__") and name.endswith("__"))
-        return underscored and name not in own and len(name) > 1 and not DOCUMENTED.fullmatch(name)
-
+    Args:
+        tree: what is looked through.
+        mine: modules, functions, classes and variables of this package: what may be imported.
+        fields: attributes and methods of its classes.
+    """
     for node in ast.walk(tree):
         names: list[str] = []
+        own = mine
         if isinstance(node, ast.Attribute):
-            names = [node.attr]
+            names, own = [node.attr], fields
         elif isinstance(node, ast.Import):
             names = [part for alias in node.names for part in alias.name.split(".")]
         elif isinstance(node, ast.ImportFrom):
             names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr", "setattr"):
-            names = [str(one.value) for one in node.args[1:2] if isinstance(one, ast.Constant)]
-        yield from ((node.lineno, name) for name in names if private(name))
+            names, own = [str(one.value) for one in node.args[1:2] if isinstance(one, ast.Constant)], fields
+        for name in names:
+            dunder = name.startswith("__") and name.endswith("__")
+            if name.startswith("_") and not (dunder or name in own or DOCUMENTED.fullmatch(name)):
+                yield node.lineno, name
 
 
-def own_names(trees: list[ast.Module], files: list[Path]) -> set[str]:
-    """Return the names that are given here: of functions, classes, modules, attributes and fields."""
-    own = {file.stem for file in files}
+def given_names(trees: list[ast.Module]) -> tuple[set[str], set[str]]:
+    """Return what is defined in modules, and in classes: attributes, methods and fields."""
+    mine: set[str] = set()
+    fields: set[str] = set()
     for node in (node for tree in trees for node in ast.walk(tree)):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            own.add(node.name)
+        if isinstance(node, ast.Module | ast.ClassDef):
+            into = mine if isinstance(node, ast.Module) else fields
+            for one in node.body:
+                targets = getattr(one, "targets", [getattr(one, "target", None)])
+                into |= {getattr(one, "name", ""), *(getattr(target, "id", "") for target in targets)}
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            own |= {node.attr} if getattr(node.value, "id", "") in ("self", "cls") else set()
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            own.add(node.id)
-    return own
+            fields |= {node.attr} if getattr(node.value, "id", "") in ("self", "cls") else set()
+    return mine, fields
 
 
 def spelled(package: Path) -> list[str]:
     files = [file for file in sorted(package.rglob("*.py")) if file.name != "torch_compat.py"]
     trees = [ast.parse(file.read_text("utf-8")) for file in files]
-    own = own_names(trees, files)
+    mine, fields = given_names(trees)
+    mine |= {file.stem for file in files}
     return [
         f"{file.relative_to(package).as_posix()}:{line}: {name}"
         for file, tree in zip(files, trees, strict=True)
-        for line, name in sorted(private_names(tree, own))
+        for line, name in sorted(private_names(tree, mine, fields))
     ]
 
 
@@ -84,7 +93,7 @@ def test_a_private_name_would_be_noticed(tmp_path: Path) -> None:
         "from gradgate._gate import _mine\n"
         "def _mine(node, self):\n"
         "    self._here = node._saved_self\n"
-        "    return torch._C.TensorBase, node._sequence_nr(), self._here, _mine\n"
+        "    return torch._C.TensorBase, node._sequence_nr(), self._here, _mine(), node._mine\n"
         "getattr(torch.autograd.graph, '_engine_run_backward')\n"
         "node.__class__, node.name, x._replace(a=1)\n"
     )
@@ -94,6 +103,7 @@ def test_a_private_name_would_be_noticed(tmp_path: Path) -> None:
         "_gate.py:3: _BaseDataLoaderIter",
         "_gate.py:4: _dynamo",
         "_gate.py:8: _C",
+        "_gate.py:8: _mine",
         "_gate.py:8: _sequence_nr",
         "_gate.py:9: _engine_run_backward",
     ]
@@ -129,7 +139,7 @@ def test_a_mistake_that_cannot_be_seen_any_more_has_its_rule_in_the_report(
     assert found.log.unseen == ()
     assert file.parent.name in {finding.category for finding in found.findings}
 
-    monkeypatch.setattr(ENTRIES[name], "use", ENTRIES[name].instead)
+    monkeypatch.setattr(ENTRIES[name], "use", ENTRIES[name].otherwise)
     blind = run(file, watch=True)
     assert blind.computed == found.computed
     assert file.parent.name not in {finding.category for finding in blind.findings}
@@ -146,7 +156,7 @@ def test_a_mistake_that_cannot_be_seen_any_more_has_its_rule_in_the_report(
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("name", WATCHED)
 def test_other_rules_still_find_what_they_look_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ENTRIES[name], "use", ENTRIES[name].instead)
+    monkeypatch.setattr(ENTRIES[name], "use", ENTRIES[name].otherwise)
     file = next(SCRIPTS.glob("wrong/param-not-in-optimizer/*.py"))
     outcome = run(file, watch=True)
     assert "param-not-in-optimizer" in {finding.category for finding in outcome.findings}
@@ -173,11 +183,14 @@ def test_a_name_that_nobody_asks_any_more_is_found_out(monkeypatch: pytest.Monke
 
 
 def test_what_has_no_other_way_to_the_same_result_is_refused() -> None:
-    lost = Private("torch._gone", "see it", find=lambda: torch._gone, instead=lambda: None)
-    with pytest.raises(
-        UpdateError, match=r"^plan: gradgate cannot see it with torch .* \(torch._gone is gone"
-    ):
-        lost.require("plan")
+    lost: Private[[], None] = Private("torch._gone", "see it", find=lambda: torch._gone)
+    message = (
+        f"gradgate cannot see it with torch {torch.__version__} and Python 3.{sys.version_info[1]} (torch._gone is "
+        "gone or works otherwise). Use versions that gradgate is tested with: docs/limits.md names them."
+    )
+    for act in (lost, lost.require):
+        with pytest.raises(UpdateError, match=f"^{re.escape(message)}$"):
+            act()
 
 
 def test_an_update_is_the_same_the_public_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,6 +208,12 @@ def test_an_update_is_the_same_the_public_way(monkeypatch: pytest.MonkeyPatch) -
 
     quick = trained()
     for name in ("run_backward", "transforming", *(name for name in ENTRIES if name.startswith("foreach_"))):
-        monkeypatch.setattr(ENTRIES[name], "use", ENTRIES[name].instead)
+        monkeypatch.setattr(ENTRIES[name], "use", ENTRIES[name].otherwise)
     for one, other in zip(quick, trained(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_without_version_counters_no_accumulator_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ENTRIES["tensor_version"], "use", ENTRIES["tensor_version"].otherwise)
+    with pytest.raises(UpdateError, match="see that a tensor was written in place"):
+        gg.Accumulator(torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1))

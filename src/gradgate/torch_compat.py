@@ -37,15 +37,15 @@ class Private(Generic[P, R]):
         names: the names, for messages.
         cannot: what gradgate cannot do without them, to follow "gradgate cannot".
         find: returns the function; raises where a name is gone.
+        instead: the function that is used then; None where nothing else gives the same result: a call is refused.
         works: tries it out; raises or returns something false where it does not do what it did.
-        instead: the function that is used then.
         rules: of the checker, which then miss mistakes.
     """
 
     names: str
     cannot: str
     find: Callable[[], Callable[P, R]]
-    instead: Callable[P, R]
+    instead: Callable[P, R] | None = None
     works: Callable[[Callable[P, R]], object] = lambda use: True
     rules: tuple[str, ...] = ()
 
@@ -54,26 +54,35 @@ class Private(Generic[P, R]):
         """The function, or what is used instead of it."""
         try:
             found = self.find()
-            return found if self.works(found) else self.instead
+            return found if self.works(found) else self.otherwise
         except Exception:  # noqa: BLE001  (whatever a name that has changed raises, it is of no use)
-            return self.instead
+            return self.otherwise
+
+    @cached_property
+    def otherwise(self) -> Callable[P, R]:
+        """What is used where it is lost."""
+        return self._refuse if self.instead is None else self.instead
 
     @property
     def lost(self) -> bool:
         """Say whether it does not work with this version of torch and Python."""
-        return self.use is self.instead
+        return self.use is self.otherwise
 
-    def require(self, who: str) -> None:
-        """Raise an error where it is lost, and there is no other way to the same result.
-
-        Raises:
-            UpdateError: this version of torch does not have what ``who`` needs.
-        """
+    def require(self) -> None:
+        """Raise UpdateError where it is lost."""
         if self.lost:
-            raise UpdateError(
-                f"{who}: gradgate cannot {self.cannot} with {_versions()} ({self.names} is gone or works "
-                "otherwise). Use versions that it is tested with: docs/limits.md names them."
-            )
+            self._refuse()
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise UpdateError(
+            f"{self.loss}. Use versions that gradgate is tested with: docs/limits.md names them."
+        )
+
+    @property
+    def loss(self) -> str:
+        """What is lost, and why."""
+        versions = f"torch {_torch().__version__} and Python {sys.version_info[0]}.{sys.version_info[1]}"
+        return f"gradgate cannot {self.cannot} with {versions} ({self.names} is gone or works otherwise)"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
@@ -83,22 +92,13 @@ class Private(Generic[P, R]):
 def unseen() -> tuple[str, ...]:
     """Return what the checker cannot see with this version of torch, in sentences that name the rules."""
     entries = [one for one in globals().values() if isinstance(one, Private) and one.rules]
-    return tuple(
-        f"gradgate cannot {one.cannot} with {_versions()} ({one.names} is gone or works otherwise): "
-        f"{', '.join(one.rules)} may miss mistakes."
-        for one in entries
-        if one.lost
-    )
+    return tuple(f"{one.loss}: {', '.join(one.rules)} may miss mistakes." for one in entries if one.lost)
 
 
 def _torch() -> Any:
     import torch  # the command line looks at a script before it imports torch
 
     return torch
-
-
-def _versions() -> str:
-    return f"torch {_torch().__version__} and Python {'.'.join(map(str, sys.version_info[:2]))}"
 
 
 # ---- Graphs and tensors
@@ -278,7 +278,7 @@ def _compiled() -> bool:
     try:
         return any(one is not None for one in dynamo.eval_frame.cached_backends.values())
     except AttributeError:  # it was not there yet when this was tried out
-        anything_compiled.use = anything_compiled.instead
+        anything_compiled.use = anything_compiled.otherwise
         return anything_compiled.use()
 
 
@@ -386,6 +386,54 @@ foreach_add_: Private[..., Any] = Private(
 )
 
 
+# ---- Modules
+
+buffers_of: Private[[Any], dict[str, Any]] = Private(
+    "torch.nn.Module._buffers",
+    "keep the buffers of a frozen module as they are",
+    find=lambda: lambda module: module._buffers,
+    works=lambda of: "running_mean" in of(_torch().nn.BatchNorm1d(1)),
+)
+
+unsaved_buffers: Private[[Any], set[str]] = Private(
+    "torch.nn.Module._non_persistent_buffers_set",
+    "tell the caches of a frozen module from its buffers",
+    find=lambda: lambda module: module._non_persistent_buffers_set,
+    works=lambda of: of(_torch().nn.BatchNorm1d(1)) == set(),
+)
+
+has_forward_hooks: Private[[Any], bool] = Private(
+    "torch.nn.Module._forward_hooks or _forward_pre_hooks",
+    "tell whether hooks run with a frozen module",
+    find=lambda: lambda module: bool(module._forward_hooks or module._forward_pre_hooks),
+    instead=lambda module: True,  # its buffers are then kept, hooks or not
+    works=lambda has: has(_torch().nn.ReLU()) is False,
+)
+
+batch_norm_classes: Private[[], tuple[type, ...]] = Private(
+    "torch.nn.modules.batchnorm._BatchNorm",
+    "know a batch norm of a class of somebody's own",
+    find=lambda: lambda: (_torch().nn.modules.batchnorm._BatchNorm,),
+    instead=lambda: tuple(
+        getattr(_torch().nn, name) for name in ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
+    ),
+    works=lambda classes: issubclass(_torch().nn.SyncBatchNorm, classes()),
+)
+
+uncompiled: Private[[Callable[..., Any]], Callable[..., Any]] = Private(
+    "torch._disable_dynamo",
+    "keep a hook out of torch.compile without importing sympy",
+    find=lambda: _torch()._disable_dynamo,
+    instead=lambda function: _torch().compiler.disable(function),
+)
+
+view_base: Private[[Any], Any] = Private(
+    "torch.Tensor._base",
+    "follow what is written into a view of a tensor",
+    find=lambda: lambda tensor: tensor._base,
+    works=lambda base: base(_torch().zeros(2)[:1]) is not None,
+)
+
 # ---- Ranks
 
 default_store: Private[[], Any] = Private(
@@ -393,6 +441,51 @@ default_store: Private[[], Any] = Private(
     "tell which ranks did not come to an exchange that timed out",
     find=lambda: _torch().distributed.distributed_c10d._get_default_store,
     instead=lambda: None,
+)
+
+reset_reducer: Private[[Any], None] = Private(
+    "torch.distributed.Reducer._reset_state",
+    "sum over ranks beside DistributedDataParallel",
+    find=lambda: lambda wrapper: wrapper.reducer._reset_state(),
+    works=lambda _: hasattr(_torch()._C._distributed_c10d.Reducer, "_reset_state"),
+)
+
+running_wrapper: Private[[], Any] = Private(
+    "torch.nn.parallel.DistributedDataParallel._get_active_ddp_module",
+    "see that a module runs inside another DistributedDataParallel",
+    find=lambda: _torch().nn.parallel.DistributedDataParallel._get_active_ddp_module,
+)
+
+compiled_in_place: Private[[Any], bool] = Private(
+    "torch.nn.Module._compiled_call_impl",
+    "tell whether a module was compiled in place",
+    find=lambda: lambda module: module._compiled_call_impl is not None,
+    instead=lambda module: False,
+    works=lambda compiled: compiled(_torch().nn.ReLU()) is False,
+)
+
+
+def _records(module: Any) -> list[Any]:
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:  # torch 2.11 has one group, or none
+        groups = [group for group in (state._fsdp_param_group,) if group is not None]
+    return [record for group in groups for record in group.fsdp_params]
+
+
+fsdp_records: Private[[Any], list[Any]] = Private(
+    "torch.distributed.fsdp.FSDPModule._get_fsdp_state",
+    "sum over ranks beside fully_shard",
+    find=lambda: _records,
+    works=lambda _: hasattr(import_module("torch.distributed.fsdp").FSDPModule, "_get_fsdp_state"),
+)
+
+gathered_parameter: Private[[Any], Any] = Private(
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam._unsharded_param",
+    "sum over ranks beside fully_shard",
+    find=lambda: (
+        lambda record: getattr(record, "_unsharded_param", None)
+    ),  # None before the first forward pass
 )
 
 # ---- Python: the end of the interpreter, and processes that a script starts

@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from gradgate.claims import claimed
 from gradgate.errors import OptionError, UpdateError
+from gradgate.torch_compat import buffers_of, has_forward_hooks, unsaved_buffers
 
 
 class _StillParameter:
@@ -55,9 +56,9 @@ class _StillModule:
         self._module = module
         self._training, self._own_train = module.training, vars(module).get("train")
         # torch's own modules write no buffer in evaluation mode; hooks on them may.
-        hooked = module._forward_hooks or module._forward_pre_hooks
+        hooked = has_forward_hooks(module)
         torchs = type(module).__module__.startswith("torch.nn.")
-        self.may_write = bool(module._buffers and (hooked or not torchs))
+        self.may_write = bool(buffers_of(module) and (hooked or not torchs))
         self._parts: list[_StillModule] = []
         self._hooks: list[RemovableHandle] = []
         self._passes: list[list[_Copies]] = []
@@ -144,7 +145,7 @@ class _Copies:
 
     def __init__(self, module: nn.Module, shared: dict[Tensor, Tensor]) -> None:
         self._module = module
-        self._own = dict(module._buffers)
+        self._own = dict(buffers_of(module))
         self._copies: dict[str, Tensor | None] = {}
         for name, buffer in self._own.items():
             if buffer is not None and buffer not in shared:
@@ -152,11 +153,11 @@ class _Copies:
             self._copies[name] = None if buffer is None else shared[buffer]
 
     def begin(self) -> None:
-        self._module._buffers.update(self._copies)
+        buffers_of(self._module).update(self._copies)
 
     def end(self) -> None:
         """Give the module its own buffers again, but for caches in whose place it has put others."""
-        buffers, caches = self._module._buffers, self._module._non_persistent_buffers_set
+        buffers, caches = buffers_of(self._module), unsaved_buffers(self._module)
         replaced = {
             name: buffer
             for name, buffer in buffers.items()

@@ -19,6 +19,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gradgate.events import Frame
 from gradgate.sites import here
+from gradgate.torch_compat import view_base
 
 Kind: TypeAlias = Literal["detach", "no_grad", "inference_mode", "not differentiable", "value taken out"]
 
@@ -98,7 +99,7 @@ class Trace(TorchFunctionMode):
         made = list(_tensors(result))
         if (op.endswith("_") or op == "__setitem__") and given:
             made += given[:1]
-            base = given[0]._base  # what is written into a view is in the whole of it
+            base = view_base(given[0])  # what is written into a view is in the whole of it
             if base is not None and id(base) not in self._followed:
                 self._sources[base] = self.sources(base) | sources
         cut = None
