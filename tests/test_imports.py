@@ -211,6 +211,11 @@ def test_what_watches_brings_in_no_more() -> None:
     assert {name for name in brought if not name.startswith("_sysconfigdata")} == {"gradgate"}
 
 
+def test_private_names_of_torch_are_looked_for_when_they_are_used() -> None:
+    # What prepares to watch an interpreter that a script starts may find that it never imports torch.
+    assert "torch" not in brought_in_by("import gradgate.torch_compat, gradgate.running")
+
+
 def test_a_further_import_would_be_noticed() -> None:
     # Not tqdm: torch itself imports that where it is installed.
     assert "rich" in beyond_torch_and_the_standard_library("import gradgate, rich")
