@@ -183,6 +183,22 @@ def test_a_name_that_nobody_asks_any_more_is_found_out(monkeypatch: pytest.Monke
     assert stack_formatter.lost
 
 
+def test_a_part_of_torch_that_cannot_be_watched_ends_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.amp.GradScaler, "update")
+    held, forgotten = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([held], lr=0.1)
+    with gg.watch() as watching:
+        for _ in range(4):
+            optimizer.zero_grad()
+            forgotten.grad = None
+            (held * forgotten).sum().backward()
+            optimizer.step()
+    assert [finding.code for finding in watching.findings] == ["GG501"]
+    (note,) = watching.summary.notes
+    assert "has no attribute 'update'" in note
+    assert "incomplete" in note
+
+
 def test_what_has_no_other_way_to_the_same_result_is_refused() -> None:
     lost: Private[[], None] = Private("torch._gone", "see it", find=lambda: torch._gone)
     message = (

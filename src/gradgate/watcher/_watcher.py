@@ -108,10 +108,12 @@ class Watcher:
             call_mine(str(Path(self._script).absolute()))
             call_mine(self._script)
         recorder = self._recorder
-        recorder.lines.install(recorder.patches)
-        recorder.modules.install(recorder.patches)
+        for kept in (recorder.lines, recorder.modules):
+            with recorder.working():
+                kept.install(recorder.patches)
         for part in self._parts:
-            part.install()
+            with recorder.working():  # a part that this torch has no place for does not end the script
+                part.install()
         _warnings.install(recorder.patches)
         recorder.patches.wrap(threading, "excepthook", _unless_stopped)
         recorder.patches.reach_imported()
