@@ -378,7 +378,7 @@ def test_a_tuple_of_inputs_and_targets_is_one_batch() -> None:
     """Not two micro-batches, one of inputs and one of targets."""
     weight, _, accumulator = one_weight()
     x, y = arange(4), arange(4) * 3
-    update = accumulator.step(lambda batch: (weight * batch[0] * batch[1]).mean(), (x, y))
+    update = accumulator.step(lambda batch: ((weight * batch[0] * batch[1]).mean(), len(batch[0])), (x, y))
     assert (update.micro_batch_count, update.count) == (1, 4)
     assert weight.item() == pytest.approx(-float((x * y).mean()), rel=RTOL)
 

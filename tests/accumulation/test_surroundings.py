@@ -46,7 +46,7 @@ class Restless(nn.Module):
         self.generator = torch.Generator().manual_seed(3)
         self.room = (1000, "nowhere")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor, int]:
         with torch.no_grad():
             for key, online in zip(self.key.parameters(), self.online.parameters(), strict=True):
                 key.data = key.data * 0.9 + online.data * 0.1  # as MoCo writes it: no version is counted
@@ -70,7 +70,7 @@ class Restless(nn.Module):
         h = self.norm(self.late(self.online(x)) * self.scale) + self.center + self.queue.mean(0) + noise
         h = h + sum(self.history) + sum(self.cache.values()) + sum(self.recent) + len(self.sizes) + self.calls
         target = self.key(x) + self.teacher[0](x) + self.statistics.seen + self.options.steps
-        return Room.apply((h * target).square().mean(1), *self.room).mean()
+        return Room.apply((h * target).square().mean(1), *self.room).mean(), len(x)
 
 
 def state_of(model: nn.Module) -> dict[str, Any]:
@@ -158,10 +158,10 @@ class Large(nn.Module):
         self.frozen = nn.Parameter(torch.ones(LARGE_BYTES // 4 + 3), requires_grad=False)
         self.room, self.moves = (1000, "nowhere"), False
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor, int]:
         if self.moves:
             self.frozen.data.mul_(0.9)
-        return Room.apply(self.head(x) * self.frozen.mean(), *self.room).mean()
+        return Room.apply(self.head(x) * self.frozen.mean(), *self.room).mean(), len(x)
 
 
 def training() -> tuple[Large, gg.Accumulator]:
@@ -223,7 +223,7 @@ def test_a_parameter_that_loss_fn_moves_is_found_out() -> None:
     model, accumulator = training()
     model.room = (2, "forward")
 
-    def loss_fn(x: Tensor) -> Tensor:
+    def loss_fn(x: Tensor) -> tuple[Tensor, int]:
         with torch.no_grad():
             model.head.weight.clamp_(-0.1, 0.1)
         return model(x)
