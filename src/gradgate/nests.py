@@ -73,7 +73,8 @@ def is_sample_list(value: Any) -> bool:
 
 
 def _is_dataclass(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+    # None first: torch 2.11 compiles no question about the fields of its class.
+    return value is not None and dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def _items(value: Any) -> list[Any]:

@@ -23,6 +23,7 @@ from gradgate.torch_compat._backward import (
 from gradgate.torch_compat._graphs import (
     node_number,
     reads_losses,
+    sparse_tensor,
     stack_formatter,
     stored_stack,
     tensor_version,
@@ -107,6 +108,7 @@ __all__ = [
     "run_module_as_main",
     "running_children",
     "running_wrapper",
+    "sparse_tensor",
     "stack_formatter",
     "storage_key",
     "stored_stack",
