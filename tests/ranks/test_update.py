@@ -87,6 +87,27 @@ def test_the_gradient_is_that_of_the_whole_batch_to_a_trillionth(ranks: int) -> 
             assert_same(found, list(expected), rtol=1e-12)
 
 
+def clamped(rank: int, counts: list[list[int]], sync: str) -> Any:
+    """Clamp the gradient of an activation, at a value that about half of its entries exceed."""
+    parameter = nn.Parameter(torch.ones(4, dtype=torch.float64))
+    accumulator = gg.Accumulator(torch.optim.SGD([parameter], lr=1.0), sync=sync)
+    with accumulator.update() as update:
+        for count in update.micro_batches(counts[rank]):
+            activation = parameter * count
+            activation.register_hook(lambda gradient: gradient.clamp(-0.5, 0.5))
+            update.backward((activation * torch.linspace(-1, 1, 4)).sum(), count=count)
+    return [1 - value for value in parameter.tolist()]
+
+
+@pytest.mark.parametrize("sync", ["last", "overlap"])
+def test_hooks_see_the_gradient_of_their_own_micro_batch(sync: str) -> None:
+    counts = [[3, 5], [7, 0]]
+    squares = sum(count**2 for counted in counts for count in counted)
+    expected = torch.linspace(-1, 1, 4).clamp(-0.5, 0.5) * squares / 15
+    for found in together(clamped, 2, counts, sync):
+        assert found == pytest.approx(expected.tolist(), rel=1e-6)  # linspace is float32
+
+
 def test_the_law_rejects_the_mean_of_means() -> None:
     even = [[[0, 1, 2, 3], [4, 5]], [[6, 7], [8, 9]]]
     found = together(mean_of_means, 2, [even])
@@ -221,7 +242,7 @@ def counted(rank: int, updates: int) -> Any:
     engine = None
     numbers = []
     for _ in range(updates):
-        accumulator.step(
+        accumulator.step_window(
             lambda x: net(x).square().mean(), list(torch.ones(6, 4, dtype=torch.float64).split(2))
         )
         engine = accumulator._over_ranks._engine
@@ -296,7 +317,7 @@ def on_a_part(rank: int) -> Any:
     net = model()
     accumulator = gg.Accumulator(adam(net), model=net, ranks=group if rank < 2 else False)
     x = torch.ones(2, 4, dtype=torch.float64)
-    return accumulator.step(lambda x: F.mse_loss(net(x), x[:, :3]), [x]).count
+    return accumulator.step_window(lambda x: F.mse_loss(net(x), x[:, :3]), [x]).count
 
 
 def test_a_group_trains_together_and_another_process_alone() -> None:

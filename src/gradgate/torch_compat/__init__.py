@@ -22,6 +22,7 @@ from gradgate.torch_compat._backward import (
 )
 from gradgate.torch_compat._graphs import (
     node_number,
+    node_shape,
     reads_losses,
     sparse_tensor,
     stack_formatter,
@@ -97,6 +98,7 @@ __all__ = [
     "inner_milestones",
     "inner_schedulers",
     "node_number",
+    "node_shape",
     "op_packet",
     "op_schema",
     "process_arguments",

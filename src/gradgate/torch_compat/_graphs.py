@@ -41,6 +41,14 @@ tensor_version: Private[[Any], int] = Private(
 )
 
 
+node_shape: Private[[Any, int], tuple[int, ...]] = Private(
+    "torch.autograd.graph.Node._input_metadata",
+    "read how many items a loss was taken over",
+    find=lambda: lambda node, output: tuple(node._input_metadata[output].shape),
+    works=lambda shape: shape(_a_node(), 0) == (),
+)
+
+
 def stored_stack(node: Any) -> Any:
     """Return what anomaly mode has stored in a node: what :data:`stack_formatter` returned when it was made."""
     return node.metadata.get("traceback_")
