@@ -35,7 +35,7 @@ def whole(net: nn.Module) -> list[Tensor]:
 
 def train(rank: int, cuts: list[Cut], sync: Any) -> dict[str, Any]:
     net, (x, y) = sharded(len(cuts[0])), data()
-    accumulator = gg.Accumulator(adam(net), clip_norm=0.5, sync=sync)
+    accumulator = gg.Accumulator(adam(net), model=net, clip_norm=0.5, sync=sync)
     told = []
     for cut in cuts:
         with accumulator.update() as update:
@@ -62,7 +62,7 @@ def in_other_types(rank: int, dtypes: list[torch.dtype]) -> Any:
     found = []
     for dtype in dtypes:
         net, (x, y) = sharded(torch.distributed.get_world_size(), model().to(dtype)), data()
-        accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0))
+        accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), model=net)
         with accumulator.update() as update:
             for rows in update.micro_batches([[0, 1, 2], [3]] if rank else [[4, 5, 6, 7]]):
                 loss = F.cross_entropy(net(x[rows].to(dtype)).float(), y[rows])
@@ -99,7 +99,7 @@ def test_any_cut_gives_the_update_of_one_process(ranks: int, sync: str) -> None:
 def several(rank: int) -> Any:
     """What cannot be, one after the other; and a plain backward pass afterwards, which averages as ever."""
     net, (x, _) = sharded(2), data()
-    accumulator = gg.Accumulator(adam(net))
+    accumulator = gg.Accumulator(adam(net), model=net)
     said = []
     try:
         with accumulator.update() as update:
@@ -113,6 +113,11 @@ def several(rank: int) -> Any:
             update.backward(net(x).mean(), name="b", count=2)
     except UpdateError as error:
         said.append(str(error))
+    try:
+        with accumulator.update() as update:
+            update.backward(gg.clip_gradient(net(x), max_value=1.0).mean(), count=len(x))
+    except UpdateError as error:
+        said.append(str(error))
     net(x[: 12 * (rank + 1)]).sum().backward()
     return said, [one.grad.full_tensor() for one in net.parameters()]  # type: ignore[union-attr, operator]
 
@@ -123,6 +128,7 @@ def test_what_cannot_be_is_refused_and_the_engine_is_given_back() -> None:
     for said, gradients in together(several, 2):
         assert "rank 1 has no micro-batch in this window, and others 1" in said[0]
         assert "'b' is a second loss, and under fully_shard there is one sum for all losses" in said[1]
+        assert "the graph holds gg.clip_gradient" in said[2]
         assert_same(gradients, [one.grad for one in net.parameters()])
 
 
@@ -131,7 +137,7 @@ def two_models(rank: int) -> Any:
         sharded(2),
         sharded(2, nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()),
     )
-    accumulator = gg.Accumulator(adam(critic))
+    accumulator = gg.Accumulator(adam(critic), model=[critic, generator])
     x, _ = data()
     with accumulator.update() as update:
         for rows in update.micro_batches(x.split(6)):
@@ -145,7 +151,7 @@ def test_an_update_fills_only_what_it_owns() -> None:
 
 def raising(rank: int) -> Any:
     net, (x, _) = sharded(2), data()
-    accumulator = gg.Accumulator(adam(net))
+    accumulator = gg.Accumulator(adam(net), model=net)
     before = [one.detach().to_local().clone() for one in net.parameters()]  # type: ignore[operator]
     try:
         with accumulator.update() as update:
@@ -178,7 +184,7 @@ class Scatters(TorchDispatchMode):
 
 def counting(rank: int, sync: Any) -> int:
     net, (x, y) = sharded(2), data()
-    accumulator = gg.Accumulator(adam(net), sync=sync)
+    accumulator = gg.Accumulator(adam(net), model=net, sync=sync)
     with Scatters() as scatters, accumulator.update() as update:
         for rows in update.micro_batches(torch.arange(SAMPLES).split(6)):
             update.backward(F.cross_entropy(net(x[rows]), y[rows]), count=6)
