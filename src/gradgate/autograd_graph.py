@@ -58,14 +58,13 @@ def signed(dim: int) -> int:
 def divisor_of(node: Any) -> int | float | Tensor | None:
     """Return the number by which a mean of torch divided a sum, or None where a node does not say.
 
-    It is a fact about this one node. Whether what was added up are the items of a batch is another question.
+    It is a fact about a node that put out one number. Whether what was added up are the items of a batch is another
+    question.
     A number that lies on a device is returned as a tensor, so that nobody waits for it here.
     """
     kind = node.name()
     if kind in ("MeanBackward0", "MeanBackward1"):
-        # MeanBackward1 saves the dimensions it reduced; a loss is what is left when these were all.
-        whole = kind == "MeanBackward0" or len(node._saved_dim or ()) in (0, len(node._saved_self_sym_sizes))
-        return int(node._saved_self_sym_numel) if whole else None
+        return int(node._saved_self_sym_numel)
     if reduction_of(node) != "mean":
         return None
     if kind in CLASS_LOSSES:

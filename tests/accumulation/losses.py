@@ -176,18 +176,6 @@ READ: dict[str, tuple[Loss, float]] = {
         SAMPLES,
     ),
     "cross entropy, custom function": (lambda m, b: F.cross_entropy(Opaque.apply(m(b.x)), b.y), SAMPLES),
-    "cross entropy, steps stacked": (
-        lambda m, b: F.cross_entropy(torch.stack(in_turn(m, b), 1).reshape(-1, CLASSES), b.words.flatten()),
-        SAMPLES * TIME,
-    ),
-    "cross entropy, steps concatenated": (
-        lambda m, b: F.cross_entropy(torch.cat(in_turn(m, b)), b.words.t().flatten()),
-        SAMPLES * TIME,
-    ),
-    "cross entropy, several heads": (
-        lambda m, b: F.cross_entropy(torch.cat([m(b.x), m.head(b.x)], dim=1), b.y),
-        SAMPLES,
-    ),
     "nll": (lambda m, b: F.nll_loss(F.log_softmax(m(b.x), dim=1), b.y), SAMPLES),
     "nll, last dimension": (lambda m, b: F.nll_loss(m(b.x).log_softmax(-1), b.y, ignore_index=2), 4),
     "nll, log of softmax": (lambda m, b: F.nll_loss(m(b.x).softmax(1).log(), b.y), SAMPLES),
@@ -269,10 +257,6 @@ READ: dict[str, tuple[Loss, float]] = {
     "one learned temperature": (lambda m, b: (ce(m, b) * torch.exp(-m.scale) + m.scale).mean(), SAMPLES),
     "a penalty in the mean": (lambda m, b: (ce(m, b) + 0.1 * m.head.weight.pow(2).sum()).mean(), SAMPLES),
     "two unreduced, added": (lambda m, b: (ce(m, b) + (m.head(b.x) - b.t).square().sum(1)).mean(), SAMPLES),
-    "two unreduced, concatenated": (
-        lambda m, b: torch.cat([ce(m, b), F.cross_entropy(m.head(b.z), b.y, reduction="none")]).mean(),
-        2 * SAMPLES,
-    ),
     "unreduced, as a column": (lambda m, b: ce(m, b).unsqueeze(1).mean(), SAMPLES),
     "cosine similarity": (lambda m, b: -F.cosine_similarity(m(b.x), m.head(b.z)).mean(), SAMPLES),
     "cosine similarity, stopped": (
@@ -431,6 +415,28 @@ ASKED: dict[str, Loss] = {
     "batch norm": lambda m, b: (
         F.mse_loss(F.batch_norm(m(b.x), None, None, training=True), b.t) if len(b) > 1 else m(b.x).sum()
     ),
+    "log softmax over samples": lambda m, b: F.nll_loss(m(b.x).log_softmax(0), b.y),
+    "pooled samples": lambda m, b: (
+        F.avg_pool2d(m(b.seq.transpose(0, 1)), (min(2, len(b)), 1)).square().mean()
+    ),
+    "contrastive, keys with a gradient": lambda m, b: F.cross_entropy(
+        m(b.x) @ b.t.clone().requires_grad_().t(), torch.arange(len(b))
+    ),
+    "against all targets, in a loop": lambda m, b: torch.stack([(m(b.x) - t).square() for t in b.t]).mean(),
+    "as often as there are samples": lambda m, b: torch.cat([m(b.x)] * len(b)).square().mean(),
+    "gathered as often as there are samples": lambda m, b: (
+        m(b.x).gather(1, b.y.expand(len(b), len(b))).square().mean()
+    ),
+    "gathered from all but the last": lambda m, b: (
+        m(b.x).gather(1, b.y[: max(1, len(b) - 1), None]).square().mean()
+    ),
+    "a parameter as often as there are samples": lambda m, b: (
+        (m.one(b.x) * m.scale.expand(len(b))).square().mean()
+    ),
+    "as many parameters as there are samples": lambda m, b: (
+        m.one(b.x) * m.square[0].repeat(2)[: len(b)]
+    ).mean(),
+    "part of the parameters": lambda m, b: (m.one(b.x) * m.square.flatten()[: len(b)]).square().mean(),
     "log of a mean": lambda m, b: m(b.x).exp().mean().log(),
     # weights
     "weights normalised by their sum": lambda m, b: (ce(m, b) * b.weight / b.weight.sum()).sum(),
@@ -475,7 +481,26 @@ ASKED: dict[str, Loss] = {
         ce(m, b) * torch.cat([m.logs, m.logs, m.logs])[: len(b)].exp()
     ).mean(),
     "shuffled windows": lambda m, b: m(b.seq).unfold(1, 2, 1).mean(),
+    "cross entropy, steps stacked": lambda m, b: F.cross_entropy(
+        torch.stack(in_turn(m, b), 1).reshape(-1, CLASSES), b.words.flatten()
+    ),
+    "cross entropy, steps concatenated": lambda m, b: F.cross_entropy(
+        torch.cat(in_turn(m, b)), b.words.t().flatten()
+    ),
+    "cross entropy, several heads": lambda m, b: F.cross_entropy(
+        torch.cat([m(b.x), m.head(b.x)], dim=1), b.y
+    ),
+    "two unreduced, concatenated": lambda m, b: torch.cat(
+        [ce(m, b), F.cross_entropy(m.head(b.z), b.y, reduction="none")]
+    ).mean(),
     "slices of time": lambda m, b: F.cross_entropy(
         m(b.seq)[:, :-1].reshape(-1, CLASSES), b.words[:, 1:].reshape(-1)
+    ),
+}
+
+# Read or asked for as the micro-batch is: of a single sample, squeeze() takes the samples' dimension away.
+BY_SIZE: dict[str, Loss] = {
+    "squeezed images": lambda m, b: F.cross_entropy(
+        m.conv(b.image).squeeze(), torch.zeros_like(m.conv(b.image).squeeze().select(1, 0), dtype=torch.long)
     ),
 }

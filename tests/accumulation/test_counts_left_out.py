@@ -13,16 +13,19 @@ from torch.optim import SGD
 
 import gradgate as gg
 from gradgate.accumulation._counts import count_in_graph
-from tests.accumulation.losses import ASKED, READ, Batch, Loss, Net, batch, net
+from tests.accumulation.losses import ASKED, BY_SIZE, READ, Batch, Loss, Net, batch, ce, net
 from tests.reference import error
 from tests.tensors import RTOL
 
-LOSSES: dict[str, Loss] = {name: loss for name, (loss, _) in READ.items()} | ASKED
+LOSSES: dict[str, Loss] = {name: loss for name, (loss, _) in READ.items()} | ASKED | BY_SIZE
 
 SPLITS = [(2, 4), (3, 3), (1, 5), (3, 1, 2), (1,) * 6]
 
 # Couple samples in a way that a micro-batch of a single sample does not show: [1, 1] may be a row or a column.
-HIDDEN_IN_ONE_SAMPLE = {"listwise, viewed", "broadcast against the targets"}
+HIDDEN_IN_ONE_SAMPLE = {
+    *("listwise, viewed", "broadcast against the targets"),
+    *("gathered as often as there are samples", "gathered from all but the last"),
+}
 
 
 def gradients(loss: Tensor, model: nn.Module) -> list[Tensor]:
@@ -67,6 +70,12 @@ def test_the_usual_losses_are_read(name: str) -> None:
 @pytest.mark.parametrize("name", ASKED)
 def test_any_other_loss_is_asked_for_its_count(name: str) -> None:
     assert count_in_graph(ASKED[name](net(), batch())) is None
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_as_many_parameters_as_there_may_be_samples_are_not_taken_for_features(samples: int) -> None:
+    model, (part, _) = net(), batch().split([samples, 6 - samples])
+    assert count_in_graph((ce(model, part) * model.logs).mean()) is None
 
 
 def test_an_update_reads_and_asks_as_its_parts_do() -> None:

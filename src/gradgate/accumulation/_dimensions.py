@@ -139,9 +139,9 @@ def squeezed(known: Dimensions, chosen: Iterable[int], shape: tuple[int, ...]) -
     return known._replace(held=(REPEATED if REPEATED in known.held else ITEMS,) * len(shape), shape=shape)
 
 
-def unsqueezed(known: Dimensions, dim: int, held: str, shape: tuple[int, ...]) -> Dimensions:
-    """Return what is known with a new dimension."""
-    return known._replace(held=(*known.held[:dim], held, *known.held[dim:]), shape=shape)
+def unsqueezed(known: Dimensions, dim: int, shape: tuple[int, ...]) -> Dimensions:
+    """Return what is known with a new dimension of size 1."""
+    return known._replace(held=(*known.held[:dim], FREE, *known.held[dim:]), shape=shape)
 
 
 def expanded(name: str, known: Dimensions, shape: tuple[int, ...]) -> Dimensions:

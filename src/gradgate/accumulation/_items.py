@@ -28,7 +28,6 @@ import torch
 from torch import Tensor
 
 from gradgate.accumulation._dimensions import (
-    FREE,
     ITEMS,
     OUTPUT,
     REPEATED,
@@ -193,22 +192,9 @@ def _gathered(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     known = walk.dimensions(node.next_functions[0])
     (dim,) = _dims(node, len(known.held))
     check_free(node.name(), known, [dim])
-    if any(size != shape[i] for i, size in enumerate(known.shape) if i != dim):
-        raise NotUnderstoodError(f"{node.name()} takes only {list(shape)} of shape {list(known.shape)}")
-    return known._replace(held=(*known.held[:dim], ITEMS, *known.held[dim + 1 :]), shape=shape)
-
-
-def _joined(walk: Walk, node: Any, shape: Shape) -> Dimensions:
-    if any(below is None for below, _ in node.next_functions):
-        raise NotUnderstoodError(f"{node.name()} puts a tensor without a graph beside others")
-    first, *others = (walk.dimensions(edge) for edge in node.next_functions)
-    if any(other.held != first.held or other.opaque or not other.samples for other in (first, *others)):
-        raise NotUnderstoodError(f"{node.name()} puts tensors of different kinds side by side")
-    (dim,) = _dims(node, len(shape))
-    if len(shape) > len(first.held):
-        return unsqueezed(first, dim, ITEMS, shape)._replace(ordered=False)
-    ordered = first.held[dim] == FREE and all(part.ordered for part in (first, *others))
-    return Dimensions(first.held, shape, ordered=ordered)
+    if shape != (*known.shape[:dim], 1, *known.shape[dim + 1 :]):
+        raise NotUnderstoodError(f"{node.name()} takes not one element of each row, but {list(shape)}")
+    return known._replace(shape=shape)
 
 
 def _within_samples(walk: Walk, node: Any, shape: Shape) -> Dimensions:
@@ -257,7 +243,7 @@ def _squeezed(walk: Walk, node: Any, shape: Shape) -> Dimensions:
 
 
 def _unsqueezed(walk: Walk, node: Any, shape: Shape) -> Dimensions:
-    return unsqueezed(_same(walk, node, shape), _dims(node, len(shape))[0], FREE, shape)
+    return unsqueezed(_same(walk, node, shape), _dims(node, len(shape))[0], shape)
 
 
 def _expanded(walk: Walk, node: Any, shape: Shape) -> Dimensions:
@@ -308,7 +294,6 @@ _TABLE: dict[str, Understand] = {
     **_named("Select Split SplitWithSizes Unbind", _part),
     **_named("Slice", _sliced),
     **_named("Gather", _gathered),
-    **_named("Cat Stack", _joined),
     **_named("AvgPool2D AvgPool3D AdaptiveAvgPool2D AdaptiveAvgPool3D AdaptiveMaxPool2D", _within_samples),
     **_named("MaxPool2DWithIndices MaxPool3DWithIndices PixelShuffle PixelUnshuffle", _within_samples),
     **_named("UpsampleLinear1D UpsampleBilinear2D UpsampleBicubic2D UpsampleTrilinear3D", _within_samples),
