@@ -5,6 +5,7 @@ refused; there is no third case.
 """
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 import gradgate as gg
+from gradgate import autograd_graph
 from gradgate.accumulation._counts import count_in_graph
-from tests.accumulation.losses import ASKED, BY_SIZE, READ, Batch, Loss, Net, batch, ce, net
+from tests.accumulation.losses import ASKED, BY_SIZE, ELEMENTS, READ, Batch, Loss, Net, batch, ce, net
 from tests.reference import error
 from tests.tensors import RTOL
 
@@ -90,3 +92,17 @@ def test_an_update_reads_and_asks_as_its_parts_do() -> None:
     )
     with pytest.raises(gg.errors.CountError, match=complaint), accumulator.update() as update:
         update.backward(ASKED["mask"](model, batch()))
+
+
+def test_a_torch_that_does_not_show_shapes_is_asked_for_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autograd_graph, "node_shape", SimpleNamespace(lost=True, loss="gradgate cannot read"))
+    model = net()
+    accumulator = gg.Accumulator(SGD([p for p in model.parameters() if p.requires_grad], lr=0.0))
+    with (
+        pytest.raises(gg.errors.CountError, match=r"gradgate cannot read.* count=len"),
+        accumulator.update() as update,
+    ):
+        update.backward(READ["mse"][0](model, batch()))
+    with accumulator.update() as update:
+        update.backward(READ["mse"][0](model, batch()), count=ELEMENTS)
+    assert update.stepped
