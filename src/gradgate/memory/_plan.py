@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -10,22 +11,18 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradgate.errors import BudgetError, OptionError
+from gradgate.errors import BudgetError, EstimateWarning, OptionError
 from gradgate.memory._budget import MARGIN, as_bytes, free_bytes, written
 from gradgate.memory._deal import deal
-from gradgate.memory._follower import MANY, Fakes, NotForeseeableError, TooLongError
-from gradgate.memory._forecast import Followed, Forecast
+from gradgate.memory._estimate import MARGIN as UNSURE
+from gradgate.memory._estimate import Estimate
 from gradgate.memory._kinds import kind_of, told
 from gradgate.memory._micro_batches import Cut, Part
 from gradgate.memory._packing import pack
+from gradgate.memory._passes import START_FLOPS, Passes
 from gradgate.memory._samples import Collate, Samples, pooled
-from gradgate.memory._standing import Standing, standing
-from gradgate.memory._trace import trace_fake, trace_real
+from gradgate.memory._standing import Standing
 from gradgate.nests import tensors_in
-
-_MEASURED = 32  # samples at most, where a pass is run and measured
-_UNSURE = 0.05  # of what varies, left alone where it was measured, or where operations differ with the batch
-_START_FLOPS = {"cpu": 4e5, "cuda": 1e8}  # that take as long as to start one operation
 
 
 class Plan:
@@ -41,7 +38,7 @@ class Plan:
 
     def __init__(
         self,
-        forecast: Forecast,
+        estimate: Estimate,
         budget_bytes: int,
         samples: Samples,
         stands: Standing,
@@ -52,11 +49,11 @@ class Plan:
         pad: Any,
         start: float,
     ) -> None:
-        self.forecast = forecast
+        self.estimate = estimate
         self.budget_bytes = budget_bytes
         self.standing = stands
         self.foreseen, self.reason = not reason, reason
-        self.warnings = tuple(sorted(forecast.mixes))
+        self.warnings = tuple(sorted(estimate.mixes))
         self._lengths, self._collate, self._pad, self._start = lengths, collate, pad, start
         self._kind = kind_of(samples.batch, raw=collate is not None)
         self._known = (
@@ -111,7 +108,7 @@ class Plan:
         if samples.lengths is None:
             return [1.0] * samples.count
         different = list(dict.fromkeys(samples.lengths.values))
-        costs = self.forecast.costs(different)
+        costs = self.estimate.costs(different)
         return [costs[length] for length in samples.lengths.values]
 
     def _check_lengths(self, batch: Any, lengths: Any) -> None:
@@ -123,7 +120,7 @@ class Plan:
 
     def peak_bytes(self, samples: int, length: int = 0) -> int:
         """Return what a pass over so many samples of a length holds at once, beside what stands."""
-        return self.forecast.peaks([samples], [length])[0]
+        return self.estimate.peaks([samples], [length])[0]
 
     def finer(self, cut: Cut[Any], place: int, *, keep: int = 0) -> Cut[Any]:
         """Learn that memory ran out where it was foreseen to suffice, and cut anew.
@@ -142,12 +139,13 @@ class Plan:
         return Cut([*cut.parts[:keep], *self._packed(cut.samples, rest)], cut.samples)
 
     def _packed(self, samples: Samples, among: Sequence[int]) -> list[Part]:
-        return pack(samples, among, self.forecast, self._room(), self._start)
+        return pack(samples, among, self.estimate, self._room(), self._start)
 
     def _room(self) -> int:
         room = self.budget_bytes - self.standing.total_bytes
-        if not (self.foreseen and self.forecast.same):
-            room = int((1 - _UNSURE) * room)
+        unsure = max(self.estimate.margin, 0.0 if self.foreseen else UNSURE)
+        if unsure:
+            room = int((1 - unsure) * room)
         if room <= 0:
             raise BudgetError(
                 f"plan: the budget is {written(self.budget_bytes)}, and {self.standing} stand before anything is "
@@ -215,14 +213,19 @@ def plan(
     device = next((one.device for one in tensors_in(batch)), torch.device("cpu"))
     given = None if budget_bytes is None else as_bytes(budget_bytes)
     free = int((1 - MARGIN) * free_bytes(device)) if given is None else 0
-    followed, reason = _followed(loss_fn, samples, given or free)
-    stands = standing(followed[0].trace, optimizer)
-    for each in followed:
-        each.trace.let_go()  # a plan may outlive the model
-    forecast = Forecast(followed)
+    passes = Passes(loss_fn, samples, given or free, device)
+    estimate, reason = passes.estimate()
+    if estimate.margin > UNSURE:
+        warnings.warn(
+            f"plan: {estimate.doubt}. {estimate.margin:.0%} of the memory for a pass is left alone; give a "
+            "smaller budget_bytes if that does not suffice.",
+            EstimateWarning,
+            stacklevel=2,
+        )
+    stands = estimate.standing.beside(optimizer)
     budget = given or free + stands.there_bytes
     found = Plan(
-        forecast,
+        estimate,
         budget,
         samples,
         stands,
@@ -230,7 +233,7 @@ def plan(
         lengths=lengths,
         collate=collate,
         pad=pad,
-        start=followed[0].trace.operations * _START_FLOPS.get(device.type, 1e8),
+        start=estimate.operations * START_FLOPS.get(device.type, 1e8),
     )
     _tell(found)
     return found
@@ -252,49 +255,3 @@ def _tell(plan: Plan) -> None:
             foreseen=plan.foreseen,
         )
     )
-
-
-def _followed(loss_fn: Callable[[Any], Any], samples: Samples, room: float) -> tuple[list[Followed], str]:
-    """Follow a few passes: on fake tensors, or else, with the reason, on real ones."""
-    lengths, fakes, copies = _some_lengths(samples), Fakes(), samples.copies
-    try:
-        if samples.raw:  # so many would have to be collated
-            raise TooLongError
-        traces = [
-            trace_fake(loss_fn, _maker(samples, MANY, each), fakes, copies=copies, many=True)
-            for each in lengths
-        ]
-        if not any(trace.mixed for trace in traces):
-            pairs = list(zip(lengths, traces, strict=True))
-            return [Followed(n, each, trace.with_samples(n)) for each, trace in pairs for n in (2, MANY)], ""
-    except (TooLongError, NotForeseeableError):
-        pass
-    try:
-        return [
-            Followed(n, each, trace_fake(loss_fn, _maker(samples, n, each), fakes, copies=copies))
-            for each in lengths
-            for n in (2, 3)
-        ], ""
-    except NotForeseeableError as error:
-        reason = str(error)
-    two = trace_real(loss_fn, _maker(samples, 2, lengths[-1]), copies=copies)
-    # Few samples are a special case for some kernels; but no more than what is sure to fit.
-    most = min(max(int(room / 2 / max(two.peak_bytes, 1)), 4), _MEASURED)
-    return [
-        Followed(n, each, trace_real(loss_fn, _maker(samples, n, each), copies=copies))
-        for each in lengths
-        for n in (most // 2, most)
-    ], reason
-
-
-def _maker(samples: Samples, count: int, length: int) -> Callable[[], Any]:
-    return lambda: samples.take([index % samples.count for index in range(count)], length)
-
-
-def _some_lengths(samples: Samples) -> list[int]:
-    """Return up to three lengths between which the others lie."""
-    if samples.lengths is None:
-        return [0]
-    least, most = min(samples.lengths.values), max(samples.lengths.values)
-    least = min(max(least, 8), most)  # one column is a special case for many operations
-    return sorted({least, (least + most) // 2, most})
