@@ -37,45 +37,45 @@ class Estimate:
     """The memory of a micro-batch that was never run.
 
     Args:
-        grid: passes, each number of samples at each of one to three lengths.
+        grid: passes, each number of samples at each of one to three lengths; the first has the most samples.
         probe: a pass of other samples at any length. With a grid of one number of samples it shows which power of
             the samples each size goes with.
-
         checked: a real pass is among them.
 
     Attributes:
-        aligned: all passes made the same operations; else only their peaks are known.
-        exact: every size is a polynomial that gives more passes than are needed to find it.
+        aligned: sizes are known for each operation; else only peaks are, for operations differ with the batch.
+        exact: each is a polynomial that gives more passes than are needed to find it.
     """
 
     def __init__(self, grid: Sequence[Pass], probe: Pass | None = None, *, checked: bool = False) -> None:
+        first = grid[0].trace
         self._passes = [*grid, *([] if probe is None else [probe])]
-        self._samples = list(dict.fromkeys(each.samples for each in grid))
-        self._lengths = sorted({each.length for each in grid})
+        self.grid, self.lengths = grid, sorted({each.length for each in grid})
         self._fitting: dict[tuple[float, int], int] = {}
-        self.checked = checked
+        self.checked, self.standing, self.operations = checked, first.standing, first.operations
         self.mixes = frozenset(kind for each in self._passes for kind in each.trace.mixes)
-        self.standing, self.operations = grid[0].trace.standing, grid[0].trace.operations
-        fitted = [each.trace for each in (self._passes if len(self._samples) == 1 else grid)]
-        self.aligned = len({(len(trace.sizes), len(trace.flops)) for trace in fitted}) == 1
+        # Few samples may take another path. They do not enter where enough other passes took that of the most.
+        other = {each.samples for each in self._passes if not _alike(each.trace, first)}
+        numbers = list(dict.fromkeys(each.samples for each in grid))
+        same = [samples for samples in numbers if samples not in other]
+        with_probe = probe is not None and probe.samples not in other
+        self.aligned = len(same) > 1 or (same == numbers and with_probe)
+        self._samples = same if self.aligned else numbers
         by_place = {(each.samples, each.length): self._quantities(each.trace) for each in grid}
-        values = torch.stack(
-            [torch.stack([by_place[n, length] for length in self._lengths]) for n in self._samples]
-        )
-        if len(self._samples) == 1 and probe is not None:
-            found, self.exact = self._with_probe(values[0], probe)
+        rows = [torch.stack([by_place[n, length] for length in self.lengths]) for n in self._samples]
+        if len(rows) == 1 and probe is not None:
+            found, self.exact = self._with_probe(rows[0], probe)
         else:
-            found, self.exact = self._with_grid(values)
-        sizes = len(grid[0].trace.sizes) if self.aligned else 1
-        self._sizes, flops = found[..., :sizes], found[..., sizes:]
-        made = torch.tensor([size > 0 for size in grid[0].trace.sizes[:sizes]])
-        self._work = flops.sum(-1)
+            found, self.exact = self._with_grid(torch.stack(rows))
+        sizes = len(first.sizes) if self.aligned else 1
+        made = torch.tensor([size > 0 for size in first.sizes[:sizes]])
+        self._sizes, self._makers = found[..., :sizes], first.makers
+        self._work = found[..., sizes:].sum(-1)
         if self.aligned:
             self._work = self._work + _FLOPS_PER_BYTE * self._sizes[..., made].sum(-1)
         # The peak is where something goes next; all else need not be kept.
         self._places = (made & ~torch.cat([made[1:], torch.zeros(1, dtype=torch.bool)])).nonzero().flatten()
         self._live = self._sizes.cumsum(-1)[..., self._places]
-        self._makers = grid[0].trace.makers
 
     def _quantities(self, trace: Trace) -> Tensor:
         values = [*trace.sizes, *trace.flops] if self.aligned else [trace.peak_bytes, work_of(trace)]
@@ -83,21 +83,21 @@ class Estimate:
 
     def _with_probe(self, values: Tensor, probe: Pass) -> tuple[Tensor, bool]:
         """Fit the lengths, and take the samples' power from the probe."""
-        by_length = torch.linalg.solve(self._powers(self._lengths), values)
+        by_length = torch.linalg.solve(self._powers(self.lengths), values)
         there = self._powers([probe.length]) @ by_length
         probed = self._quantities(probe.trace)[None]
         found, exact = fit([self._samples[0], probe.samples], torch.cat([there, probed]))
         return (found != 0)[:, None] * by_length, self.aligned and bool(exact.all())
 
     def _with_grid(self, values: Tensor) -> tuple[Tensor, bool]:
-        fits = [fit(self._samples, values[:, place]) for place in range(len(self._lengths))]
+        fits = [fit(self._samples, values[:, place]) for place in range(len(self.lengths))]
         by_length = torch.stack([found for found, _ in fits], dim=1)
-        found = torch.linalg.solve(self._powers(self._lengths), by_length)
+        found = torch.linalg.solve(self._powers(self.lengths), by_length)
         return found, all(bool(exact.all()) for _, exact in fits)
 
     def _powers(self, lengths: Sequence[int]) -> Tensor:
-        shares = torch.tensor(lengths, dtype=torch.float64) / max(self._lengths[-1], 1)
-        return shares[:, None] ** torch.arange(len(self._lengths), dtype=torch.float64)
+        shares = torch.tensor(lengths, dtype=torch.float64) / max(self.lengths[-1], 1)
+        return shares[:, None] ** torch.arange(len(self.lengths), dtype=torch.float64)
 
     def _terms(self, samples: Tensor) -> Tensor:
         return (samples / self._samples[0])[:, None] ** torch.arange(DEGREE + 1, dtype=torch.float64)
@@ -118,25 +118,26 @@ class Estimate:
         return found
 
     @functools.cached_property
-    def off(self) -> float:
-        """By which share the peak of a pass that was followed is above what is estimated, or below."""
-        seen = [max(each.trace.peak_bytes, 1) for each in self._passes]
+    def _compared(self) -> list[tuple[int, int]]:
+        """Of each pass that was followed, the peak and what is estimated for it."""
         said = self.peaks([each.samples for each in self._passes], [each.length for each in self._passes])
-        return max(abs(a / b - 1) for a, b in zip(said, seen, strict=True))
+        return [(each.trace.peak_bytes, peak) for each, peak in zip(self._passes, said, strict=True)]
 
-    @property
-    def doubt(self) -> str:
-        """Why the estimate is not exact; "" where it is."""
+    def off(self, room: float = 0) -> float:
+        """Return how far a pass that was followed is from its estimate, by its peak or a larger room."""
+        return max(abs(seen - said) / max(seen, room, 1) for seen, said in self._compared)
+
+    def doubt(self, room: float) -> str:
+        """Return why the estimate is not sure within a room of so many bytes; "" where it is."""
         if not self.aligned:
-            return f"operations differ with the batch: only peaks were compared, which agree within {self.off:.1%}"
-        if not self.exact or self.off > AGREE:
-            return f"sizes do not grow as polynomials of samples and length: {self.off:.1%} apart in what was followed"
+            return f"operations differ with the batch, only peaks were compared: {self.off(room):.1%} off"
+        if not self.exact or self.off(room) > AGREE:
+            return f"sizes are no polynomials of samples and length: {self.off(room):.1%} off in what was followed"
         return ""
 
-    @property
-    def margin(self) -> float:
-        """Share of what varies that is better left alone."""
-        return min(max(MARGIN, 2 * self.off), 0.5) if self.doubt else 0.0
+    def margin(self, room: float) -> float:
+        """Return the share of a room that is better left alone."""
+        return min(max(MARGIN, 2 * self.off(room)), 0.5) if self.doubt(room) else 0.0
 
     def most_samples(self, budget_bytes: float, lengths: Sequence[int]) -> list[int]:
         """Return how many samples of each length fit into a budget; 0 where one does not."""
@@ -166,6 +167,10 @@ class Estimate:
         for maker, size in zip(self._makers[:place], (with_it - without).tolist(), strict=True):
             found[maker] += size
         return {maker: round(size) for maker, size in found.items() if round(size) >= 1}
+
+
+def _alike(one: Trace, other: Trace) -> bool:
+    return (len(one.sizes), len(one.flops)) == (len(other.sizes), len(other.flops))
 
 
 def work_of(trace: Trace) -> float:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
@@ -23,6 +24,9 @@ from gradgate.memory._standing import Standing, standing
 from gradgate.memory._surroundings import Surroundings
 
 # What these keep for the backward pass is decided by a library, and their fakes know nothing of it.
+# A mean or sum by these keeps the memory that it had before it was reduced; their fakes do not.
+_REDUCED_IN_PLACE = ("mse_loss", "smooth_l1_loss", "binary_cross_entropy", "soft_margin_loss")
+_DEVICE = torch.ops.prim.device.default
 _UNKNOWN = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
 
 
@@ -79,13 +83,15 @@ class Fakes:
 
     def left(self) -> list[Tensor]:
         """Return the fakes that somebody holds although their passes are over."""
-        left = [tensor for ref in self.made if (tensor := ref()) is not None]
-        if left:
-            del left
+        if self._alive():
             gc.collect()  # graphs of Python autograd functions can stand in reference cycles
-            left = [tensor for ref in self.made if (tensor := ref()) is not None]
+        left = self._alive()
         self.made = [weakref.ref(tensor) for tensor in left]
         return left
+
+    def _alive(self) -> list[Tensor]:
+        ours = {id(fake) for _, fake in self._known.values()}
+        return [tensor for ref in self.made if (tensor := ref()) is not None and id(tensor) not in ours]
 
 
 class Follower(peak_memory):
@@ -106,13 +112,16 @@ class Follower(peak_memory):
         ] = {}  # what a real pass has written: a tensor, and its copy
         self._there: set[int] = set()  # storages that were there before
         self._makers: dict[int, str] = {}  # of storages
+        self._least = 0  # items that the result of an operation has memory for
         self._modules: list[str] = []
         self._names: dict[int, str] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func.namespace == "prim":  # asks on which device a fake is: thousands of times
+        if func is _DEVICE and type(args[0]) is FakeTensor:  # asked as often as operations run
+            return args[0].device
+        if func.namespace == "prim":
             return func(*args, **(kwargs or {}))
         name = func._schema.name.removeprefix("aten::")
         self.trace.operations += 1
@@ -134,6 +143,8 @@ class Follower(peak_memory):
         if self._fakes is not None:
             # Given fakes only, the mode finds in its cache what it has seen before, and is twice as quick.
             args = tuple(self._as_fakes(one) for one in args)
+        reduced = self._fakes is not None and name in _REDUCED_IN_PLACE
+        self._least = math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape)) if reduced else 0
         result = super().__torch_dispatch__(func, types, args, kwargs)
         flops = flop_registry.get(func._overloadpacket)
         if flops is not None:
@@ -153,9 +164,13 @@ class Follower(peak_memory):
         super().existed(self._real[id(tensor)][1])
 
     def made(self, tensor: Tensor) -> None:
-        if self._fakes is not None:
-            self._fakes.made.append(weakref.ref(tensor))
-        super().made(tensor)
+        if self._fakes is None or tensor.layout != torch.strided:
+            super().made(tensor)
+            return
+        self._fakes.made.append(weakref.ref(tensor))
+        storage = tensor.untyped_storage()
+        # Some fakes are views where the real result is no view.
+        self._know(storage, max(storage.nbytes(), max(tensor.numel(), self._least) * tensor.element_size()))
 
     def _as_fakes(self, argument: Any) -> Any:
         if isinstance(argument, Tensor):
@@ -187,11 +202,11 @@ class Follower(peak_memory):
                     self._before[id(tensor)] = tensor, tensor.detach().clone()
 
     def restore(self) -> None:
-        """Undo what the pass changed: objects, then what it wrote into tensors that were there before."""
-        self._surroundings.restore()
+        """Undo what the pass changed: what it wrote into tensors that were there before, then objects."""
         with torch.no_grad():
             for tensor, copied in self._before.values():
                 tensor.copy_(copied)
+        self._surroundings.restore()
 
     @contextmanager
     def naming_modules(self) -> Iterator[None]:
@@ -200,6 +215,8 @@ class Follower(peak_memory):
         def enter(module: nn.Module, _: Any) -> None:
             if id(module) not in self._names:
                 self._surroundings.note(module)
+                if self._fakes is not None and any(map(is_lazy, module.parameters())):
+                    raise FakePassError("a lazy module gets its shapes from its first real batch")
                 self._names.update((id(inner), name) for name, inner in module.named_modules())
             self._modules.append(self._names[id(module)])
             if isinstance(module, nn.parallel.DistributedDataParallel):  # nothing goes over to other ranks

@@ -6,13 +6,14 @@ import functools
 import gc
 import sys
 from collections.abc import Sequence
-from types import FrameType, FunctionType
+from types import FrameType, FunctionType, GeneratorType
 from typing import Any
 
 from torch import Tensor
 
 _FAR = 4  # objects between a cache and a tensor in it
 _SHOWN = 3
+_RUNNING = (FrameType, FunctionType, GeneratorType)
 _PLAIN = (dict, list, tuple, set)
 
 
@@ -31,8 +32,8 @@ def clear_caches(tensors: Sequence[Tensor]) -> None:
 
 def holders(tensors: Sequence[Tensor]) -> list[str]:
     """Return the names of what holds some tensors, as far as they can be told: ``"masks.CACHE[128]"``."""
-    found = dict.fromkeys(_name(tensor, {id(tensors)}) for tensor in tensors[:100])
-    return [*list(found)[:_SHOWN], *(["..."] if len(found) > _SHOWN else [])]
+    found = list(dict.fromkeys([_name(tensor, {id(tensors)}) for tensor in tensors]))
+    return [*found[:_SHOWN], *(["..."] if len(found) > _SHOWN else [])]
 
 
 def _name(value: Any, ours: set[int]) -> str:
@@ -42,10 +43,11 @@ def _name(value: Any, ours: set[int]) -> str:
         ours = ours | {id(value)}
         referrers = _referrers([value], ours)
         holder = min(referrers, key=lambda each: not isinstance(each, _PLAIN), default=None)
+        del referrers
         if not isinstance(holder, _PLAIN):
             break
         key = _key(holder, value)
-        if _is_namespace(holder):
+        if isinstance(holder, dict) and _is_namespace(holder):
             return f"{holder['__name__']}.{key}{path}"
         owner = next(
             (each for each in gc.get_referrers(holder) if getattr(each, "__dict__", 0) is holder), None
@@ -59,9 +61,7 @@ def _name(value: Any, ours: set[int]) -> str:
 def _referrers(values: Sequence[Any], ours: set[int]) -> list[Any]:
     found = gc.get_referrers(*values)
     skipped = ours | {id(found), id(values)}
-    return [
-        each for each in found if id(each) not in skipped and not isinstance(each, (FrameType, FunctionType))
-    ]
+    return [each for each in found if id(each) not in skipped and not isinstance(each, _RUNNING)]
 
 
 def _is_namespace(value: Any) -> bool:

@@ -9,21 +9,24 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import distributed
+from torch.optim import Optimizer
 
 from gradgate.errors import EstimateWarning
 from gradgate.memory._budget import written
 from gradgate.memory._estimate import AGREE, Estimate, Pass, work_of
-from gradgate.memory._follower import Fakes, FakePassError, TooLongError
+from gradgate.memory._follower import FakePassError, Fakes, TooLongError
 from gradgate.memory._leaks import clear_caches, holders
 from gradgate.memory._samples import Samples
 from gradgate.memory._surroundings import Surroundings
 from gradgate.memory._trace import trace_fake, trace_real
 
 START_FLOPS = {"cpu": 4e5, "cuda": 1e8}  # that take as long as to start one operation
-_MANY = 31, 1021  # samples of a fake pass: as many as the batch has, within these
+_MANY = 61, 1021  # samples of a fake pass: four times as many as the batch has, within these
 _FEW = 3  # and of the pass that is compared with it
 _MOST_OPERATIONS = 20_000  # with many samples: else each of them is gone through by itself
 _MEASURED = 32  # samples at most, where a pass is run and measured
+_NAMED = 20  # fake tensors whose holders are looked for
+_LOOKS = 3  # at most, at what would be run
 _QUICK = 10_000  # a real pass may take as long as to start so many operations,
 _SMALL = 1 << 26  # and so many bytes, or this share of what there is
 _SHARE = 0.25
@@ -38,13 +41,21 @@ class Passes:
         loss_fn: returns the loss of a micro-batch, or the loss and its count.
         samples: the batch.
         budget_bytes: what a pass may take, and all that stands beside it.
+        optimizer: whose state is counted.
         device: on which most is computed.
     """
 
     def __init__(
-        self, loss_fn: Callable[[Any], Any], samples: Samples, budget_bytes: float, device: torch.device
+        self,
+        loss_fn: Callable[[Any], Any],
+        samples: Samples,
+        *,
+        budget_bytes: float,
+        optimizer: Optimizer | None,
+        device: torch.device,
     ) -> None:
-        self._loss_fn, self._samples, self._budget = loss_fn, samples, budget_bytes
+        self._loss_fn, self._samples = loss_fn, samples
+        self._budget, self._optimizer = budget_bytes, optimizer
         self._start_flops = START_FLOPS.get(device.type, 1e8)
         self._lengths = _some_lengths(samples)
         self._surroundings = Surroundings(loss_fn)
@@ -60,25 +71,26 @@ class Passes:
         return found or self._measured(), reason
 
     def _on_fakes(self) -> Estimate:
-        many = _coprime(min(max(self._samples.count, _MANY[0]), _MANY[1]))
+        many = _coprime(min(max(4 * self._samples.count, _MANY[0]), _MANY[1]))
         try:
             grid = [self._fake(many, length, _MOST_OPERATIONS) for length in self._lengths]
         except TooLongError:
             many = 13
             grid = [self._fake(many, length) for length in self._lengths]
-        numbers = (_FEW, many // 2 | 1, many // 4 | 1, 3 * many // 4)
+        numbers = (many // 2 | 1, _FEW, 3 * many // 4, many // 4 | 1)
         # Between the lengths, if there are several: so it confirms what is known of these, too.
         between = (self._lengths[0] + self._lengths[min(1, len(self._lengths) - 1)]) // 2
         real = self._real_probe(grid[-1], between)
-        probe = real or self._first_that_runs(numbers, between)
+        probe = real or self._fake(numbers[0], between)
         found = Estimate(grid, probe, checked=real is not None)
         if not found.exact:
             found = self._with_more(grid, probe, numbers, self._fake, checked=real is not None)
-        if real is not None and found.off > AGREE:
+            found = self._where_it_matters(found, probe)
+        if real is not None and found.off() > AGREE:
             fake, peak = self._fake(real.samples, real.length).trace.peak_bytes, real.trace.peak_bytes
             if abs(fake - peak) > AGREE * peak:
                 raise FakePassError(
-                    f"a pass of {real.samples} samples held {written(peak)} at its peak, and on fake tensors {written(fake)}"
+                    f"a pass of {real.samples} samples held {written(peak)}, and {written(fake)} on fake tensors"
                 )
         return found
 
@@ -101,12 +113,16 @@ class Passes:
             raise FakePassError("how its memory grows with the samples cannot be found")
         return found
 
-    def _first_that_runs(self, numbers: Sequence[int], length: int) -> Pass:
-        """Follow a fake pass of few samples, or of more, where the loss cannot do with those."""
-        try:
-            return self._fake(numbers[0], length)
-        except FakePassError:
-            return self._fake(numbers[1], length)
+    def _where_it_matters(self, found: Estimate, probe: Pass) -> Estimate:
+        """Follow what would be run, as long as that changes how much fits."""
+        for _ in range(_LOOKS):
+            room = self._budget - found.standing.beside(self._optimizer).total_bytes
+            fits = min(found.most_samples(room, found.lengths[-1:])[0], self._samples.count)
+            if not found.doubt(room) or fits in (0, *(each.samples for each in found.grid)):
+                break
+            grid = [*found.grid, *[self._fake(fits, length) for length in found.lengths]]
+            found = Estimate(grid, probe, checked=found.checked)
+        return found
 
     def _real_probe(self, many: Pass, length: int) -> Pass | None:
         """Run a pass of few samples, where that takes next to nothing."""
@@ -119,7 +135,7 @@ class Passes:
         self._clear_fakes()
         try:
             return self._real(_FEW, length)
-        except Exception:  # so few the loss cannot do with; or what is wrong shows itself in training, too
+        except Exception:  # noqa: BLE001 - so few the loss cannot do with; or what is wrong shows itself in training, too
             return None
 
     def _measured(self) -> Estimate:
@@ -131,9 +147,14 @@ class Passes:
         return self._with_more(grid, None, numbers, self._real, checked=True)
 
     def _fake(self, samples: int, length: int, most_operations: float = math.inf) -> Pass:
-        data, copies = self._maker(samples, length), self._samples.copies
-        options = {"copies": copies, "most_operations": most_operations}
-        trace = trace_fake(self._loss_fn, data, self._fakes, self._surroundings, **options)
+        trace = trace_fake(
+            self._loss_fn,
+            self._maker(samples, length),
+            self._fakes,
+            self._surroundings,
+            copies=self._samples.copies,
+            most_operations=most_operations,
+        )
         return Pass(samples, length, trace)
 
     def _real(self, samples: int, length: int) -> Pass:
@@ -160,10 +181,12 @@ class Passes:
             left = self._fakes.left()
         if left:
             self._fakes.made.clear()
+            del left[_NAMED:]
+            where = ", ".join(holders(left))
             warnings.warn(
-                f"plan: {len(left)} fake tensors of the estimate are left in {', '.join(holders(left))}, which loss_fn "
-                "does not lead to. Training would fail on them: clear that after gg.plan, or keep it in a module, a "
-                "global name that loss_fn uses, or functools.lru_cache.",
+                f"plan: fake tensors of the estimate are left in {where}, to which loss_fn does not lead. Training "
+                "would fail on them: clear that after gg.plan, or hold it in a module, in a global name that loss_fn "
+                "uses, or with functools.lru_cache.",
                 EstimateWarning,
                 stacklevel=2,
             )

@@ -143,7 +143,7 @@ class Plan:
 
     def _room(self) -> int:
         room = self.budget_bytes - self.standing.total_bytes
-        unsure = max(self.estimate.margin, 0.0 if self.foreseen else UNSURE)
+        unsure = max(self.estimate.margin(room), 0.0 if self.foreseen else UNSURE)
         if unsure:
             room = int((1 - unsure) * room)
         if room <= 0:
@@ -213,17 +213,19 @@ def plan(
     device = next((one.device for one in tensors_in(batch)), torch.device("cpu"))
     given = None if budget_bytes is None else as_bytes(budget_bytes)
     free = int((1 - MARGIN) * free_bytes(device)) if given is None else 0
-    passes = Passes(loss_fn, samples, given or free, device)
+    passes = Passes(loss_fn, samples, budget_bytes=given or free, optimizer=optimizer, device=device)
     estimate, reason = passes.estimate()
-    if estimate.margin > UNSURE:
+    stands = estimate.standing.beside(optimizer)
+    budget = given or free + stands.there_bytes
+    room = budget - stands.total_bytes
+    margin = estimate.margin(room)
+    if margin > UNSURE:
         warnings.warn(
-            f"plan: {estimate.doubt}. {estimate.margin:.0%} of the memory for a pass is left alone; give a "
-            "smaller budget_bytes if that does not suffice.",
+            f"plan: {estimate.doubt(room)}. {margin:.0%} of the memory for a pass is left alone. If that does not "
+            "suffice, give a smaller budget_bytes.",
             EstimateWarning,
             stacklevel=2,
         )
-    stands = estimate.standing.beside(optimizer)
-    budget = given or free + stands.there_bytes
     found = Plan(
         estimate,
         budget,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 
 import torch
@@ -23,8 +25,8 @@ def fit(samples: Sequence[int], values: Tensor) -> tuple[Tensor, Tensor]:
         values: of each quantity at each number, ``[numbers, quantities]``.
 
     Returns:
-        The coefficients ``[DEGREE + 1, quantities]``, and which quantities are confirmed, ``[quantities]``. The others
-        have a curve that lies near all their values, or a line through those of the two largest numbers.
+        The coefficients ``[DEGREE + 1, quantities]``, and which quantities are confirmed, ``[quantities]``. The
+        others have a curve that no value lies above.
 
     Example:
         >>> values = torch.tensor([[7.0, 21.0, 50.0], [7.0, 9.0, 44.0]], dtype=torch.float64)
@@ -50,20 +52,28 @@ def fit(samples: Sequence[int], values: Tensor) -> tuple[Tensor, Tensor]:
         )
         confirmed |= fits
     if not confirmed.all():
-        found = torch.where(confirmed, found, _near(shares, powers, values))
+        found[:, ~confirmed] = _cover(powers, values[:, ~confirmed])
     return found, confirmed
 
 
-def _near(shares: Tensor, powers: Tensor, values: Tensor) -> Tensor:
-    """Return a curve near all values where it bends upwards and is much nearer, else a line."""
+def _cover(powers: Tensor, values: Tensor) -> Tensor:
+    """Return a constant and one power, not negative, that lie above all values and nearest to them."""
+    sizes, best = values.abs(), torch.full((values.shape[1],), math.inf, dtype=torch.float64)
     found = torch.zeros(DEGREE + 1, values.shape[1], dtype=torch.float64)
-    two = shares.argsort(descending=True)[:2]
-    found[:2] = torch.linalg.solve(powers[two][:, :2], values[two])
-    if len(shares) > 2:
-        curve, apart = _least_squares(powers[:, :3], values)
-        bends = (curve[2] > 0) & (4 * apart < (powers @ found - values).abs().amax(0))
-        found[:3] = torch.where(bends, curve, found[:3])
-    return found
+    for power in range(1, DEGREE + 1):
+        x = powers[:, power]
+        slopes = [(sizes / x[:, None]).amax(0)]
+        slopes += [(sizes[i] - sizes[j]) / (x[i] - x[j]) for i, j in itertools.combinations(range(len(x)), 2)]
+        for slope in slopes:
+            slope = slope.clamp(min=0)
+            constant = (sizes - slope * x[:, None]).amax(0).clamp(min=0)
+            above = ((constant + slope * x[:, None]) / sizes.clamp(min=1)).sum(0)
+            nearer = above < best - _ROUNDING
+            best = torch.where(nearer, above, best)
+            found[:, nearer] = 0.0
+            found[0] = torch.where(nearer, constant, found[0])
+            found[power] = torch.where(nearer, slope, found[power])
+    return found * values[0].sign()
 
 
 def _least_squares(powers: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -24,6 +25,7 @@ _CONTAINERS: tuple[tuple[type, str], ...] = (  # and the method that fills it ag
     (set, "update"),
     (deque, "extend"),
 )
+_KINDS = tuple(kind for kind, _ in _CONTAINERS)
 _MISSING = object()
 
 
@@ -37,6 +39,7 @@ class Surroundings:
 
     def __init__(self, *roots: Any) -> None:
         self._noted: dict[int, Any] = {}
+        self._containers: list[tuple[Any, Sequence[Any]]] = []
         self._undo: list[Callable[[], None]] = []
         self._functions = 0
         self.note(*roots)
@@ -56,43 +59,40 @@ class Surroundings:
         with torch.no_grad():
             for undo in self._undo:
                 undo()
-
-    def _parts(self, value: Any) -> Iterator[Any]:
-        """Note one object; yield what it leads to."""
-        if isinstance(value, Tensor):
-            self._undo.append(functools.partial(_restore_tensor, *_tensor(value)))
-            yield vars(value)
-        elif isinstance(value, torch.Generator):
-            self._undo.append(functools.partial(value.set_state, value.get_state()))
-        elif isinstance(value, (FunctionType, type)):
-            if not _is_foreign(value.__module__) and self._functions < _MOST_FUNCTIONS:
-                self._functions += 1
-                yield from self._function(value) if isinstance(value, FunctionType) else self._class(value)
-        elif isinstance(value, MethodType):
-            yield from (value.__self__, value.__func__)
-        elif isinstance(value, functools.partial):
-            yield from (value.func, value.args, value.keywords)
-        elif isinstance(value, (tuple, frozenset)):
-            yield from value if len(value) < _LONG else ()
-        elif isinstance(value, tuple(kind for kind, _ in _CONTAINERS)):
-            yield from self._container(value)
-        elif not isinstance(value, ModuleType):
-            yield from self._object(value)
-
-    def _container(self, value: Any) -> Iterator[Any]:
-        if len(value) >= _LONG:
-            return
-        kind, fill = next(pair for pair in _CONTAINERS if isinstance(value, pair[0]))
-        items = list(dict.items(value) if isinstance(value, dict) else value)
-
-        def undo() -> None:
-            now = list(dict.items(value) if isinstance(value, dict) else value)
-            if len(now) != len(items) or not all(map(_same, now, items)):
+        for value, items in self._containers:
+            if len(value) != len(items) or (items and not all(map(_same, _items(value), items))):
+                kind, fill = next(pair for pair in _CONTAINERS if isinstance(value, pair[0]))
                 kind.clear(value)  # type: ignore[attr-defined]
                 getattr(kind, fill)(value, items)
 
-        self._undo.append(undo)
-        yield from (part for item in items for part in item) if isinstance(value, dict) else items
+    def _parts(self, value: Any) -> Iterable[Any]:
+        """Note one object; return what it leads to."""
+        if isinstance(value, _KINDS):
+            return self._container(value)
+        if isinstance(value, Tensor):
+            self._undo.append(functools.partial(_restore_tensor, *_tensor(value)))
+        elif isinstance(value, (tuple, frozenset)):
+            return value if len(value) < _LONG else ()
+        elif isinstance(value, torch.Generator):
+            self._undo.append(functools.partial(_restore_generator, value, value.get_state()))
+        elif isinstance(value, (FunctionType, type)):
+            if not _is_foreign(value.__module__) and self._functions < _MOST_FUNCTIONS:
+                self._functions += 1
+                return self._function(value) if isinstance(value, FunctionType) else self._class(value)
+        elif isinstance(value, MethodType):
+            return (value.__self__, value.__func__)
+        elif isinstance(value, functools.partial):
+            return (value.func, value.args, value.keywords)
+        elif not isinstance(value, ModuleType):
+            return self._object(value)
+        return ()
+
+    def _container(self, value: Any) -> Iterable[Any]:
+        if len(value) >= _LONG:
+            return ()
+        items = _items(value)
+        self._containers.append((value, items))
+        return itertools.chain.from_iterable(items) if isinstance(value, dict) else items
 
     def _object(self, value: Any) -> Iterator[Any]:
         wrapped = getattr(value, "__wrapped__", None)  # functools.lru_cache
@@ -169,6 +169,12 @@ def _is_foreign(module: Any) -> bool:
     return isinstance(module, str) and module.partition(".")[0] in _FOREIGN
 
 
+def _items(value: Any) -> Sequence[Any]:
+    if isinstance(value, OrderedDict):
+        return tuple(OrderedDict.items(value))  # those of dict have the order in which they came
+    return tuple(dict.items(value) if isinstance(value, dict) else value)
+
+
 def _same(now: Any, before: Any) -> bool:
     if type(now) is tuple and type(before) is tuple and len(now) == len(before):
         return all(a is b for a, b in zip(now, before, strict=True))
@@ -182,27 +188,27 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
+def _restore_generator(generator: torch.Generator, state: Tensor) -> None:
+    generator.set_state(state)
+
+
 def _tensor(tensor: Tensor) -> tuple[Any, ...]:
-    lazy = is_lazy(tensor)
+    if is_lazy(tensor):
+        return tensor, type(tensor), torch.empty(0, dtype=tensor.dtype, device=tensor.device), None
     ordinary = type(tensor) in (Tensor, nn.Parameter, nn.Buffer)
-    return (
-        tensor,
-        type(tensor),
-        lazy,
-        tensor.data if ordinary else None,
-        tensor.grad if tensor.is_leaf else None,
-    )
+    return tensor, type(tensor), tensor.data if ordinary else None, tensor.grad if tensor.is_leaf else None
 
 
-def _restore_tensor(tensor: Tensor, kind: type, lazy: bool, data: Tensor | None, grad: Tensor | None) -> None:
-    if lazy and not is_lazy(tensor):  # it was given a shape
-        tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-        tensor.__class__ = kind  # type: ignore[assignment]
+def _restore_tensor(tensor: Tensor, kind: type, data: Tensor | None, grad: Tensor | None) -> None:
+    if is_lazy(tensor):  # as it was: nothing makes a parameter lazy
+        return
     if data is not None and (
         data.untyped_storage()._cdata != tensor.untyped_storage()._cdata
         or data.shape != tensor.shape
         or data.stride() != tensor.stride()
     ):
         tensor.data = data
+    if type(tensor) is not kind:  # a lazy parameter was given a shape
+        tensor.__class__ = kind
     if tensor.is_leaf and tensor.grad is not grad:
         tensor.grad = grad

@@ -104,9 +104,11 @@ def _remarks(plan: Plan) -> list[str]:
     lines = []
     if not plan.foreseen:
         lines.append(f"measured     on small micro-batches, as fake tensors cannot run it: {plan.reason}")
-    if plan.estimate.doubt:
+    room = plan.budget_bytes - plan.standing.total_bytes
+    if plan.estimate.doubt(room):
+        margin = plan.estimate.margin(room)
         lines.append(
-            f"uncertain    {plan.estimate.doubt}: {plan.estimate.margin:.0%} of what varies is left alone"
+            f"uncertain    {plan.estimate.doubt(room)}, so {margin:.0%} of what varies is left alone"
         )
     if not plan.estimate.checked:
         lines.append(

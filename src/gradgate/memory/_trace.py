@@ -15,7 +15,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from gradgate.errors import OptionError
-from gradgate.memory._follower import Fakes, Follower, FakePassError, TooLongError, Trace
+from gradgate.memory._follower import FakePassError, Fakes, Follower, TooLongError, Trace
 from gradgate.memory._surroundings import Surroundings
 from gradgate.nests import mapped, tensors_in
 
@@ -52,7 +52,7 @@ def trace_fake(
         return _traced(loss_fn, batch, follower, fakes.mode, copies=copies)
     except (FakePassError, TooLongError, OptionError):
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a loss function runs into
         reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
     raise FakePassError(reason)  # only here, where the frames that hold fakes are gone
 
