@@ -21,7 +21,7 @@ from gradgate.memory._surroundings import Surroundings
 from gradgate.memory._trace import trace_fake, trace_real
 
 START_FLOPS = {"cpu": 4e5, "cuda": 1e8}  # that take as long as to start one operation
-_MANY = 61, 1021  # samples of a fake pass: four times as many as the batch has, within these
+_MANY = 61, 1021  # samples of a fake pass: twice as many as the batch has, within these
 _FEW = 3  # and of the pass that is compared with it
 _MOST_OPERATIONS = 20_000  # with many samples: else each of them is gone through by itself
 _MEASURED = 32  # samples at most, where a pass is run and measured
@@ -71,18 +71,22 @@ class Passes:
         return found or self._measured(), reason
 
     def _on_fakes(self) -> Estimate:
-        many = _coprime(min(max(4 * self._samples.count, _MANY[0]), _MANY[1]))
+        many = _coprime(min(max(2 * self._samples.count, _MANY[0]), _MANY[1]))
         try:
             grid = [self._fake(many, length, _MOST_OPERATIONS) for length in self._lengths]
         except TooLongError:
             many = 13
             grid = [self._fake(many, length) for length in self._lengths]
-        numbers = (many // 2 | 1, _FEW, 3 * many // 4, many // 4 | 1)
+        numbers: tuple[int, ...] = (many // 2 | 1, _FEW, 3 * many // 4, many // 4 | 1)
         # Between the lengths, if there are several: so it confirms what is known of these, too.
         between = (self._lengths[0] + self._lengths[min(1, len(self._lengths) - 1)]) // 2
         real = self._real_probe(grid[-1], between)
         probe = real or self._fake(numbers[0], between)
         found = Estimate(grid, probe, checked=real is not None)
+        if (
+            grid[0].trace.operations > 2 * probe.trace.operations
+        ):  # each sample has its own: the fewer, the quicker
+            numbers = (7, 13, 31)
         if not found.exact:
             found = self._with_more(grid, probe, numbers, self._fake, checked=real is not None)
             found = self._where_it_matters(found, probe)
@@ -185,8 +189,8 @@ class Passes:
             where = ", ".join(holders(left))
             warnings.warn(
                 f"plan: fake tensors of the estimate are left in {where}, to which loss_fn does not lead. Training "
-                "would fail on them: clear that after gg.plan, or hold it in a module, in a global name that loss_fn "
-                "uses, or with functools.lru_cache.",
+                "would fail on them: clear that after gg.plan, or hold it in a module, in a global name that "
+                "loss_fn uses, or with functools.lru_cache.",
                 EstimateWarning,
                 stacklevel=2,
             )
