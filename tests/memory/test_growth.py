@@ -21,8 +21,8 @@ from gradgate.memory._polynomial import fit, most_within
 WIDTH = 12
 torch.manual_seed(0)
 MODEL = nn.Linear(WIDTH, 16)
-WIDE = nn.Sequential(nn.Linear(WIDTH, 2 * 1009), nn.ReLU(), nn.Linear(2 * 1009, 1))
-WORDS, LOGITS = nn.Embedding(31 * 1009, 4), nn.Linear(4, 31 * 1009)
+WIDE = nn.Sequential(nn.Linear(WIDTH, 2 * 1009), nn.ReLU(), nn.Linear(2 * 1009, 2 * 1009))
+WORDS, LOGITS = nn.Embedding(31 * 1009, 32), nn.Linear(32, 31 * 1009)
 QUEUE = torch.randn(40, 16)
 
 
@@ -120,12 +120,12 @@ def test_the_peak_at_any_number_of_samples(name: str, measured: bool) -> None:
 
     plan = gg.plan(loss_fn, torch.randn(64, WIDTH), budget_bytes="1GiB")
     assert plan.foreseen != measured
-    rounded = measured and name in ("an eighth", "cdist")  # measured up to 32: few steps, or another kernel
-    for samples in (32, 64, 100, 200) if not rounded else (64,):
-        micro = torch.randn(samples, WIDTH)
-        assert plan.peak_bytes(samples) == pytest.approx(
-            tracked(loss_fn, micro), rel=0.15 if rounded else 1e-2
-        )
+    for samples in (32, 64, 100, 200):
+        peak, seen = plan.peak_bytes(samples), tracked(loss_fn, torch.randn(samples, WIDTH))
+        if measured and name in ("an eighth", "cdist"):  # up to 32 samples: few steps, and another kernel
+            assert peak > 0.99 * seen
+        else:
+            assert peak == pytest.approx(seen, rel=1e-2)
 
 
 def test_a_vocabulary_that_1009_divides() -> None:
