@@ -78,7 +78,7 @@ def plain_loop(x, y, batches, lr):
 
 def by_gradgate(x, y, batches, lr):
     ddp = DistributedDataParallel(new_model(x.device))
-    accumulator = gg.Accumulator(torch.optim.SGD(ddp.parameters(), lr=lr))
+    accumulator = gg.Accumulator(torch.optim.SGD(ddp.parameters(), lr=lr), model=ddp)
     for batch in batches:
         with accumulator.update() as update:
             for rows in update.micro_batches(micro_batches_of(batch, dist.get_rank())):

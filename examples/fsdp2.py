@@ -90,7 +90,7 @@ def plain_loop(x, y, batches):
 
 def by_gradgate(x, y, batches, sync):
     model = sharded(x.device)
-    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0), sync=sync)
+    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0), model=model, sync=sync)
     for batch in batches:
         with accumulator.update() as update:
             for rows in update.micro_batches(micro_batches_of(batch, dist.get_rank())):

@@ -115,7 +115,7 @@ def plain_sharded(micro_batches: list[Tensor], *, every: bool) -> Callable[[], N
 
 
 def by_gradgate(micro_batches: list[Tensor], net: nn.Module, sync: Any = "last") -> Callable[[], None]:
-    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), sync=sync)
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), model=net, sync=sync)
 
     def update() -> None:
         with accumulator.update() as update:
@@ -169,7 +169,7 @@ def gradients(rank: int) -> dict[str, float]:
             found[f"{name}, {reduction}"] = whole(gradient).item()
         net = nn.Linear(1, 1, bias=False, dtype=torch.float64)
         nn.init.zeros_(net.weight)
-        with gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0)).update() as update:
+        with gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), model=net).update() as update:
             loss = getattr(net(items[:, None]), reduction)()
             update.backward(loss, count=len(items), reduction=reduction)
         found[f"gradgate, {reduction}"] = -net.weight.item()

@@ -27,7 +27,7 @@ def same(some: list[Tensor], others: list[Tensor]) -> bool:
 def raising(rank: int, where: str, sync: Any) -> Any:
     net = model()
     called = DistributedDataParallel(net)
-    accumulator = gg.Accumulator(adam(net), sync=sync)
+    accumulator = gg.Accumulator(adam(net), model=called, sync=sync)
     before, (x, _) = values(net), data()
     try:
         with accumulator.update() as update:
@@ -43,7 +43,7 @@ def raising(rank: int, where: str, sync: Any) -> Any:
     except (RankError, ZeroDivisionError) as error:
         first = f"{type(error).__name__}: {error}"
     still = same(values(net), before) and all(one.grad is None for one in net.parameters())
-    again = accumulator.step(lambda rows: net(rows).square().mean(), [x])  # all go on together
+    again = accumulator.step_window(lambda rows: net(rows).square().mean(), [x])  # all go on together
     return first, still, again.count, values(net)
 
 
@@ -65,7 +65,7 @@ def test_when_one_rank_raises_nobody_steps_and_all_can_go_on(where: str, sync: s
 
 def dying(rank: int) -> Any:
     net = model()
-    accumulator = gg.Accumulator(adam(net))
+    accumulator = gg.Accumulator(adam(net), model=net)
     before, (x, _) = values(net), data()
     started = time.monotonic()
     try:
@@ -89,12 +89,12 @@ def test_when_one_rank_dies_the_others_get_an_error_in_time() -> None:
 
 def leaving(rank: int, how: str) -> Any:
     net = model()
-    accumulator = gg.Accumulator(adam(net))
+    accumulator = gg.Accumulator(adam(net), model=net)
     x, _ = data()
     updates = 2 if rank == 1 else 3
     try:
         for _ in range(updates):
-            accumulator.step(lambda rows: net(rows).square().mean(), [x])
+            accumulator.step_window(lambda rows: net(rows).square().mean(), [x])
             before = values(net)
     except RankError as error:
         return str(error), same(values(net), before)
@@ -139,10 +139,10 @@ class Small(nn.Module):
 def replaying(rank: int, where: str, fits: tuple[int, ...]) -> Any:
     (x, _), net = data(), Small(fits[rank], where)
     wrapped = DistributedDataParallel(net)
-    accumulator = gg.Accumulator(adam(net))
+    accumulator = gg.Accumulator(adam(net), model=wrapped)
     share = list(x.chunk(len(fits))[rank].split(12))
     for _ in range(2):
-        update = accumulator.step(lambda rows: wrapped(rows).square().mean(), share)
+        update = accumulator.step_window(lambda rows: wrapped(rows).square().mean(), share)
     return values(net), update.micro_batch_count, accumulator.samples_that_fit
 
 
@@ -160,9 +160,9 @@ def test_when_memory_runs_out_all_replay_and_the_update_is_the_same(
 
 def replaying_alone() -> Any:
     (x, _), net = data(), model()
-    accumulator = gg.Accumulator(adam(net))
+    accumulator = gg.Accumulator(adam(net), model=net)
     for _ in range(2):
-        update = accumulator.step(lambda rows: net(rows).square().mean(), [x])
+        update = accumulator.step_window(lambda rows: net(rows).square().mean(), [x])
     return values(net), update.micro_batch_count, None
 
 
@@ -170,7 +170,7 @@ def hopeless(rank: int) -> Any:
     (x, _), net = data(), Small(0 if rank else 99, "forward")
     before = values(net)
     try:
-        gg.Accumulator(adam(net)).step(lambda rows: net(rows).square().mean(), [x])
+        gg.Accumulator(adam(net), model=net).step_window(lambda rows: net(rows).square().mean(), [x])
     except (gg.errors.BudgetError, RankError) as error:
         return f"{type(error).__name__}: {error}", same(values(net), before)
     return None
@@ -196,7 +196,11 @@ def said_of(rank: int, what: str) -> str | None:
     net = nn.Linear(4, 3 + (rank == 1 and what == "shapes"))
     parameters = list(net.parameters())[: 1 if rank == 1 and what == "number" else 2]
     optimizer = torch.optim.SGD(parameters, lr=0.1 * (1 + (rank == 1 and what == "rates")))
-    accumulator = gg.Accumulator(optimizer, clip_norm=1.0 if rank == 1 and what == "clip" else None)
+    accumulator = gg.Accumulator(
+        optimizer,
+        model=net,
+        clip_norm=1.0 if rank == 1 and what == "clip" else None,
+    )
     try:
         with accumulator.update() as update:
             update.backward(net(torch.ones(2, 4)).mean(), count=2)
@@ -209,7 +213,7 @@ def static(rank: int) -> str | None:
     net = model()
     wrapped = DistributedDataParallel(net, static_graph=True)
     try:
-        gg.Accumulator(adam(net)).step(lambda rows: wrapped(rows).mean(), [data()[0]])
+        gg.Accumulator(adam(net), model=wrapped).step_window(lambda rows: wrapped(rows).mean(), [data()[0]])
     except RankError as error:
         return str(error)
     return None

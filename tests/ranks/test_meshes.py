@@ -40,7 +40,7 @@ def shard(net: nn.Sequential, mesh: DeviceMesh) -> nn.Sequential:
 
 def train(net: nn.Module, cut: list[list[int]], **options: Any) -> dict[str, Any]:
     x, y = data()
-    accumulator = gg.Accumulator(adam(net), clip_norm=0.5, **options)
+    accumulator = gg.Accumulator(adam(net), model=net, clip_norm=0.5, **options)
     for _ in range(2):
         with accumulator.update() as update:
             for rows in update.micro_batches(cut):

@@ -33,7 +33,7 @@ def window_of(rank: int, ranks: int, *, resumed: bool) -> list[list[int]]:
 
 def run(rank: int, ranks: int, folder: str, stop: bool, resume: bool) -> list[Tensor]:
     net, (x, y) = model(), data()
-    accumulator = gg.Accumulator(adam(net))
+    accumulator = gg.Accumulator(adam(net), model=net)
     if resume:
         accumulator.load_checkpoint(folder)
     try:
@@ -71,7 +71,8 @@ def test_one_process_goes_on_with_what_several_have_done(tmp_path: Path) -> None
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_a_checkpoint_without_one_is_refused(tmp_path: Path) -> None:
     dcp.save({"other": {"x": 1}}, checkpoint_id=tmp_path)
-    accumulator: Any = gg.Accumulator(adam(model()))
+    net = model()
+    accumulator: Any = gg.Accumulator(adam(net), model=net)
     with pytest.raises(
         StateError, match="load_checkpoint: the checkpoint holds no accumulator under 'accumulator'"
     ):

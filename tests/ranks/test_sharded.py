@@ -35,7 +35,7 @@ def whole(net: nn.Module) -> list[Tensor]:
 
 def train(rank: int, cuts: list[Cut], sync: Any) -> dict[str, Any]:
     net, (x, y) = sharded(len(cuts[0])), data()
-    accumulator = gg.Accumulator(adam(net), clip_norm=0.5, sync=sync)
+    accumulator = gg.Accumulator(adam(net), model=net, clip_norm=0.5, sync=sync)
     told = []
     for cut in cuts:
         with accumulator.update() as update:
@@ -62,7 +62,7 @@ def in_other_types(rank: int, dtypes: list[torch.dtype]) -> Any:
     found = []
     for dtype in dtypes:
         net, (x, y) = sharded(torch.distributed.get_world_size(), model().to(dtype)), data()
-        accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0))
+        accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), model=net)
         with accumulator.update() as update:
             for rows in update.micro_batches([[0, 1, 2], [3]] if rank else [[4, 5, 6, 7]]):
                 loss = F.cross_entropy(net(x[rows].to(dtype)).float(), y[rows])
@@ -99,7 +99,7 @@ def test_any_cut_gives_the_update_of_one_process(ranks: int, sync: str) -> None:
 def several(rank: int) -> Any:
     """What cannot be, one after the other; and a plain backward pass afterwards, which averages as ever."""
     net, (x, _) = sharded(2), data()
-    accumulator = gg.Accumulator(adam(net))
+    accumulator = gg.Accumulator(adam(net), model=net)
     said = []
     try:
         with accumulator.update() as update:
@@ -131,7 +131,7 @@ def two_models(rank: int) -> Any:
         sharded(2),
         sharded(2, nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()),
     )
-    accumulator = gg.Accumulator(adam(critic))
+    accumulator = gg.Accumulator(adam(critic), model=[critic, generator])
     x, _ = data()
     with accumulator.update() as update:
         for rows in update.micro_batches(x.split(6)):
@@ -145,7 +145,7 @@ def test_an_update_fills_only_what_it_owns() -> None:
 
 def raising(rank: int) -> Any:
     net, (x, _) = sharded(2), data()
-    accumulator = gg.Accumulator(adam(net))
+    accumulator = gg.Accumulator(adam(net), model=net)
     before = [one.detach().to_local().clone() for one in net.parameters()]  # type: ignore[operator]
     try:
         with accumulator.update() as update:
@@ -178,7 +178,7 @@ class Scatters(TorchDispatchMode):
 
 def counting(rank: int, sync: Any) -> int:
     net, (x, y) = sharded(2), data()
-    accumulator = gg.Accumulator(adam(net), sync=sync)
+    accumulator = gg.Accumulator(adam(net), model=net, sync=sync)
     with Scatters() as scatters, accumulator.update() as update:
         for rows in update.micro_batches(torch.arange(SAMPLES).split(6)):
             update.backward(F.cross_entropy(net(x[rows]), y[rows]), count=6)

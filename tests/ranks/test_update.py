@@ -64,7 +64,7 @@ def one_update(rank: int, cuts: list[Cut]) -> Any:
     found = []
     for cut in cuts:
         net, (x, y) = model(), data()
-        accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0))
+        accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), model=net)
         seen: list[torch.Tensor] = []
         parameters = list(net.parameters())
         hook = accumulator._settings.optimizers[0].register_step_pre_hook(
@@ -87,6 +87,27 @@ def test_the_gradient_is_that_of_the_whole_batch_to_a_trillionth(ranks: int) -> 
             assert_same(found, list(expected), rtol=1e-12)
 
 
+def clamped(rank: int, counts: list[list[int]], sync: str) -> Any:
+    """Clamp the gradient of an activation, at a value that about half of its entries exceed."""
+    parameter = nn.Parameter(torch.ones(4, dtype=torch.float64))
+    accumulator = gg.Accumulator(torch.optim.SGD([parameter], lr=1.0), sync=sync)
+    with accumulator.update() as update:
+        for count in update.micro_batches(counts[rank]):
+            activation = parameter * count
+            activation.register_hook(lambda gradient: gradient.clamp(-0.5, 0.5))
+            update.backward((activation * torch.linspace(-1, 1, 4)).sum(), count=count)
+    return [1 - value for value in parameter.tolist()]
+
+
+@pytest.mark.parametrize("sync", ["last", "overlap"])
+def test_hooks_see_the_gradient_of_their_own_micro_batch(sync: str) -> None:
+    counts = [[3, 5], [7, 0]]
+    squares = sum(count**2 for counted in counts for count in counted)
+    expected = torch.linspace(-1, 1, 4).clamp(-0.5, 0.5) * squares / 15
+    for found in together(clamped, 2, counts, sync):
+        assert found == pytest.approx(expected.tolist(), rel=1e-6)  # linspace is float32
+
+
 def test_the_law_rejects_the_mean_of_means() -> None:
     even = [[[0, 1, 2, 3], [4, 5]], [[6, 7], [8, 9]]]
     found = together(mean_of_means, 2, [even])
@@ -100,7 +121,7 @@ def test_the_law_rejects_the_mean_of_means() -> None:
 def two_losses(rank: int, counts: Any) -> Any:
     torch.manual_seed(0)
     weight = nn.Parameter(torch.zeros(3, dtype=torch.float64))
-    accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=1.0))
+    accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=1.0), model=nn.ParameterList([weight]))
     with accumulator.update() as update:
         for name, gradient, count in counts[rank]:
             update.backward((weight * gradient).sum(), count=count, name=name)
@@ -123,7 +144,7 @@ def partly_used(rank: int) -> Any:
     for one in (*parts.parameters(), *embedding.parameters()):
         nn.init.zeros_(one)
     optimizer = torch.optim.SGD([*parts.parameters(), *embedding.parameters()], lr=1.0)
-    with gg.Accumulator(optimizer).update() as update:
+    with gg.Accumulator(optimizer, model=[parts, embedding]).update() as update:
         x = torch.ones(rank + 1, 2, dtype=torch.float64)
         words = embedding(torch.arange(rank + 1)).sum() / (rank + 1) if rank else 0.0
         update.backward(parts[rank](x).mean() + words, count=rank + 1)
@@ -140,7 +161,7 @@ def test_a_gradient_that_only_one_rank_has_reaches_all_of_them_sparse_ones_too()
 
 def with_nonfinite(rank: int, nonfinite: str) -> Any:
     net = model().float()
-    accumulator = gg.Accumulator(adam(net), nonfinite=nonfinite)  # type: ignore[arg-type]
+    accumulator = gg.Accumulator(adam(net), model=net, nonfinite=nonfinite)  # type: ignore[arg-type]
     before = values(net)
     x = torch.full((2, 4), float("inf") if rank == 1 else 1.0)
     with accumulator.update() as update:
@@ -156,7 +177,7 @@ def test_what_is_not_finite_on_one_rank_is_acted_on_by_all() -> None:
 def with_scaler(rank: int, overflow: bool) -> Any:
     net = model().float()
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), scaler=scaler)
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), model=net, scaler=scaler)
     x = torch.ones(2 + rank, 4)
     with accumulator.update() as update:
         loss = net(x).square().mean() * (float("inf") if overflow and rank else 1.0)
@@ -180,7 +201,7 @@ def test_a_scaler_scales_alike_on_all_ranks_also_after_an_overflow_on_one() -> N
 def in_half_precision(rank: int) -> Any:
     torch.manual_seed(0)
     net = nn.Linear(8, 8, bias=False).bfloat16()
-    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0))
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=1.0), model=net)
     before = net.weight.detach().float()
     seen = []
     net.weight.register_post_accumulate_grad_hook(lambda one: seen.append(one.grad.dtype))
@@ -200,7 +221,7 @@ def test_sixteen_bit_parameters_are_summed_wide_over_ranks_too() -> None:
 def with_batch_norm(rank: int) -> Any:
     torch.manual_seed(0)
     net = DistributedDataParallel(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
-    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1))
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), model=net)
     for _ in range(2):
         with accumulator.update() as update:
             for _ in update.micro_batches(range(1 + 2 * rank)):  # uneven: nobody may wait in a forward pass
@@ -217,11 +238,11 @@ def test_buffers_follow_the_first_rank_and_the_wrapper_is_given_back() -> None:
 
 def counted(rank: int, updates: int) -> Any:
     net = model()
-    accumulator = gg.Accumulator(adam(net))
+    accumulator = gg.Accumulator(adam(net), model=net)
     engine = None
     numbers = []
     for _ in range(updates):
-        accumulator.step(
+        accumulator.step_window(
             lambda x: net(x).square().mean(), list(torch.ones(6, 4, dtype=torch.float64).split(2))
         )
         engine = accumulator._over_ranks._engine
@@ -243,7 +264,7 @@ def sending(rank: int) -> Any:
 
     _ranks._BUCKET_BYTES = 64
     net = model()
-    accumulator = gg.Accumulator(adam(net), sync="overlap")
+    accumulator = gg.Accumulator(adam(net), model=net, sync="overlap")
     seen = []
     for micro_batches in (2, 1):
         with accumulator.update() as update:
@@ -263,7 +284,7 @@ def test_gradients_are_on_their_way_while_the_last_backward_pass_runs() -> None:
 
 def with_a_late_loss(rank: int) -> Any:
     net = model()
-    accumulator = gg.Accumulator(adam(net), sync="overlap")
+    accumulator = gg.Accumulator(adam(net), model=net, sync="overlap")
     before = values(net)
     x = torch.ones(2, 4, dtype=torch.float64)
     try:
@@ -294,9 +315,9 @@ def test_a_loss_after_the_last_pass_is_refused_and_several_in_each_go_at_the_end
 def on_a_part(rank: int) -> Any:
     group = torch.distributed.new_group([0, 1])
     net = model()
-    accumulator = gg.Accumulator(adam(net), ranks=group if rank < 2 else False)
+    accumulator = gg.Accumulator(adam(net), model=net, ranks=group if rank < 2 else False)
     x = torch.ones(2, 4, dtype=torch.float64)
-    return accumulator.step(lambda x: F.mse_loss(net(x), x[:, :3]), [x]).count
+    return accumulator.step_window(lambda x: F.mse_loss(net(x), x[:, :3]), [x]).count
 
 
 def test_a_group_trains_together_and_another_process_alone() -> None:

@@ -52,7 +52,7 @@ def over_ranks(rank: int, cuts: Sequence[Cut], wrapped: bool, options: dict[str,
     """Make the updates that are cut in this way, and say what came out."""
     net, (x, y) = model(), data()
     called = DistributedDataParallel(net) if wrapped else net
-    accumulator = gg.Accumulator(adam(net), **options)
+    accumulator = gg.Accumulator(adam(net), model=called, **options)
     told = []
     for cut in cuts:
         with accumulator.update() as update:

@@ -3,45 +3,44 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 from torch import Tensor
 
-# What torch.autograd.backward itself calls once it has checked its arguments. It asks each input by name
-# whether it overrides torch functions: 0.7 ms for 1,000 parameters, and a third of all that an update costs
-# beside the plain loop where a model is tiny. Should it move, the public function does the same.
-_run: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
+from gradgate.accumulation._graph import nodes
+from gradgate.reduction import Sharded
+from gradgate.torch_compat import run_backward, transforming
+
 _public = inspect.unwrap(torch.autograd.backward)  # also where it is watched already
 
 
-def backward_everywhere(loss: Tensor, seed: Tensor, retain_graph: bool, others: Sequence[Tensor]) -> None:
-    """Add ``seed`` times the gradient of ``loss`` to all that it reaches, but leave ``others`` as they are.
-
-    For parameters that are cut into parts: the graph has other tensors than the optimizer, which nobody can name.
-    """
-    before = [one.grad for one in others]
-    with _on_purpose():
+def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: Sharded) -> None:
+    """Add ``seed`` times ``loss``'s gradient to the owned parameters, and to no other, under ``fully_shard``."""
+    leaves = []
+    for node in nodes(loss):
+        sharded.check_known(node)
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+    with _on_purpose(), sharded.only_owned(leaves):
         torch.autograd.backward(loss, seed, retain_graph=retain_graph)
-    for one, gradient in zip(others, before, strict=True):
-        one.grad = gradient
 
 
 def backward(loss: Tensor, seed: Tensor, inputs: list[Tensor], retain_graph: bool) -> None:
     """Add ``seed`` times the gradient of ``loss`` to the ``.grad`` of ``inputs``, and of nothing else.
 
     The same as ``torch.autograd.backward(loss, seed, inputs=inputs)`` for a scalar whose seed is of its own
-    shape, type and device.
+    shape, type and device. That one asks each input by name whether it overrides torch functions: 0.7 ms for 1,000
+    parameters, and a third of all that an update costs beside the plain loop where a model is tiny.
     """
-    unusual = type(loss) is not Tensor or torch._C._are_functorch_transforms_active()
+    unusual = type(loss) is not Tensor or transforming()
     watched = torch.autograd.backward is not _public  # somebody stands around it, to see every backward pass
-    if _run is None or unusual or watched:
+    if unusual or watched:
         with _on_purpose():
             torch.autograd.backward(loss, seed, retain_graph=retain_graph, inputs=inputs)
         return
-    _run((loss,), (seed,), retain_graph, False, tuple(inputs), allow_unreachable=True, accumulate_grad=True)
+    options = {"allow_unreachable": True, "accumulate_grad": True}
+    run_backward((loss,), (seed,), retain_graph, False, tuple(inputs), **options)
 
 
 def _on_purpose() -> AbstractContextManager[None]:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from gradgate.accumulation._graph import nodes
-from gradgate.accumulation._modules import LiveModules
+from gradgate.accumulation._models import Models
 from gradgate.errors import BatchNormWarning, OptionError
+from gradgate.torch_compat import batch_norm_classes
 
 Statistics: TypeAlias = Literal["micro_batch", "window"]
 
@@ -33,22 +33,28 @@ class BatchNorms:
         statistics: "micro_batch" leaves modules alone; "window" gives each one update of its running
             statistics per window, from all samples of the window. Either way it is said once that the
             gradient is not the whole batch's.
-        modules: where to find them.
+        models: where to find them. Without any, they are recognised in a loss's graph, and have no name.
     """
 
-    def __init__(self, statistics: Statistics, modules: LiveModules) -> None:
+    def __init__(self, statistics: Statistics, models: Models) -> None:
         if statistics not in ("micro_batch", "window"):
             raise OptionError(
                 f"Accumulator: batch_norm is {statistics!r}; it is 'micro_batch' (running statistics move with "
                 "each micro-batch, as torch does it) or 'window' (they move once per window)."
             )
+        if statistics == "window" and not models:
+            raise OptionError(
+                "Accumulator: batch_norm='window' pools the statistics of the model's batch norms, and model "
+                "is not given. Pass it: Accumulator(optimizer, model=model, batch_norm='window')."
+            )
         self._statistics = statistics
-        self._modules = modules
+        self._models = models
         self._looked: set[str] = set()
         self._pools: list[_Pool] = []
 
-    def _training(self) -> list[_BatchNorm]:
-        norms = [module for module in self._modules if isinstance(module, _BatchNorm) and module.training]
+    def _training(self) -> list[Any]:
+        kinds = batch_norm_classes()
+        norms: list[Any] = [one for one in self._models if isinstance(one, kinds) and one.training]
         return [one for one in norms if one.running_mean is None or not is_lazy(one.running_mean)]
 
     @property
@@ -56,10 +62,9 @@ class BatchNorms:
         """Whether running statistics are being pooled, so that the modules' own buffers mean nothing now."""
         return bool(self._pools)
 
-    def open(self, parameters: Sequence[Tensor]) -> None:
+    def open(self) -> None:
         """Begin a window."""
         if self._statistics == "window":
-            self._modules.look_for(parameters)
             # A module that another open window pools already is left to it: its buffers are not its own now.
             free = [one for one in self._training() if one.running_mean is not None and one not in _pooled]
             self._pools = [_Pool(module) for module in free]
@@ -75,7 +80,7 @@ class BatchNorms:
             pool.close(keep=keep)
         self._pools = []
 
-    def warn_once(self, name: str, loss: Tensor, parameters: Sequence[Tensor]) -> None:
+    def warn_once(self, name: str, loss: Tensor) -> None:
         """Look through a loss's graph, once, and warn of batch norms that saw a part of the window."""
         if name in self._looked:
             return
@@ -84,15 +89,16 @@ class BatchNorms:
         if not found:
             return
         compiled = [node for node in found if "CompiledFunction" in node.name()]
-        # A compiled graph does not show its norms; then those beside the owned parameters are meant.
-        around = {id(module) for module in self._modules.around(parameters)} if compiled else set()
+        # A compiled graph does not show its norms; then all that are in training mode are meant.
         seen = {tensor.data_ptr() for node in found for tensor in _of_node(node)}
-        ran = [one for one in self._training() if id(one) in around or seen & set(_pointers(one))]
+        ran = [norm for norm in self._training() if compiled or seen & set(_pointers(norm))]
         if not ran and len(compiled) == len(found):
             return
-        names = ", ".join(self._modules.name(module) for module in ran[:3]) or "a batch norm"
+        names = ", ".join(self._models.name(module) for module in ran[:3]) or "a batch norm"
         more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
-        offer = ", or batch_norm='window' so that at least running statistics move once per window"
+        offer = (
+            ", or pass model=model, batch_norm='window': at least running statistics then move once a window"
+        )
         if self._statistics == "window":
             pooled = {id(pool.module) for pool in self._pools}
             reached = bool(ran) and all(id(module) in pooled for module in ran)
@@ -125,7 +131,7 @@ def _of_node(node: Any) -> Iterator[Tensor]:
             yield saved
 
 
-def _pointers(module: _BatchNorm) -> Iterator[int]:
+def _pointers(module: Any) -> Iterator[int]:
     for tensor in (module.running_mean, module.weight):
         if isinstance(tensor, Tensor):
             yield tensor.data_ptr()
@@ -159,7 +165,7 @@ class _Pool:
     micro-batch is pooled call by call, and its buffers move as often as they would on the whole batch.
     """
 
-    module: _BatchNorm
+    module: Any
     calls: dict[int, _Moments] = field(default_factory=dict)
     call: int = 0
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
-from torch.optim import Optimizer
 
 from gradgate.accumulation._parameters import named_some
+from gradgate.accumulation._settings import Settings
 from gradgate.claims import claims
 from gradgate.errors import GraphError, OwnerError, ShapeError
 
@@ -45,14 +45,14 @@ def check_graph(loss: Tensor) -> None:
         )
 
 
-def claim(update: Update, parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
+def claim(update: Update, parameters: Sequence[Tensor], settings: Settings) -> None:
     """Note that an update owns parameters until it ends; raise OwnerError if another one already does."""
     mine = {id(parameter) for parameter in parameters}
     if len(mine) < len(parameters):
         times = Counter(id(parameter) for parameter in parameters)
         twice = list({id(p): p for p in parameters if times[id(p)] > 1}.values())
         raise OwnerError(
-            f"update: {len(twice)} parameters are listed twice: {named_some(twice, optimizers)}. They would be "
+            f"update: {len(twice)} parameters are listed twice: {named_some(twice, settings)}. They would be "
             "stepped twice with one gradient. List each once, in one group of one optimizer."
         )
     for others in list(claims.values()):
@@ -60,7 +60,7 @@ def claim(update: Update, parameters: Sequence[Tensor], optimizers: Sequence[Opt
         if shared:
             raise OwnerError(
                 f"update: {len(shared)} parameters are owned by another update that is still open: "
-                f"{named_some(shared, optimizers)}. Their gradients would mix. Leave the other block "
+                f"{named_some(shared, settings)}. Their gradients would mix. Leave the other block "
                 "first, or give each parameter one optimizer. A window that an interrupt left open is "
                 "given up by accumulator.discard()."
             )

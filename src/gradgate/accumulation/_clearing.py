@@ -5,14 +5,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from gradgate.accumulation._parameters import named_some
 from gradgate.errors import GradientError, OptionError
+from gradgate.torch_compat import foreach_mul_, foreach_zero_, tensor_version
+
+if TYPE_CHECKING:
+    from gradgate.accumulation._settings import Settings
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,9 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
     if not gradients:
         return
     if isinstance(clear, Decay):
-        torch._foreach_mul_(gradients, clear.factor)
+        foreach_mul_(gradients, clear.factor)
     else:
-        torch._foreach_zero_(gradients)
+        foreach_zero_(gradients)
 
 
 class Leftovers:
@@ -96,22 +98,22 @@ class Leftovers:
         # What stood in a module that is frozen now was set aside, and comes back.
         aside = {id(p): self._known[id(p)] for p in parameters if p.grad is None and id(p) in self._known}
         self._known = aside | {
-            id(parameter): (weakref.ref(parameter.grad), parameter.grad._version)
+            id(parameter): (weakref.ref(parameter.grad), tensor_version(parameter.grad))
             for parameter in parameters
             if parameter.grad is not None
         }
 
-    def check(self, parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
+    def check(self, parameters: Sequence[Tensor], settings: Settings) -> None:
         """Raise GradientError if a gradient stands in ``.grad`` that was not left by the accumulator."""
         strange = [p for p in parameters if p.grad is not None and not self._left(p, p.grad)]
         if strange:
             raise GradientError(
                 "update: parameters that already hold a gradient which this accumulator did not make: "
-                f"{len(strange)} of {len(parameters)} ({named_some(strange, optimizers)}). Adding to it "
+                f"{len(strange)} of {len(parameters)} ({named_some(strange, settings)}). Adding to it "
                 "would mix two updates. Call optimizer.zero_grad() before the block, or run that backward "
                 "through update.backward(...)."
             )
 
     def _left(self, parameter: Tensor, gradient: Tensor) -> bool:
         known = self._known.get(id(parameter))
-        return known is not None and known[0]() is gradient and known[1] == gradient._version
+        return known is not None and known[0]() is gradient and known[1] == tensor_version(gradient)

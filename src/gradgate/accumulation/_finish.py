@@ -37,6 +37,7 @@ from gradgate.accumulation._slots import Slots
 from gradgate.accumulation._snapshot import Snapshot, versions
 from gradgate.accumulation._sums import Sums
 from gradgate.errors import CountError, GraphError, NonfiniteError, TornStepError
+from gradgate.torch_compat import foreach_clamp_max_, foreach_clamp_min_, tensor_version
 
 if TYPE_CHECKING:
     from gradgate.accumulation._update import Update
@@ -83,7 +84,7 @@ def finish(
     if not values:
         raise GraphError(
             f"update: none of the {len(parameters)} parameters that the optimizer owns received a gradient: "
-            f"{named_some(parameters, settings.optimizers)}. The losses do not depend on them (detached, "
+            f"{named_some(parameters, settings)}. The losses do not depend on them (detached, "
             "frozen, or another model's). Check that the optimizer was made from this model's parameters."
         )
     norm, usable = _measure(parameters, values, factor, settings)
@@ -139,8 +140,8 @@ def _divide_and_clip(values: list[Tensor], factor: float, norm: float | Tensor, 
         clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
     multiply(values, clip * factor)
     if settings.clip_value is not None:
-        torch._foreach_clamp_min_(values, -settings.clip_value)
-        torch._foreach_clamp_max_(values, settings.clip_value)
+        foreach_clamp_min_(values, -settings.clip_value)
+        foreach_clamp_max_(values, settings.clip_value)
 
 
 def _step(parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings) -> None:
@@ -185,8 +186,8 @@ def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], sett
 def _torn(
     parameters: Sequence[Tensor], before: dict[int, int], settings: Settings, error: BaseException
 ) -> str:
-    changed = [p for p in parameters if p._version != before.get(id(p))]
-    what = f"({named_some(changed, settings.optimizers)})" if changed else "that are known, and perhaps state"
+    changed = [p for p in parameters if tensor_version(p) != before.get(id(p))]
+    what = f"({named_some(changed, settings)})" if changed else "that are known, and perhaps state"
     return (
         f"update: the optimizer raised {type(error).__name__} in the middle of its step, after changing "
         f"{len(changed)} of {len(parameters)} parameters {what}. They may be neither as before nor as after. "
@@ -202,6 +203,6 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: Sums, settings: Setting
     cause = f" Losses that are not finite themselves: number {', '.join(numbers[:5])}." if numbers else ""
     return (
         f"update: the gradient of this window is not finite in {len(bad)} of {len(parameters)} parameters: "
-        f"{named_some(bad, settings.optimizers)}.{cause} Nothing was stepped. Lower the learning rate or clip, "
+        f"{named_some(bad, settings)}.{cause} Nothing was stepped. Lower the learning rate or clip, "
         "or pass nonfinite='skip' to leave such windows out."
     )

@@ -8,14 +8,14 @@ from typing import TypeAlias
 from torch import Tensor, nn
 
 from gradgate.accumulation._graph import nodes
-from gradgate.accumulation._modules import LiveModules
+from gradgate.accumulation._models import Models
 from gradgate.errors import GraphError, OptionError, OwnerError
 
 Into: TypeAlias = "nn.Module | Tensor | Sequence[nn.Module | Tensor]"
 """Modules and parameters."""
 
 
-def receivers(into: Into, owned: Sequence[Tensor]) -> list[Tensor]:
+def receivers(into: Into, owned: Sequence[Tensor], models: Models) -> list[Tensor]:
     """Return the owned parameters that are meant, in their order.
 
     Raises:
@@ -39,32 +39,31 @@ def receivers(into: Into, owned: Sequence[Tensor]) -> list[Tensor]:
             )
         if not parts:
             raise OwnerError(
-                f"backward: into names {_name(one)}, of which this accumulator's optimizers step nothing. "
+                f"backward: into names {_name(one, models)}, of which this accumulator's optimizers step nothing. "
                 "An update fills only what it owns: use the accumulator that owns it, or add it to the optimizer."
             )
         if not any(parameter.requires_grad for parameter in parts):
             raise GraphError(
-                f"backward: into names {_name(one)}, which is frozen (requires_grad is False). Unfreeze it, "
-                "or leave it out."
+                f"backward: into names {_name(one, models)}, which is frozen (requires_grad is False). "
+                "Unfreeze it, or leave it out."
             )
         chosen |= {id(parameter) for parameter in parts}
     return [parameter for parameter in owned if id(parameter) in chosen]
 
 
-def check_reached(loss: Tensor, parameters: Sequence[Tensor]) -> None:
+def check_reached(loss: Tensor, parameters: Sequence[Tensor], models: Models) -> None:
     """Raise GraphError if a loss reaches none of the parameters that it is to go into."""
     reached = {id(node.variable) for node in nodes(loss) if hasattr(node, "variable")}
     if not any(id(parameter) in reached or parameter is loss for parameter in parameters):
         raise GraphError(
             f"backward: the loss reaches none of the {len(parameters)} parameters that into names: "
-            f"{', '.join(_name(one) for one in parameters[:3])}. Something between is detached, or they take no "
-            "part: print(gg.flow(loss_fn, model)) shows where it stops."
+            f"{', '.join(_name(one, models) for one in parameters[:3])}. Something between is detached, or they "
+            "take no part: print(gg.flow(loss_fn, model)) shows where it stops."
         )
 
 
-def _name(one: nn.Module | Tensor) -> str:
-    live = LiveModules()
-    if isinstance(one, nn.Module):
-        return live.name(one)
-    path = live.parameter_name(one)
-    return f"'{path}'" if path else f"a tensor of shape {list(one.shape)}"
+def _name(target: nn.Module | Tensor, models: Models) -> str:
+    if isinstance(target, nn.Module):
+        return models.name(target)
+    path = models.parameter_name(target)
+    return f"'{path}'" if path else f"a tensor of shape {list(target.shape)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -12,10 +13,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gradgate.accumulation._gradients import dense_values, is_part, multiply
-from gradgate.accumulation._modules import LiveModules
+from gradgate.accumulation._models import in_use
+from gradgate.accumulation._parameters import named_some
 from gradgate.accumulation._settings import Settings
 from gradgate.accumulation._sums import Sums
-from gradgate.errors import OptionError
+from gradgate.errors import OptionError, RankError
 from gradgate.reduction import Engine, Meeting, Ranks, Said, Sharded, Sync, agree, engine_of
 
 if TYPE_CHECKING:
@@ -43,35 +45,75 @@ class OverRanks:
                 "Leave it out, or install a torch that has it."
             )
         self._over = over
+        self._ranks: Ranks | None = None
         self._engine: Engine | None = None
-        self._parameters: list[int] = []
+        self._known: list[weakref.ref[Any]] = []  # what the engine was made of
+        self._agreed: list[weakref.ref[Any]] = []  # the parameters that all ranks were asked about
 
     def place(self) -> tuple[int, int]:
         """Return this process's rank, and how many there are."""
         if self._over is False or not (dist.is_available() and dist.is_initialized()):
             return 0, 1
-        ranks = Ranks(_group(self._over))
+        self._ranks = ranks = self._ranks or Ranks(_group(self._over))
         return ranks.rank, ranks.count
 
-    def engine(self, parameters: Sequence[Tensor], settings: Settings, modules: LiveModules) -> Engine | None:
+    def engine(self, parameters: Sequence[Tensor], settings: Settings) -> Engine | None:
         """Return what holds the parameters over ranks; None where one process trains alone.
 
-        At first, and when the parameters have changed, all ranks are asked whether they train the same.
+        At first, and when parameters or modules have changed, all ranks are asked whether they train the same.
 
         Raises:
-            RankError: they do not; or parameters lie in parts on several ranks.
+            RankError: they do not; or ``model=`` does not say how parameters are wrapped.
         """
         if self._over is False or not (dist.is_available() and dist.is_initialized()):
             return None
-        ids = [id(parameter) for parameter in parameters]
-        if ids != self._parameters or self._engine is None:
-            modules.look_for(parameters)
-            ranks = Ranks(_group(self._over))
-            engine = engine_of(parameters, modules, ranks, self._sync)
-            if ranks.count > 1:
+        self._ranks = ranks = self._ranks or Ranks(_group(self._over))
+        if ranks.count == 1 and not any(map(is_part, parameters)):
+            return None
+        modules = list(settings.models)
+        neighbours = [module for models in in_use if models is not settings.models for module in models]
+        if self._engine is None or not _are(self._known, (*parameters, *modules, *neighbours)):
+            engine = engine_of(parameters, settings.models.roots, modules, neighbours, ranks, self._sync)
+            _check_covered(parameters, settings, ranks)
+            if isinstance(engine, Sharded) and isinstance(self._engine, Sharded):
+                engine.unit = (
+                    self._engine.unit
+                )  # the same on all ranks, whose neighbours may end at other times
+            if not _are(self._agreed, parameters):
                 agree(ranks, {**_facts(parameters, settings), "sync": self._sync})
-            self._parameters, self._engine = ids, engine
-        return self._engine if self._engine.ranks.count > 1 or self._engine.sharded else None
+                self._agreed = _references(parameters)
+            self._known, self._engine = _references((*parameters, *modules, *neighbours)), engine
+        return self._engine
+
+
+def _references(things: Sequence[Any]) -> list[weakref.ref[Any]]:
+    return [weakref.ref(thing) for thing in things]
+
+
+def _are(references: list[weakref.ref[Any]], things: Sequence[Any]) -> bool:
+    """Say whether these are the very objects; ids alone may be those of others that are gone."""
+    return len(references) == len(things) and all(
+        reference() is thing for reference, thing in zip(references, things, strict=True)
+    )
+
+
+def _check_covered(parameters: Sequence[Tensor], settings: Settings, ranks: Ranks) -> None:
+    """Raise RankError if an owned parameter is in no module of ``model=``: its wrapper would be unknown."""
+    covered = {id(parameter) for parameter in settings.models.parameters()}
+    missing = [parameter for parameter in parameters if id(parameter) not in covered]
+    if not missing:
+        return
+    if not settings.models:
+        raise RankError(
+            f"update: {ranks.count} ranks train together, and model is not given, so it is unknown which wrapper "
+            "synchronises gradients. Pass the module that the loop calls, its wrapper included: "
+            "Accumulator(optimizer, model=model); or ranks=False, if each process trains alone."
+        )
+    raise RankError(
+        f"update: {len(missing)} of {len(parameters)} parameters are in no module of model=: "
+        f"{named_some(missing, settings)}. With several ranks it has to be known how each is wrapped. Name all "
+        "modules: model=[encoder, head]; a parameter alone: model=[encoder, torch.nn.ParameterList([scale])]."
+    )
 
 
 def _group(over: Over) -> dist.ProcessGroup | None:

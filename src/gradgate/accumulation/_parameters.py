@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradgate.accumulation._modules import LiveModules
 from gradgate.errors import OptionError
+
+if TYPE_CHECKING:
+    from gradgate.accumulation._settings import Settings
 
 
 def as_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:
@@ -50,27 +52,28 @@ def owned_parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
     return [parameter for one in optimizers for group in one.param_groups for parameter in group["params"]]
 
 
-def name_of(parameter: Tensor, optimizers: Iterable[Optimizer]) -> str:
-    """Name a parameter for a message: by its path in a live module, else by its place."""
-    for one in optimizers:
-        for index, group in enumerate(one.param_groups):
+def name_of(parameter: Tensor, settings: Settings) -> str:
+    """Name a parameter for a message: by its path in ``model=``, else by its place in the optimizer."""
+    for optimizer in settings.optimizers:
+        for index, group in enumerate(optimizer.param_groups):
             for place, candidate in enumerate(group["params"]):
                 if candidate is parameter:
-                    return _label(one, index, group, place, parameter)
+                    return _label(optimizer, index, group, place, parameter, settings)
     return f"a tensor of shape {list(parameter.shape)}"
 
 
-def _label(optimizer: Optimizer, index: int, group: dict[str, Any], place: int, parameter: Tensor) -> str:
+def _label(
+    optimizer: Optimizer, index: int, group: dict[str, Any], place: int, parameter: Tensor, settings: Settings
+) -> str:
     names = group.get("param_names")
-    path = names[place] if names is not None else LiveModules().parameter_name(parameter)
+    path = names[place] if names is not None else settings.models.parameter_name(parameter)
     if path:
         return f"'{path}'"
     return f"{place} of group {index} ({type(optimizer).__name__}, shape {list(parameter.shape)})"
 
 
-def named_some(parameters: Sequence[Tensor], optimizers: Iterable[Optimizer], most: int = 3) -> str:
+def named_some(parameters: Sequence[Tensor], settings: Settings, most: int = 3) -> str:
     """List a few parameters by name, and say how many more there are."""
-    optimizers = tuple(optimizers)
-    names = ", ".join(name_of(parameter, optimizers) for parameter in parameters[:most])
+    names = ", ".join(name_of(parameter, settings) for parameter in parameters[:most])
     rest = len(parameters) - most
     return f"{names} and {rest} more" if rest > 0 else names

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from gradgate.accumulation._clearing import Clear, checked_clear
+from gradgate.accumulation._models import Models
 from gradgate.errors import OptionError
 
 Nonfinite: TypeAlias = Literal["raise", "skip", "step"]
@@ -23,6 +24,7 @@ class Settings:
     """What happens to each window's gradient, in the order in which it happens."""
 
     optimizers: tuple[Optimizer, ...]
+    models: Models
     accumulate_dtype: torch.dtype | None
     scaler: GradScaler | None
     clip_norm: float | None
@@ -35,6 +37,7 @@ class Settings:
 
 def checked_settings(
     optimizers: tuple[Optimizer, ...],
+    models: Models,
     *,
     accumulate_dtype: torch.dtype | None,
     scaler: GradScaler | None,
@@ -80,6 +83,7 @@ def checked_settings(
         )
     return Settings(
         optimizers=optimizers,
+        models=models,
         accumulate_dtype=accumulate_dtype,
         scaler=scaler,
         clip_norm=clip_norm,

@@ -24,7 +24,7 @@ class Slots:
     """
 
     def __init__(self, parameters: Sequence[Tensor], leftovers: Leftovers, settings: Settings) -> None:
-        leftovers.check(parameters, settings.optimizers)
+        leftovers.check(parameters, settings)
         self.parameters = parameters
         self._settings = settings
         self._leftovers = leftovers

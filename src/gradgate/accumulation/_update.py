@@ -63,7 +63,7 @@ class Update(Readings):
     def _open(self) -> None:
         parameters = owned_parameters(self._settings.optimizers)
         self._company.engine = self._accumulator._engine(parameters)
-        claim(self, parameters, self._settings.optimizers)
+        claim(self, parameters, self._settings)
         try:
             slots = Slots(parameters, self._accumulator._leftovers, self._settings)
         except BaseException:
@@ -75,16 +75,15 @@ class Update(Readings):
         self._company.hold()
         thorough = self._accumulator._windows < _THOROUGH
         self._sums = Sums(parameters, self._scale, thorough=thorough, sharded=self._company.sharded)
-        self._accumulator._batch_norms.open(parameters)
+        self._accumulator._batch_norms.open()
         if self._accumulator._unfinished is not None:
             self._resume(self._accumulator._unfinished)
 
     def micro_batches(self, window: Iterable[T]) -> Iterator[T]:
         """Go through the micro-batches of this window.
 
-        Between two of them the backward calls belong to one micro-batch. The number of micro-batches is
-        used, where it is known, to keep the running sum at the size of a mean. In an update that goes on
-        from a saved state, the micro-batches that it already holds are skipped: hand it the same window.
+        Between two of them the backward calls belong to one micro-batch. In an update that goes on from a
+        saved state, the micro-batches that it already holds are skipped: hand it the same window.
 
         Args:
             window: an iterable of micro-batches, such as the windows of :func:`windows`, or a list.
@@ -151,11 +150,11 @@ class Update(Readings):
         count = checked_count(loss, count, reduction)
         if not self._company.counts(self._place.micro_batches):
             count = 0
-        receiving = None if into is None else receivers(into, self._sums.parameters)
+        receiving = None if into is None else receivers(into, self._sums.parameters, self._settings.models)
         if not is_zero(count):
             check_graph(loss)
             if receiving is not None and self._accumulator._windows < _THOROUGH:
-                check_reached(loss, receiving)
+                check_reached(loss, receiving, self._settings.models)
         name = self._place.name_of(name)
         before = self._sums.by_name.get(name)
         if before is None:
@@ -167,11 +166,9 @@ class Update(Readings):
                 "another one outside update.micro_batches(...). Loop over `update.micro_batches(window)`."
             )
         later = before is not None and bool(before.counts)
-        self._accumulator._first_looks.at(
-            name, loss, count, self._place.expected, later, self._sums.parameters
-        )
+        self._accumulator._first_looks.at(name, loss, count, self._place.expected, later)
         with self._over_ranks(name, loss, count, reduction):
-            self._sums.add(name, self._place.expected, loss, count, reduction, retain_graph, receiving)
+            self._sums.add(name, loss, count, reduction, retain_graph, receiving)
         self._place.called(len(self._sums.by_name[name].counts))
 
     def _over_ranks(
@@ -187,8 +184,10 @@ class Update(Readings):
             )
         if {*self._sums.by_name} - {name}:
             return nullcontext()  # several losses have several divisors: they go over ranks at the end
-        unit = self._sums.unit_for(name, self._place.expected, loss, count, reduction)
-        return self._company.last_backward(self._sums, name, unit)
+        chosen = self._sums.make_ready(name, loss, count, reduction)
+        if not is_zero(count) and chosen.weight(loss, count, reduction) != 1:
+            return nullcontext()  # it is added apart, so what goes over ranks is not in `.grad` before
+        return self._company.last_backward(self._sums, chosen)
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -261,6 +260,7 @@ class Update(Readings):
             try:
                 if self._slots is not None:
                     self._slots.roll_back()
+                self._company.discard()
                 self._accumulator._batch_norms.close(keep=False)
                 self._scale.roll_back()
             finally:

@@ -13,15 +13,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
 from gradgate.memory._peak import peak_memory, tensors_of
 from gradgate.memory._standing import Standing, standing
 from gradgate.memory._surroundings import Surroundings
+from gradgate.torch_compat import fake_tensors, op_packet, op_schema, without_dispatch_modes
 
 # What these keep for the backward pass is decided by a library, and their fakes know nothing of it.
 # A mean or sum by these keeps the memory that it had before it was reduced; their fakes do not.
@@ -71,7 +70,8 @@ class Fakes:
     """
 
     def __init__(self) -> None:
-        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.kind, mode = fake_tensors()
+        self.mode = mode(allow_non_fake_inputs=True)
         self.made: list[weakref.ref[Tensor]] = []
         self._known: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -102,6 +102,7 @@ class Follower(peak_memory):
     def __init__(self, fakes: Fakes | None, surroundings: Surroundings) -> None:
         super().__init__()
         self._surroundings = surroundings
+        self._fake_tensor = None if fakes is None else fakes.kind
         self.trace = Trace()
         self.inputs: set[int] = set()
         self.most_operations: float = math.inf
@@ -119,11 +120,12 @@ class Follower(peak_memory):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is _DEVICE and type(args[0]) is FakeTensor:  # asked as often as operations run
+        if func is _DEVICE and type(args[0]) is self._fake_tensor:  # asked as often as operations run
             return args[0].device
         if func.namespace == "prim":
             return func(*args, **(kwargs or {}))
-        name = func._schema.name.removeprefix("aten::")
+        schema = op_schema(func)
+        name = schema.name.removeprefix("aten::")
         self.trace.operations += 1
         if self.trace.operations > self.most_operations:
             raise TooLongError
@@ -134,10 +136,10 @@ class Follower(peak_memory):
             self.trace.mixes.add("batch norm")
         if normalises:  # it writes its statistics, and its schema does not say so
             self._keep(args[3:5])
-        elif func._schema.is_mutable:
+        elif schema.is_mutable:
             self._keep(
                 value
-                for argument, value in zip(func._schema.arguments, args, strict=False)
+                for argument, value in zip(schema.arguments, args, strict=False)
                 if argument.alias_info is not None and argument.alias_info.is_write
             )
         if self._fakes is not None:
@@ -146,17 +148,17 @@ class Follower(peak_memory):
         reduced = self._fakes is not None and name in _REDUCED_IN_PLACE
         self._least = math.prod(torch.broadcast_shapes(args[0].shape, args[1].shape)) if reduced else 0
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        flops = flop_registry.get(func._overloadpacket)
+        flops = flop_registry.get(op_packet(func))
         if flops is not None:
             self.trace.flops.append(flops(*args, **(kwargs or {}), out_val=result))
         return result
 
     def existed(self, tensor: Tensor) -> None:
-        if tensor.layout != torch.strided or type(tensor) is FakeTensor:
+        if tensor.layout != torch.strided or type(tensor) is self._fake_tensor:
             super().existed(tensor)
             return
         if id(tensor) not in self._real:
-            key = tensor.untyped_storage()._cdata
+            key = self._key(tensor.untyped_storage())
             if self._fakes is None and key in self._known and key not in self._there:
                 return  # made in this pass
             self._there.add(key)
@@ -174,7 +176,7 @@ class Follower(peak_memory):
 
     def _as_fakes(self, argument: Any) -> Any:
         if isinstance(argument, Tensor):
-            if type(argument) is FakeTensor or argument.layout != torch.strided:
+            if type(argument) is self._fake_tensor or argument.layout != torch.strided:
                 return argument
             self.existed(argument)
             return self._real[id(argument)][1]
@@ -194,11 +196,11 @@ class Follower(peak_memory):
         Fake tensors need that too: of a single number they keep the value, in the real tensor itself.
         """
         for tensor in tensors_of(written):
-            if type(tensor) is FakeTensor or id(tensor) in self._before:
+            if type(tensor) is self._fake_tensor or id(tensor) in self._before:
                 continue
             self.existed(tensor)
-            if tensor.untyped_storage()._cdata in self._there:
-                with _disable_current_modes():
+            if self._key(tensor.untyped_storage()) in self._there:
+                with without_dispatch_modes():
                     self._before[id(tensor)] = tensor, tensor.detach().clone()
 
     def restore(self) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 _FAR = 4  # objects between a cache and a tensor in it
 _SHOWN = 3
+_LRU_CACHE = type(functools.lru_cache(len))
 _RUNNING = (FrameType, FunctionType, GeneratorType)
 _PLAIN = (dict, list, tuple, set)
 
@@ -24,7 +25,7 @@ def clear_caches(tensors: Sequence[Tensor]) -> None:
         ours |= {id(level), *map(id, level)}
         level = [each for each in _referrers(level, ours) if not _is_namespace(each)]
         for each in level:
-            if isinstance(each, functools._lru_cache_wrapper):
+            if isinstance(each, _LRU_CACHE):
                 each.cache_clear()
         if not level:
             return

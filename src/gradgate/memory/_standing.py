@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
 
 from gradgate.memory._budget import written
+from gradgate.torch_compat import fake_tensors, storage_key
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _nbytes(tensors: Iterable[Tensor]) -> int:
     for tensor in tensors:
         if tensor.layout == torch.strided:
             storage = tensor.untyped_storage()
-            storages[storage._cdata] = storage.nbytes()
+            storages[storage_key(storage)] = storage.nbytes()
     return sum(storages.values())
 
 
@@ -83,7 +83,7 @@ def _state_bytes(optimizer: Optimizer | None) -> tuple[int | None, int]:
 
 def _state_to_come(optimizer: Optimizer) -> int:
     """Let an optimizer of the same kind step fake parameters."""
-    mode = FakeTensorMode()
+    mode = fake_tensors()[1]()
     groups: list[dict[str, Any]] = []
     for group in optimizer.param_groups:
         fakes = [

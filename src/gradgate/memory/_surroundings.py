@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from gradgate.torch_compat import storage_key
+
 _LONG = 10_000  # items: no cache, a data set
 _MOST_FUNCTIONS = 5_000  # a library's functions lead to all the others
 _FOREIGN = {"torch", "numpy", "builtins", "gradgate", *sys.stdlib_module_names} - {"__main__"}
@@ -203,7 +205,7 @@ def _restore_tensor(tensor: Tensor, kind: type, data: Tensor | None, grad: Tenso
     if is_lazy(tensor):  # as it was: nothing makes a parameter lazy
         return
     if data is not None and (
-        data.untyped_storage()._cdata != tensor.untyped_storage()._cdata
+        storage_key(data.untyped_storage()) != storage_key(tensor.untyped_storage())
         or data.shape != tensor.shape
         or data.stride() != tensor.stride()
     ):

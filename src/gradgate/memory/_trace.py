@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from gradgate.errors import OptionError
 from gradgate.memory._follower import FakePassError, Fakes, Follower, TooLongError, Trace
@@ -60,7 +60,7 @@ def trace_fake(
 def _fake(part: Any, fakes: Fakes) -> Any:
     if not isinstance(part, Tensor):
         return part
-    fake = part if isinstance(part, FakeTensor) else fakes.mode.from_tensor(part)
+    fake = part if isinstance(part, fakes.kind) else fakes.mode.from_tensor(part)
     fakes.made.append(weakref.ref(fake))
     return fake
 
@@ -80,7 +80,7 @@ def _traced(
     loss_fn: Callable[[Any], Any],
     batch: Any,
     follower: Follower,
-    fake: FakeTensorMode | None,
+    fake: AbstractContextManager[Any] | None,
     *,
     copies: bool,
 ) -> Trace:
@@ -100,6 +100,7 @@ def _traced(
             if "torch._dynamo" in sys.modules:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(torch.enable_grad())
+            stack.enter_context(_no_collection())
             if fake is not None:
                 stack.enter_context(fake)
             stack.enter_context(follower)
@@ -126,6 +127,18 @@ def _traced(
             numpy.random.set_state(numpy_state)
         if devices:
             torch.cuda.set_rng_state_all(devices)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Collect no cycles meanwhile: what these hold would go at other moments in each pass."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _check(loss: Any) -> None:

@@ -16,7 +16,7 @@ def main():
     sampler = DistributedSampler(data)
     loader = DataLoader(data, batch_size=8, sampler=sampler)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
-    accumulator = gg.Accumulator(torch.optim.AdamW(model.parameters(), lr=1e-2))
+    accumulator = gg.Accumulator(torch.optim.AdamW(model.parameters(), lr=1e-2), model=model)
     for epoch in range(2):
         sampler.set_epoch(epoch)
         for window in gg.windows(loader, size=3):

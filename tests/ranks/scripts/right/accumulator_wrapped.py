@@ -15,7 +15,7 @@ def main():
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    accumulator = gg.Accumulator(optimizer, clip_norm=1.0)
+    accumulator = gg.Accumulator(optimizer, model=model, clip_norm=1.0)
     shard = torch.Generator().manual_seed(rank)
     for _ in range(5):
         sizes = [8, 3, 5] if rank == 0 else [2, 8]
