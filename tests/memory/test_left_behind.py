@@ -26,6 +26,13 @@ TABLE: Tensor | None = None
 CALLS = 0
 
 
+class Slotted:
+    __slots__ = ("kept",)
+
+
+SLOTTED = Slotted()
+
+
 class Body(nn.Module):
     """What every model here has: parameters, and dropout, which draws random numbers."""
 
@@ -243,16 +250,26 @@ def asks_for_a_number(loss: Tensor) -> Tensor:
     return loss * (1.0 if loss.item() > -1 else 2.0)
 
 
-def trained(make: Callable[[], nn.Module], *, planned: bool, measured: bool) -> list[Tensor]:
-    """Train three steps; return all parameters and buffers, and the next random numbers."""
+def trained(
+    make: Callable[[], nn.Module], *, planned: bool, measured: bool, hidden: bool = False
+) -> list[Tensor]:
+    """Train three steps; return all parameters and buffers, and the next random numbers.
+
+    Args:
+        make: makes the model.
+        planned: make a plan first.
+        measured: of a loss that fake tensors cannot run.
+        hidden: the loss function leads to the model by no name, attribute or item.
+    """
     clear()
     torch.manual_seed(0)
     random.seed(0)
     model, batch = make(), torch.randn(24, 5, WIDTH)
-    weight = torch.ones((), requires_grad=True)
+    SLOTTED.kept = model
+    model_here = None if hidden else model
 
     def loss_fn(x: Tensor) -> Tensor:
-        loss = model(x) * weight
+        loss = (model_here or SLOTTED.kept)(x)
         return asks_for_a_number(loss) if measured else loss
 
     if planned:
@@ -280,6 +297,13 @@ def test_training_after_a_plan_is_bit_for_bit_what_it_is_without(
     assert all(torch.equal(one, other) for one, other in zip(without, with_it, strict=True))
 
 
+@pytest.mark.parametrize("make", [RunningMean, KeptKeys, MomentumEncoder, BatchNorm, Lazy])
+def test_so_it_is_where_only_the_forward_pass_shows_the_model(make: Callable[[], nn.Module]) -> None:
+    without = trained(make, planned=False, measured=False)
+    with_it = trained(make, planned=True, measured=False, hidden=True)
+    assert all(torch.equal(one, other) for one, other in zip(without, with_it, strict=True))
+
+
 @pytest.mark.parametrize(
     "make", [each for each in MODELS if each is not CachedMask], ids=lambda make: make.__name__
 )
@@ -296,13 +320,6 @@ def test_the_comparison_rejects_a_plan_that_puts_nothing_back(
 
 
 HIDDEN: dict[str, Any] = {}
-
-
-class Slotted:
-    __slots__ = ("kept",)
-
-
-SLOTTED = Slotted()
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,8 @@ class Follower(peak_memory):
 
         def enter(module: nn.Module, _: Any) -> None:
             if id(module) not in self._names:
-                self._surroundings.note(module)
+                with without_dispatch_modes():  # under which its tensors would look fake
+                    self._surroundings.note(module)
                 if self._fakes is not None and any(map(is_lazy, module.parameters())):
                     raise FakePassError("a lazy module gets its shapes from its first real batch")
                 self._names.update((id(inner), name) for name, inner in module.named_modules())

@@ -226,15 +226,18 @@ def plan(
     pad: Any = None,
     optimizer: Optimizer | None = None,
 ) -> Plan:
-    """Foresee what training on a batch takes in memory, and cut it so that it fits, with the least padding.
+    """Estimate what training on a batch takes in memory, and split it so that it fits, with the least padding.
 
     The loss function runs a few times on fake tensors, which have shapes and no values: nothing is computed,
-    nothing allocated, nothing tried. What is live after each operation is a polynomial in samples and length, so
-    the peak of every cut is known. What fake tensors cannot run (``.item()``, numpy, shapes that depend on values)
-    is run and measured on a few samples instead; buffers and random state are put back.
+    nothing allocated. What is live after each operation is a polynomial in samples and length, so the peak of every
+    micro-batch is known. One real pass of three samples confirms it, where that takes next to nothing. What fake
+    tensors cannot run (``.item()``, numpy, shapes that depend on values), or estimate wrongly, is run and measured
+    on a few samples instead. What the passes change is put back: tensors, attributes and items of whatever the loss
+    function leads to, gradients, random states. Training after a plan is bit for bit what it is without.
 
     Args:
-        loss_fn: takes a micro-batch, returns its loss, or the loss and its count. Called two to six times.
+        loss_fn: takes a micro-batch, returns its loss, or the loss and its count. Called two to ten
+            times, at least once for real unless that takes long.
         batch: one batch like those that the plan will split: a pytree of tensors, numpy arrays and lists with the
             samples along dimension 0 (:mod:`gradgate.layout` has the rule); with ``collate`` a list of raw samples.
         budget_bytes: what parameters, gradients, optimizer state and one forward and backward pass may take
@@ -258,6 +261,10 @@ def plan(
         BudgetError: one sample does not fit, or nothing does.
         OptionError: the budget, the batch or the lengths cannot be read, or which part of the batch belongs to
             which sample, or is padding; the loss function returns no scalar.
+
+    Warns:
+        EstimateWarning: memory grows with the samples in steps, so that more than a twentieth of it is left alone;
+            or fake tensors are left where they cannot be removed, with the name of what holds them.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
