@@ -35,6 +35,7 @@ from gradgate.autograd_graph import (
     shape_of,
     signed,
 )
+from gradgate.torch_compat import view_base
 
 FREE = "free"  # the model's own: as long in every micro-batch, and one sample along all of it
 ITEMS = "items"  # may hold samples
@@ -165,7 +166,7 @@ def _is_parameter(walk: _Walk, node: Any, place: int, saved: str) -> bool:
         return not known.samples and REPEATED not in known.dims
     tensor = getattr(node, f"_saved_{saved}", None)
     return isinstance(tensor, nn.Parameter) or (
-        isinstance(tensor, Tensor) and isinstance(tensor._base, nn.Parameter)
+        isinstance(tensor, Tensor) and isinstance(view_base(tensor), nn.Parameter)
     )
 
 

@@ -22,7 +22,9 @@ from gradgate.torch_compat._backward import (
 )
 from gradgate.torch_compat._graphs import (
     node_number,
+    node_shape,
     reads_losses,
+    sparse_tensor,
     stack_formatter,
     stored_stack,
     tensor_version,
@@ -96,6 +98,7 @@ __all__ = [
     "inner_milestones",
     "inner_schedulers",
     "node_number",
+    "node_shape",
     "op_packet",
     "op_schema",
     "process_arguments",
@@ -107,6 +110,7 @@ __all__ = [
     "run_module_as_main",
     "running_children",
     "running_wrapper",
+    "sparse_tensor",
     "stack_formatter",
     "storage_key",
     "stored_stack",
