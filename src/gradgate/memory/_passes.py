@@ -79,7 +79,7 @@ class Passes:
             grid = [self._fake(many, length) for length in self._lengths]
         numbers: tuple[int, ...] = (many // 2 | 1, _FEW, 3 * many // 4, many // 4 | 1)
         # Between the lengths, if there are several: so it confirms what is known of these, too.
-        between = (self._lengths[0] + self._lengths[min(1, len(self._lengths) - 1)]) // 2
+        between = _between(self._samples, self._lengths)
         real = self._real_probe(grid[-1], between)
         probe = real or self._fake(numbers[0], between)
         found = Estimate(grid, probe, checked=real is not None)
@@ -199,6 +199,14 @@ class Passes:
 def _coprime(number: int) -> int:
     """Return the largest number up to this one that 2, 3 and 5 do not divide: what is rounded to these shows."""
     return next(each for each in range(number, 0, -1) if math.gcd(each, 30) == 1)
+
+
+def _between(samples: Samples, lengths: Sequence[int]) -> int:
+    """Return a length between the two least, or the only one; of raw samples one that there is."""
+    between = sum(lengths[:2]) // len(lengths[:2])
+    if samples.raw and samples.lengths is not None:
+        return max(value for value in samples.lengths.values if value <= between)
+    return between
 
 
 def _some_lengths(samples: Samples) -> list[int]:
