@@ -58,7 +58,7 @@ def divisor_of(node: Any) -> int | float | Tensor | None:
     kind = node.name()
     if kind in ("MeanBackward0", "MeanBackward1"):
         # MeanBackward1 saves the dimensions it reduced; a loss is what is left when these were all.
-        whole = kind == "MeanBackward0" or len(node._saved_dim) in (0, len(node._saved_self_sym_sizes))
+        whole = kind == "MeanBackward0" or len(node._saved_dim or ()) in (0, len(node._saved_self_sym_sizes))
         return int(node._saved_self_sym_numel) if whole else None
     if reduction_of(node) != "mean":
         return None

@@ -35,8 +35,8 @@ def counted(*windows: tuple[Sequence[list[int]], Sequence[object]]) -> None:
 def test_counts_out_of_proportion_to_what_the_losses_show_are_warned_of_once() -> None:
     """Sequences counted with their padding: 4 and 4, where 4 and 1 took part."""
     complaint = (
-        "count is 4, but this loss is a mean over 1 items, as its graph shows, and an earlier one in this window came "
-        "with count 4 for 4 items"
+        "count is 4, but this loss is a mean over 1 items, as its graph shows, and an earlier one in this window "
+        "came with count 4 for 4 items"
     )
     with pytest.warns(CountWarning, match=complaint) as said:
         counted(*[([[0, 1, 0, 1], [0, IGNORED, IGNORED, IGNORED]], [4, 4])] * 3)
@@ -52,25 +52,38 @@ def test_an_attention_mask_beside_shifted_labels_is_warned_of(
     """One token of each sequence has no target. The longer they are, the less it matters, and the less it shows."""
     weight = nn.Parameter(zeros(2, 2))
     accumulator = gg.Accumulator(SGD([weight], lr=1.0))
-    length = max(lengths)
-    with pytest.warns(CountWarning, match=rf"for {length - 1} items") as said, accumulator.update() as update:
-        for valid in update.micro_batches(lengths):
-            mask = torch.arange(length)[None] < valid
-            targets = torch.ones(1, length, dtype=torch.long).masked_fill(~mask, IGNORED)
-            logits = randn(1, length, 2) @ weight
-            loss = cross_entropy(logits[:, :-1].reshape(-1, 2), targets[:, 1:].reshape(-1))
-            update.backward(loss, count=mask.sum() if as_tensor else int(mask.sum()))
+    longest, shortest = lengths
+
+    def train() -> None:
+        with accumulator.update() as update:
+            for valid in update.micro_batches(lengths):
+                mask = torch.arange(longest)[None] < valid
+                targets = torch.ones(1, longest, dtype=torch.long).masked_fill(~mask, IGNORED)
+                logits = randn(1, longest, 2) @ weight
+                loss = cross_entropy(logits[:, :-1].reshape(-1, 2), targets[:, 1:].reshape(-1))
+                update.backward(loss, count=mask.sum() if as_tensor else int(mask.sum()))
+
+    complaint = (
+        f"count is {shortest}, .* mean over {shortest - 1} items, .* count {longest} for {longest - 1} items"
+    )
+    with pytest.warns(CountWarning, match=complaint) as said:
+        train()
     assert len(said) == 1
 
 
 def test_it_is_warned_of_once_whatever_the_losses_are_called() -> None:
     weight = nn.Parameter(zeros(1, 2))
     accumulator = gg.Accumulator(SGD([weight], lr=1.0))
-    with pytest.warns(CountWarning) as said, accumulator.update() as update:
-        for targets in update.micro_batches([[0, 1], [0, IGNORED]]):
-            for name in ("one", "other"):
-                loss = cross_entropy(randn(2, 1) @ weight, labels(targets))
-                update.backward(loss, count=2, name=name)
+
+    def train() -> None:
+        with accumulator.update() as update:
+            for targets in update.micro_batches([[0, 1], [0, IGNORED]]):
+                for name in ("one", "other"):
+                    loss = cross_entropy(randn(2, 1) @ weight, labels(targets))
+                    update.backward(loss, count=2, name=name)
+
+    with pytest.warns(CountWarning) as said:
+        train()
     assert len(said) == 1
 
 

@@ -77,10 +77,10 @@ class FirstLooks:
         if not math.isclose(count * first_known, first_count * known, rel_tol=_ROUNDING):
             self._contradicted = True
             warnings.warn(
-                f"backward: count is {count:.10g}, but this loss is a mean over {known:.10g} items, as its graph shows, "
-                f"and an earlier one in this window came with count {first_count:.10g} for {first_known:.10g} items. So "
-                "micro-batches are not weighed as in the whole batch. Pass the items that took part in the loss: "
-                "count=(labels != -100).sum(), of the labels as the loss gets them.",
+                f"backward: count is {count:.10g}, but this loss is a mean over {known:.10g} items, as its graph "
+                f"shows, and an earlier one in this window came with count {first_count:.10g} for "
+                f"{first_known:.10g} items. So micro-batches are not weighed as in the whole batch. Pass the items "
+                "that took part in the loss: count=(labels != -100).sum(), of the labels as the loss gets them.",
                 CountWarning,
                 stacklevel=4,
             )

@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from gradgate.accumulation._graph import nodes
 from gradgate.errors import GraphError
+from gradgate.torch_compat import next_node_number
 
 _DEPTH = 4  # of what a node keeps: a partial of a method of a module, say
-
-# The number of the node that autograd makes next in this thread. Should it move, every graph is walked.
-_next_number: Any = getattr(torch._C._autograd, "_get_sequence_nr", None)
 
 
 class HiddenParameters:
@@ -41,19 +38,16 @@ class HiddenParameters:
         """
         if loss.grad_fn is None:
             return
-        if _next_number is not None:
-            size = _next_number() - self._start
-            if self._sizes.get((name, later)) == size:
-                return
-            self._sizes.pop((name, later), None)
+        size = next_node_number() - self._start
+        if self._sizes.get((name, later)) == size:
+            return
+        self._sizes.pop((name, later), None)
         _look(loss)
-        if _next_number is not None:
-            self._sizes[name, later] = size
+        self._sizes[name, later] = size
 
     def passed(self) -> None:
         """Note that a backward pass has ended: it makes nodes too."""
-        if _next_number is not None:
-            self._start = _next_number()
+        self._start = next_node_number()
 
 
 def _look(loss: Tensor) -> None:

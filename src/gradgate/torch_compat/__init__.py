@@ -21,6 +21,7 @@ from gradgate.torch_compat._backward import (
     transforming,
 )
 from gradgate.torch_compat._graphs import (
+    next_node_number,
     node_number,
     node_shape,
     reads_losses,
@@ -97,6 +98,7 @@ __all__ = [
     "has_forward_hooks",
     "inner_milestones",
     "inner_schedulers",
+    "next_node_number",
     "node_number",
     "node_shape",
     "op_packet",

@@ -31,6 +31,14 @@ node_number: Private[[Any], int] = Private(
     rules=("GG203", "GG303", "GG305", "GG404", "GG405", "GG601"),
 )
 
+next_node_number: Private[[], int] = Private(
+    "torch._C._autograd._get_sequence_nr",
+    "tell how large a graph is without walking it",
+    find=lambda: torch()._C._autograd._get_sequence_nr,
+    instead=lambda: next(_asked) ** 2,  # no two differences are equal: every graph is walked
+    works=lambda number: 0 <= number() < [_a_node(), number()][1],
+)
+
 tensor_version: Private[[Any], int] = Private(
     "torch.Tensor._version",
     "see that a tensor was written in place",
