@@ -30,7 +30,7 @@ def batch(samples: int = 12, *shape: int) -> Tensor:
 
 
 def run(model: nn.Module, x: Tensor, cut: list[int], **options: Any) -> gg.Accumulator:
-    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1), **options)
+    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1), model=model, **options)
     with accumulator.update() as update:
         for part in update.micro_batches(x.split(cut)):
             update.backward(model(part).pow(2).mean(), count=len(part))
@@ -38,7 +38,7 @@ def run(model: nn.Module, x: Tensor, cut: list[int], **options: Any) -> gg.Accum
 
 
 def run_without_a_loop(model: nn.Module, x: Tensor, cut: list[int], **options: Any) -> None:
-    with gg.Accumulator(SGD(model.parameters(), lr=0.1), **options).update() as update:
+    with gg.Accumulator(SGD(model.parameters(), lr=0.1), model=model, **options).update() as update:
         for part in x.split(cut):
             update.backward(model(part).pow(2).mean(), count=len(part), name="loss")
 
@@ -57,7 +57,7 @@ class Encoder(nn.Module):
 
 def test_it_is_said_once_by_the_modules_name() -> None:
     model = nn.ModuleDict({"encoder": Encoder(), "head": nn.Linear(3, 1)})
-    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1))
+    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1), model=model)
 
     def train() -> None:
         with accumulator.update() as update:
@@ -103,7 +103,7 @@ def test_many_are_counted() -> None:
 
 def test_it_is_said_of_the_loss_that_has_it() -> None:
     model = net()
-    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1))
+    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1), model=model)
 
     def train() -> None:
         with accumulator.update() as update:
@@ -205,6 +205,7 @@ def test_they_are_put_back_if_no_step_is_made(how: str) -> None:
     before = {name: value.clone() for name, value in model.named_buffers()}
     accumulator = gg.Accumulator(
         SGD(model.parameters(), lr=0.1),
+        model=model,
         batch_norm="window",
         nonfinite="skip" if how == "skipped" else "raise",
     )
@@ -231,11 +232,12 @@ def test_modules_in_eval_mode_stand_still() -> None:
 @QUIET
 def test_a_head_that_was_added_later_is_pooled_too() -> None:
     body = nn.Linear(3, 3).to(DEVICE, torch.float64)
-    accumulator = gg.Accumulator(SGD(body.parameters(), lr=0.1), batch_norm="window")
+    accumulator = gg.Accumulator(SGD(body.parameters(), lr=0.1), model=body, batch_norm="window")
     with accumulator.update() as update:
         update.backward(body(batch()).mean())
     head = net()
     accumulator._settings.optimizers[0].add_param_group({"params": list(head.parameters())})
+    accumulator.model = [body, head]
     with accumulator.update() as update:
         for x in update.micro_batches(batch().split(4)):
             update.backward(head(body(x)).mean())
@@ -246,8 +248,8 @@ def test_a_head_that_was_added_later_is_pooled_too() -> None:
 def test_two_open_windows_over_one_module_move_it_once() -> None:
     model, other = net(), nn.Parameter(torch.zeros((), dtype=torch.float64, device=DEVICE))
     whole = net()
-    first = gg.Accumulator(SGD(model.parameters(), lr=0.1), batch_norm="window")
-    second = gg.Accumulator(SGD([other], lr=0.1), batch_norm="window")
+    first = gg.Accumulator(SGD(model.parameters(), lr=0.1), model=model, batch_norm="window")
+    second = gg.Accumulator(SGD([other], lr=0.1), model=model, batch_norm="window")
     with first.update() as one, second.update() as two:
         for x in one.micro_batches(batch().split([4, 8])):
             out = model(x)
@@ -261,7 +263,7 @@ def test_two_open_windows_over_one_module_move_it_once() -> None:
 @QUIET
 def test_a_window_whose_statistics_stand_aside_cannot_be_saved() -> None:
     model = net()
-    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1), batch_norm="window")
+    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1), model=model, batch_norm="window")
     with accumulator.update() as update:
         update.backward(model(batch()).mean())
         with pytest.raises(UpdateError, match="batch_norm='window' keeps running statistics aside"):

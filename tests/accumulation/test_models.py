@@ -24,9 +24,15 @@ def test_messages_name_parameters_by_their_path_without_wrappers() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
     net[1].bias.grad = torch.ones(1)
     for model, path in ((net, "'1.bias'"), (compiled, "'1.bias'"), ([nn.Tanh(), net], "'Sequential.1.bias'")):
-        with pytest.raises(gg.GradientError, match=path), gg.Accumulator(optimizer, model=model).update():
+        with (
+            pytest.raises(gg.errors.GradientError, match=path),
+            gg.Accumulator(optimizer, model=model).update(),
+        ):
             pass
-    with pytest.raises(gg.GradientError, match=r"3 of group 0 \(SGD"), gg.Accumulator(optimizer).update():
+    with (
+        pytest.raises(gg.errors.GradientError, match=r"3 of group 0 \(SGD"),
+        gg.Accumulator(optimizer).update(),
+    ):
         pass
 
 

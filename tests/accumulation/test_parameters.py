@@ -63,9 +63,10 @@ def test_a_parameter_is_named_as_the_optimizer_names_it_or_by_its_place() -> Non
     optimizer = SGD(
         [{"params": [("encoder.weight", a)]}, {"params": [("head.weight", b)], "lr": 1.0}], lr=0.1
     )
-    assert name_of(b, [optimizer]) == "'head.weight'"
-    assert name_of(b, [SGD([c]), SGD([a, b])]) == "1 of group 0 (SGD, shape [2, 3])"
-    assert name_of(c, [optimizer]) == "a tensor of shape [2, 3]"
-    assert named_some([a, b, a, b, a], [optimizer]) == (
+    settings = gg.Accumulator(optimizer)._settings
+    assert name_of(b, settings) == "'head.weight'"
+    assert name_of(b, gg.Accumulator([SGD([c]), SGD([a, b])])._settings) == "1 of group 0 (SGD, shape [2, 3])"
+    assert name_of(c, settings) == "a tensor of shape [2, 3]"
+    assert named_some([a, b, a, b, a], settings) == (
         "'encoder.weight', 'head.weight', 'encoder.weight' and 2 more"
     )

@@ -87,6 +87,27 @@ def test_the_gradient_is_that_of_the_whole_batch_to_a_trillionth(ranks: int) -> 
             assert_same(found, list(expected), rtol=1e-12)
 
 
+def clamped(rank: int, counts: list[list[int]], sync: str) -> Any:
+    """Clamp the gradient of an activation, at a value that about half of its entries exceed."""
+    parameter = nn.Parameter(torch.ones(4, dtype=torch.float64))
+    accumulator = gg.Accumulator(torch.optim.SGD([parameter], lr=1.0), sync=sync)
+    with accumulator.update() as update:
+        for count in update.micro_batches(counts[rank]):
+            activation = parameter * count
+            activation.register_hook(lambda gradient: gradient.clamp(-0.5, 0.5))
+            update.backward((activation * torch.linspace(-1, 1, 4)).sum(), count=count)
+    return [1 - value for value in parameter.tolist()]
+
+
+@pytest.mark.parametrize("sync", ["last", "overlap"])
+def test_hooks_see_the_gradient_of_their_own_micro_batch(sync: str) -> None:
+    counts = [[3, 5], [7, 0]]
+    squares = sum(count**2 for counted in counts for count in counted)
+    expected = torch.linspace(-1, 1, 4).clamp(-0.5, 0.5) * squares / 15
+    for found in together(clamped, 2, counts, sync):
+        assert found == pytest.approx(expected.tolist(), rel=1e-6)  # linspace is float32
+
+
 def test_the_law_rejects_the_mean_of_means() -> None:
     even = [[[0, 1, 2, 3], [4, 5]], [[6, 7], [8, 9]]]
     found = together(mean_of_means, 2, [even])

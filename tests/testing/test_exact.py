@@ -212,6 +212,7 @@ def test_layers_that_make_a_cut_inexact_are_named(layer: nn.Module, cause: str) 
         training.batch,
         optimizer=training.optimizer,
         loss_fn=training.loss,
+        model=model,
     )
     assert cause in str(verdict)
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from gradgate.accumulation._out_of_memory import is_out_of_memory
 from gradgate.accumulation._over_ranks import said_by, tell_of
+from gradgate.accumulation._running_sum import RunningSum
 from gradgate.accumulation._sums import Sums
 from gradgate.accumulation._windows import check_window
 from gradgate.errors import RankError
@@ -120,25 +121,25 @@ class Company:
         return self.engine is not None and self.engine.buckets is not None and not self.may_replay
 
     @contextmanager
-    def last_backward(self, sums: Sums, name: str, unit: float | None) -> Iterator[None]:
+    def last_backward(self, sums: Sums, chosen: RunningSum) -> Iterator[None]:
         """Send gradients while the block runs a window's last backward pass, if all ranks come to theirs.
 
         Args:
-            sums: whose sum of this loss stands in ``.grad``.
-            name: the loss, the only one of the window.
-            unit: that its sum is held in; None if it has nothing yet.
+            sums: of the window.
+            chosen: the sum of its only loss, which stands in ``.grad`` in the unit of this pass.
 
         Raises:
             RankError: another rank has stopped in this window, or stops in this pass; nobody steps.
         """
-        said = Said(phase="last", counts={name: 0}, units={} if unit is None else {name: unit})
+        unit = None if chosen.unit is None else float(chosen.unit)
+        said = Said(phase="last", counts={chosen.name: 0}, units={} if unit is None else {chosen.name: unit})
         meeting = self._hold(said)
         buckets = self.engine.buckets if self.engine is not None else None
         if buckets is None or not meeting.all_at_last:
             yield
             return
-        sums.bring_to(name, meeting.units[name])
-        buckets.start()
+        common = meeting.units[chosen.name]
+        buckets.start(1.0 if unit is None else unit / common)
         try:
             yield
         except BaseException:
@@ -146,6 +147,7 @@ class Company:
                 buckets.finish(failed=True)
             raise
         buckets.finish()
+        chosen.unit = common
         sums.remember()
         self.sent = True
 

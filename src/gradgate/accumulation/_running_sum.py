@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._counts import Count, Reduction, as_number, is_zero, total
+from gradgate.accumulation._counts import Count, Reduction, as_number, total
 from gradgate.tally import Tally
 
-_HEADROOM = 16  # the running sum may grow to this many times the mean before it is scaled down
+# Times the mean, to which a sum may grow: float16 holds no more than 65504, other types at least 3e38.
+_HEADROOM, _HALF_HEADROOM = 2.0**32, 16.0
 
 
 @dataclass
 class RunningSum:
     """What a window has added up for one loss: ``sum(count * gradient) / unit``, and the counts.
 
-    The divisor of the window is not known before the window ends, so the sum is held in units of
-    ``unit`` items and multiplied by ``unit / count`` at the end. The unit is the first count times a
-    power of two not less than the expected number of micro-batches. So equal micro-batches enter with
-    a power of two as weight, which rounds nothing, and where their number is itself a power of two the
-    final factor is exactly 1 and needs no pass over the gradients.
+    The divisor of the window is not known before the window ends, so the sum is held in units of ``unit`` items
+    and multiplied by ``unit / count`` at the end. The unit is the count of the latest micro-batch: its gradient
+    enters as the backward pass of the loss itself leaves it, so that hooks and gates see the gradient of a plain
+    ``loss.backward()``. Where counts are equal, nothing is multiplied before the end.
 
     Args:
         name: the name of the loss.
-        expected: how many micro-batches will come, as far as known; 1 if unknown. Only a hint for size.
+        headroom: times the mean, to which the sum may grow. Beyond it a gradient enters with a weight below 1.
     """
 
     name: str
-    expected: int = 1
+    headroom: float = _HEADROOM
     unit: Count | None = None
     counts: list[Count] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
@@ -39,33 +40,29 @@ class RunningSum:
     known: float = 0.0  # the counts so far that are numbers, added up
     aside: list[Tensor | None] | None = None  # its gradients while another loss's stand in `.grad`
 
+    def make_ready(self, loss: Tensor, count: Count, reduction: Reduction) -> Count:
+        """Choose the unit for the next contribution; return the factor that brings the sum so far to it."""
+        before, self.unit = self.unit, self._unit_for(loss, count, reduction)
+        return 1.0 if before is None else _ratio(before, self.unit, loss)
+
     def weight(self, loss: Tensor, count: Count, reduction: Reduction) -> Count:
-        """Return the factor with which this loss's gradient enters the sum; fix the unit if it is the first."""
+        """Return the factor with which a contribution enters the sum in its present unit."""
         if self.unit is None:
-            self.unit = _first_unit(count, self.expected)
+            raise ValueError("weight: there is no unit yet; call make_ready first.")
+        return _ratio(1.0 if reduction == "sum" else count, self.unit, loss)
+
+    def _unit_for(self, loss: Tensor, count: Count, reduction: Reduction) -> Count:
         per_item = 1.0 if reduction == "sum" else count
-        if not isinstance(per_item, Tensor) and not isinstance(self.unit, Tensor):
-            return per_item / self.unit
-        # Divided on the device, in at least float32: nothing waits, and a half loss keeps its weight.
-        wide = torch.promote_types(loss.dtype, torch.float32)
-        return _on_device(per_item, loss.device, wide) / _on_device(self.unit, loss.device, wide)
-
-    def overgrowth(self, count: Count) -> float:
-        """Return the power of two by which to shrink the sum before ``count`` more items are added.
-
-        1 nearly always: only a micro-batch that is much larger than the first one, or a window much
-        longer than expected, makes it more. Powers of two shrink without rounding.
-        """
-        if self.unit is None or isinstance(self.unit, Tensor) or isinstance(count, Tensor):
-            return 1.0
-        if count <= self.unit and self.known + count <= _HEADROOM * self.unit:
-            return 1.0
-        excess = max(count / self.unit, (self.known + count) / (_HEADROOM * self.unit))
-        return 2.0 ** math.ceil(math.log2(excess)) if excess > 1 else 1.0
-
-    def shrink(self, factor: float) -> None:
-        """Note that the gradients of this sum were divided by ``factor``."""
-        self.unit = None if self.unit is None else self.unit * factor
+        if isinstance(per_item, Tensor):  # perhaps zero, which nobody may wait to see
+            wide = per_item.to(loss.device, _wide(loss))
+            before = 1.0 if self.unit is None else self.unit
+            return torch.where(wide > 0, wide, _on_device(before, loss.device, wide.dtype))
+        if isinstance(count, Tensor) or self.known + count <= self.headroom * per_item:
+            return per_item
+        least = (self.known + count) / self.headroom
+        if self.unit is not None and not isinstance(self.unit, Tensor) and self.unit >= max(least, per_item):
+            return self.unit
+        return float(per_item * 2.0 ** math.ceil(math.log2(least / per_item)))
 
     def record(self, loss: Tensor, count: Count, reduction: Reduction) -> None:
         """Note one contribution whose gradient has been added (or is zero, for a count of zero)."""
@@ -99,7 +96,6 @@ class RunningSum:
         """Return copies in plain containers, counts as numbers."""
         return {
             "name": self.name,
-            "expected": self.expected,
             "unit": None if self.unit is None else as_number(self.unit),
             "counts": [as_number(count) for count in self.counts],
             "reductions": list(self.reductions),
@@ -108,20 +104,30 @@ class RunningSum:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> RunningSum:
+    def from_state(cls, state: dict[str, Any], headroom: float = _HEADROOM) -> RunningSum:
         """Rebuild what :meth:`state_dict` returned."""
         # The caller's state stays as it is.
         lists = {key: list(item) for key, item in state.items() if isinstance(item, list)}
-        return cls(**{**state, **lists})
+        known = {key: item for key, item in state.items() if key != "expected"}  # which gradgate 0.1 wrote
+        return cls(**{**known, **lists}, headroom=headroom)
 
 
-def _first_unit(count: Count, expected: int) -> Count:
-    """Choose the unit from the first count that is not zero."""
-    scale = 2.0 ** math.ceil(math.log2(max(expected, 1)))
-    if isinstance(count, Tensor):
-        wide = count.to(torch.promote_types(count.dtype, torch.float32))
-        return torch.where(wide > 0, wide, 1.0) * scale
-    return (1 if is_zero(count) else count) * scale
+def headroom_of(parameters: Iterable[Tensor]) -> float:
+    """Return the headroom of sums in the ``.grad`` of these parameters."""
+    half = any((parameter.grad_dtype or parameter.dtype) == torch.float16 for parameter in parameters)
+    return _HALF_HEADROOM if half else _HEADROOM
+
+
+def _ratio(above: Count, below: Count, loss: Tensor) -> Count:
+    """Divide two counts, on the loss's device if one is a tensor: nothing waits for it."""
+    if not isinstance(above, Tensor) and not isinstance(below, Tensor):
+        return above / below
+    return _on_device(above, loss.device, _wide(loss)) / _on_device(below, loss.device, _wide(loss))
+
+
+def _wide(loss: Tensor) -> torch.dtype:
+    """Return the type for counts on a device: at least float32, so that a half loss keeps its weight."""
+    return torch.promote_types(loss.dtype, torch.float32)
 
 
 def _on_device(number: Count, device: torch.device, dtype: torch.dtype) -> Tensor:

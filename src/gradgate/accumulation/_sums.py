@@ -12,7 +12,7 @@ from gradgate.accumulation._backward import backward, backward_sharded
 from gradgate.accumulation._counts import Count, Reduction, is_zero
 from gradgate.accumulation._gradients import add, dense_values, multiply
 from gradgate.accumulation._loss_scale import LossScale
-from gradgate.accumulation._running_sum import RunningSum
+from gradgate.accumulation._running_sum import RunningSum, headroom_of
 from gradgate.errors import GradientError, GraphError, UpdateError
 from gradgate.reduction import Sharded
 
@@ -53,7 +53,6 @@ class Sums:
     def add(
         self,
         name: str,
-        expected: int,
         loss: Tensor,
         count: Count,
         reduction: Reduction,
@@ -66,7 +65,7 @@ class Sums:
         """
         self.check_whole()
         self.check_untouched()
-        chosen = self._stand(name, expected)
+        chosen = self._stand(name)
         if not is_zero(count) or self._sharded is not None:  # whose pass is waited for, whatever it counts
             parameters = self.parameters if receiving is None else receiving
             self._run(chosen, loss, count, reduction, retain_graph, parameters)
@@ -74,32 +73,23 @@ class Sums:
         self.torn = False
         self.remember()
 
-    def unit_for(
-        self, name: str, expected: int, loss: Tensor, count: Count, reduction: Reduction
-    ) -> float | None:
-        """Make a loss's sum ready for its next contribution; return the unit that it is held in, if it has one."""
+    def make_ready(self, name: str, loss: Tensor, count: Count, reduction: Reduction) -> RunningSum:
+        """Bring a loss's sum to the unit of its next contribution, and return it."""
         self.check_whole()
         self.check_untouched()
-        chosen = self._stand(name, expected)
+        chosen = self._stand(name)
         if not is_zero(count):
-            chosen.weight(loss, count, reduction)
-            self._make_room(chosen, count)
+            self._rescale(chosen, loss, count, reduction)
+            self.torn = False
         self.remember()
-        return None if chosen.unit is None else float(chosen.unit)
+        return chosen
 
-    def bring_to(self, name: str, unit: float) -> None:
-        """Hold a loss's sum, which stands in ``.grad``, in another unit."""
-        chosen = self.by_name[name]
-        if chosen.unit is not None:
-            multiply(dense_values(self.parameters), float(chosen.unit) / unit)
-        chosen.unit = unit
-        self.remember()
-
-    def _make_room(self, chosen: RunningSum, count: Count) -> None:
-        excess = chosen.overgrowth(count)
-        if excess != 1:
-            multiply(dense_values(self.parameters), 1 / excess)
-            chosen.shrink(excess)
+    def _rescale(self, chosen: RunningSum, loss: Tensor, count: Count, reduction: Reduction) -> None:
+        self.torn = True
+        factor = chosen.make_ready(loss, count, reduction)
+        if isinstance(factor, Tensor) or factor != 1:
+            with torch.no_grad():
+                multiply(dense_values(self.parameters), factor)
 
     def _run(
         self,
@@ -123,15 +113,24 @@ class Sums:
                     "backward: into is given, and under fully_shard a backward pass fills all that the loss "
                     "reaches. Cut the rest off: gg.stop_gradient(...)."
                 )
-            weight = 0.0 if is_zero(count) else chosen.weight(loss, count, reduction)
             self.torn = True
+            weight = 0.0 if is_zero(count) else chosen.weight(loss, count, reduction)
             backward_sharded(loss, self._seed(loss, weight), retain_graph, self._sharded)
             return
-        self.torn = True
-        self._make_room(chosen, count)
+        self._rescale(chosen, loss, count, reduction)
         weight = chosen.weight(loss, count, reduction)
-        # The weight goes in as the gradient of the loss: no multiplication joins the graph.
-        backward(loss, self._seed(loss, weight), inputs, retain_graph)
+        if isinstance(weight, Tensor) or weight == 1:  # a tensor is 1 too, or 0 for a count of zero
+            backward(loss, self._seed(loss, weight), inputs, retain_graph)
+        else:
+            self._add_apart(loss, weight, inputs, retain_graph)
+
+    def _add_apart(self, loss: Tensor, weight: float, inputs: list[Tensor], retain_graph: bool) -> None:
+        """Run a backward pass into gradients of its own, and add ``weight`` times these to the sum."""
+        sums = self._set_aside()
+        backward(loss, self._seed(loss, 1.0), inputs, retain_graph)
+        gradients = self._set_aside(sums)
+        with torch.no_grad():
+            add(self.parameters, gradients, weight)
 
     def remember(self) -> None:
         """Take gradients as witnesses of what the last backward left: all of them, or the first there is."""
@@ -170,7 +169,7 @@ class Sums:
                 )
 
     def _seed(self, loss: Tensor, weight: Count) -> Tensor:
-        """Return the gradient that the backward pass starts with: the weight, times the loss scale."""
+        """Return the gradient that the backward pass starts with: a weight, nearly always 1, times the scale."""
         if isinstance(weight, Tensor):
             return self._scale.apply(weight.to(loss.dtype).reshape(loss.shape))
         seed = self._seeds.get(weight)
@@ -178,7 +177,7 @@ class Sums:
             seed = self._seeds[weight] = self._scale.apply(torch.full_like(loss, weight, requires_grad=False))
         return seed
 
-    def _stand(self, name: str, expected: int) -> RunningSum:
+    def _stand(self, name: str) -> RunningSum:
         """Make the named loss's sum the one that stands in ``.grad``."""
         chosen = self.by_name.get(name)
         if chosen is None:
@@ -188,17 +187,21 @@ class Sums:
                     "losses. Add them up: update.backward(loss_a + loss_b, count=n)."
                 )
             unit = None if self._sharded is None else self._sharded.unit
-            chosen = self.by_name[name] = RunningSum(name, expected, unit)
+            chosen = self.by_name[name] = RunningSum(name, headroom_of(self.parameters), unit)
         if chosen is not self._standing:
+            gradients = self._set_aside(chosen.aside) if self._standing or chosen.aside else None
             if self._standing is not None:
-                self._standing.aside = [parameter.grad for parameter in self.parameters]
-                for parameter in self.parameters:
-                    parameter.grad = None
-            for parameter, gradient in zip(self.parameters, chosen.aside or (), strict=False):
-                parameter.grad = gradient
+                self._standing.aside = gradients
             chosen.aside = None
             self._standing = chosen
         return chosen
+
+    def _set_aside(self, others: Sequence[Tensor | None] | None = None) -> list[Tensor | None]:
+        """Put ``others``, or nothing, in place of all gradients; return these."""
+        gradients = [parameter.grad for parameter in self.parameters]
+        for place, parameter in enumerate(self.parameters):
+            parameter.grad = None if others is None else others[place]
+        return gradients
 
     def filled(self) -> list[str]:
         """Say for each parameter whether any loss has a gradient for it: "0" no, "1" yes, "2" a sparse one."""
@@ -227,7 +230,7 @@ class Sums:
         if not self.by_name:
             return 1.0
         # The first loss's tensors stay: with clear="zero" they are the ones that were there before.
-        standing = self._stand(next(iter(self.by_name)), 1)
+        standing = self._stand(next(iter(self.by_name)))
         factor = standing.factor(totals[standing.name])
         if len(totals) == 1:
             return factor
@@ -264,12 +267,13 @@ class Sums:
     def resume(self, state: list[dict[str, Any]]) -> None:
         """Take over saved sums."""
         for saved in state:
-            one = RunningSum.from_state({key: item for key, item in saved.items() if key != "gradients"})
+            numbers = {key: item for key, item in saved.items() if key != "gradients"}
+            one = RunningSum.from_state(numbers, headroom_of(self.parameters))
             one.aside = [
                 None if gradient is None else gradient.to(parameter.device, copy=True)
                 for parameter, gradient in zip(self.parameters, saved["gradients"], strict=True)
             ]
             self.by_name[one.name] = one
         if state:
-            self._stand(state[0]["name"], 1)
+            self._stand(state[0]["name"])
         self.remember()

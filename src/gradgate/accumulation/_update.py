@@ -82,9 +82,8 @@ class Update(Readings):
     def micro_batches(self, window: Iterable[T]) -> Iterator[T]:
         """Go through the micro-batches of this window.
 
-        Between two of them the backward calls belong to one micro-batch. The number of micro-batches is
-        used, where it is known, to keep the running sum at the size of a mean. In an update that goes on
-        from a saved state, the micro-batches that it already holds are skipped: hand it the same window.
+        Between two of them the backward calls belong to one micro-batch. In an update that goes on from a
+        saved state, the micro-batches that it already holds are skipped: hand it the same window.
 
         Args:
             window: an iterable of micro-batches, such as the windows of :func:`windows`, or a list.
@@ -169,7 +168,7 @@ class Update(Readings):
         later = before is not None and bool(before.counts)
         self._accumulator._first_looks.at(name, loss, count, self._place.expected, later)
         with self._over_ranks(name, loss, count, reduction):
-            self._sums.add(name, self._place.expected, loss, count, reduction, retain_graph, receiving)
+            self._sums.add(name, loss, count, reduction, retain_graph, receiving)
         self._place.called(len(self._sums.by_name[name].counts))
 
     def _over_ranks(
@@ -185,8 +184,10 @@ class Update(Readings):
             )
         if {*self._sums.by_name} - {name}:
             return nullcontext()  # several losses have several divisors: they go over ranks at the end
-        unit = self._sums.unit_for(name, self._place.expected, loss, count, reduction)
-        return self._company.last_backward(self._sums, name, unit)
+        chosen = self._sums.make_ready(name, loss, count, reduction)
+        if not is_zero(count) and chosen.weight(loss, count, reduction) != 1:
+            return nullcontext()  # it is added apart, so what goes over ranks is not in `.grad` before
+        return self._company.last_backward(self._sums, chosen)
 
     # -- the end ----------------------------------------------------------------------------------
 

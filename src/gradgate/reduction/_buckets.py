@@ -27,9 +27,11 @@ class Buckets:
         self._ready: set[int] = set()
         self._sent: list[tuple[Tensor, Any]] = []
         self._hooks: list[RemovableHandle] = []
+        self._factor = 1.0
 
-    def start(self) -> None:
-        """Send groups from now on, as a backward pass completes them."""
+    def start(self, factor: float) -> None:
+        """Send groups from now on, as a backward pass completes them: ``factor`` times what stands in ``.grad``."""
+        self._factor = factor
         parameters = [one for group in self._groups for one in group if one.requires_grad]
         self._hooks = [one.register_post_accumulate_grad_hook(self._filled) for one in parameters]
 
@@ -56,6 +58,7 @@ class Buckets:
         ]
         flags = [float(one.grad is not None) for one in group] + [float(failed)]
         flat = torch.cat([*parts, torch.tensor(flags, dtype=dtype, device=first.device)])
+        flat[: -len(flags)] *= self._factor
         self._sent.append((flat, self._ranks.start_adding_up(flat)))
 
     def finish(self, *, failed: bool = False) -> None:

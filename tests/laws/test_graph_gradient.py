@@ -1,0 +1,233 @@
+"""Law. Tensors in the graph carry the gradient of their micro-batch's own loss, as in a plain ``loss.backward()``.
+
+Whatever looks at that gradient and bends it (a clip, a clamp in a hook) does what it would do there, and what is
+added up is the gradient that it let pass, weighted by the count.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.optim import SGD
+
+import gradgate as gg
+from tests.reference import assert_same, problem, received, small_model
+from tests.tensors import randn
+
+LIMIT = 0.02  # which about half of the entries below exceed
+
+
+class Clamping(torch.autograd.Function):
+    """The identity; backwards a clamp, as in straight-through estimators."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.clamp(-LIMIT, LIMIT)
+
+
+def clamp(gradient: Tensor) -> Tensor:
+    return gradient.clamp(-LIMIT, LIMIT)
+
+
+def hooked(hidden: Tensor) -> Tensor:
+    hidden.register_hook(clamp)
+    return hidden
+
+
+BENT: dict[str, Callable[[Tensor], Tensor]] = {
+    "clip_gradient by value": lambda x: gg.clip_gradient(x, max_value=LIMIT),
+    "clip_gradient by norm": lambda x: gg.clip_gradient(x, max_norm=LIMIT),
+    "a hook on a tensor": hooked,
+    "a Function of one's own": Clamping.apply,
+}
+
+Window = list[tuple[Tensor, int]]
+
+
+def window_of(counts: list[int]) -> Window:
+    torch.manual_seed(1)
+    return [(randn(max(count, 1), 3), count) for count in counts]
+
+
+def loss_of(model: nn.Module, bend: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    return model[1:](bend(model[0](x))).square().mean()
+
+
+def plain(model: nn.Module, bend: Callable[[Tensor], Tensor], window: Window) -> list[Tensor]:
+    """sum(count * gradient of the plain backward) / sum(count)."""
+    parameters = list(model.parameters())
+    sums = [torch.zeros_like(parameter) for parameter in parameters]
+    for x, count in window:
+        if count:
+            gradients = torch.autograd.grad(loss_of(model, bend, x), parameters)
+            for total, gradient in zip(sums, gradients, strict=True):
+                total += count * gradient
+    return [total / sum(count for _, count in window) for total in sums]
+
+
+def ours(
+    model: nn.Module,
+    bend: Callable[[Tensor], Tensor],
+    window: Window,
+    *,
+    known: bool = True,
+    **options: Any,
+) -> list[Tensor]:
+    optimizer = SGD(model.parameters(), lr=0.0)
+    with received(optimizer) as steps, gg.Accumulator(optimizer, **options).update() as update:
+        for x, count in update.micro_batches(window if known else iter(window)):
+            update.backward(loss_of(model, bend, x), count=count)
+    return steps[0]
+
+
+counts_of_windows = st.lists(st.integers(0, 9), min_size=1, max_size=7).filter(any)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("bend", BENT.values(), ids=BENT)
+@settings(max_examples=25)
+@given(counts=counts_of_windows)
+def test_what_bends_gradients_sees_those_of_a_plain_backward(
+    bend: Callable[[Tensor], Tensor], known: bool, counts: list[int]
+) -> None:
+    model, window = small_model(), window_of(counts)
+    assert_same(ours(model, bend, window, known=known), plain(model, bend, window))
+
+
+def seeded_with_its_weight(
+    model: nn.Module, bend: Callable[[Tensor], Tensor], window: Window
+) -> list[Tensor]:
+    """Known to be wrong: the weight goes into the backward pass."""
+    total = sum(count for _, count in window)
+    model.zero_grad()
+    for x, count in window:
+        loss_of(model, bend, x).backward(torch.tensor(count / total, dtype=x.dtype, device=x.device))
+    return [parameter.grad for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("bend", BENT.values(), ids=BENT)
+def test_the_law_rejects_weights_in_the_backward_pass(bend: Callable[[Tensor], Tensor]) -> None:
+    model, window = small_model(), window_of([4, 9, 1])
+    with pytest.raises(AssertionError, match="off by"):
+        assert_same(seeded_with_its_weight(model, bend, window), plain(model, bend, window))
+    straight = lambda x: x  # noqa: E731 - where nothing bends, it is right
+    assert_same(seeded_with_its_weight(model, straight, window), plain(model, straight, window))
+
+
+@pytest.mark.parametrize("bend", BENT.values(), ids=BENT)
+@settings(max_examples=25)
+@given(counts=counts_of_windows)
+def test_a_list_and_a_generator_of_the_same_window_give_the_same_bits(
+    bend: Callable[[Tensor], Tensor], counts: list[int]
+) -> None:
+    model, window = small_model(), window_of(counts)
+    assert all(
+        map(torch.equal, ours(model, bend, window, known=True), ours(model, bend, window, known=False))
+    )
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@settings(max_examples=25)
+@given(counts=st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_a_hook_sees_exactly_what_a_plain_backward_shows_it(reduction: str, counts: list[int]) -> None:
+    task = problem([2] * sum(counts))
+    shown: list[list[Tensor]] = [[], []]
+
+    def loss_of_part(part: slice, seen: list[Tensor]) -> Tensor:
+        logits = task.model(task.x[part])
+        logits.register_hook(lambda gradient: seen.append(gradient.clone()))
+        return getattr(logits.square(), reduction)()
+
+    parts = [slice(sum(counts[:i]), sum(counts[: i + 1])) for i in range(len(counts))]
+    for part in parts:
+        loss_of_part(part, shown[0]).backward()
+    task.model.zero_grad()
+    with gg.Accumulator(SGD(task.model.parameters(), lr=0.0)).update() as update:
+        for part, count in update.micro_batches(list(zip(parts, counts, strict=True))):
+            update.backward(loss_of_part(part, shown[1]), count=count, reduction=reduction)
+    assert all(map(torch.equal, *shown))
+
+
+def test_under_a_loss_scale_a_hook_sees_what_users_of_a_scaler_see() -> None:
+    model, window = small_model(), window_of([4, 9, 1])
+    seen: list[Tensor] = []
+
+    def bend(x: Tensor) -> Tensor:
+        x.register_hook(lambda gradient: seen.append(gradient.clone()))
+        return x
+
+    plain_scaler, scaler = (torch.amp.GradScaler(init_scale=2.0**10, device="cpu") for _ in range(2))
+    for x, _ in window:
+        plain_scaler.scale(loss_of(model, bend, x)).backward()
+    expected, seen[:] = list(seen), []
+    model.zero_grad()
+    ours(model, bend, window, scaler=scaler)
+    assert all(map(torch.equal, seen, expected))
+
+
+def test_counts_on_a_device_bend_as_numbers_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradgate.accumulation import _update
+
+    checked = _update.checked_count
+    monkeypatch.setattr(_update, "checked_count", lambda *given: torch.as_tensor(checked(*given)))
+    bend = BENT["clip_gradient by value"]
+    for counts in ([4, 9, 1], [0, 3, 0, 5], [2, 2]):
+        model, window = small_model(), window_of(counts)
+        # Weights are float32 there, and each change of the count rounds the sum once.
+        assert_same(ours(model, bend, window), plain(model, bend, window), rtol=1e-6)
+
+
+def test_two_losses_each_bend_as_by_themselves() -> None:
+    model, window = small_model(), window_of([4, 9, 1])
+    first, second = BENT["clip_gradient by value"], BENT["a hook on a tensor"]
+    other = [(x, count**2) for x, count in window]
+    optimizer = SGD(model.parameters(), lr=0.0)
+    with received(optimizer) as steps, gg.Accumulator(optimizer).update() as update:
+        for x, count in update.micro_batches(iter(window)):
+            update.backward(loss_of(model, first, x), count=count, name="a")
+            update.backward(loss_of(model, second, x) * 1.0, count=count**2, name="b")
+    expected = [a + b for a, b in zip(plain(model, first, window), plain(model, second, other), strict=True)]
+    assert_same(steps[0], expected)
+
+
+def test_a_half_sum_that_must_not_grow_bends_right_too() -> None:
+    """Sums in float16 cannot hold a window in units of its smallest micro-batch: its gradient is added apart."""
+    weight = nn.Parameter(torch.zeros((), dtype=torch.float16))
+    accumulator = gg.Accumulator(SGD([weight], lr=1.0), accumulate_dtype=torch.float16)
+    seen: list[float] = []
+    with accumulator.update() as update:
+        for count in update.micro_batches([1_000_000, 1, 1]):
+            passing = weight.float() * 1.0
+            passing.register_hook(lambda gradient: seen.append(gradient.item()))
+            update.backward(passing * 3, count=count)
+    assert seen == [3.0] * 3
+    assert weight.item() == pytest.approx(-3.0, rel=3 * 2**-11)
+
+
+def test_a_window_saved_between_unequal_micro_batches_goes_on_to_the_same_bits() -> None:
+    model, window = small_model(), window_of([4, 9, 1, 7])
+    bend = BENT["clip_gradient by norm"]
+    expected = ours(model, bend, window)
+    optimizer = SGD(model.parameters(), lr=0.0)
+    first = gg.Accumulator(optimizer)
+    with suppress(StopIteration), first.update() as update:
+        for number, (x, count) in enumerate(update.micro_batches(window)):
+            if number == 2:
+                state = first.state_dict()
+                raise StopIteration
+            update.backward(loss_of(model, bend, x), count=count)
+    second = gg.Accumulator(optimizer)
+    second.load_state_dict(state)
+    with received(optimizer) as steps, second.update() as update:
+        for x, count in update.micro_batches(iter(window)):
+            update.backward(loss_of(model, bend, x), count=count)
+    assert all(map(torch.equal, steps[0], expected))
