@@ -1,12 +1,10 @@
-"""Nests of tensors that hold samples along their first dimension: how many, and how to cut them."""
+"""Pytrees: tensors in tuples, lists, mappings, named tuples and dataclasses."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -14,107 +12,76 @@ from torch import Tensor
 T = TypeVar("T")
 
 
-def sample_count(micro_batch: Any) -> int | None:
-    """Return how many samples a nest of tensors holds, or None where that cannot be told.
+class Attribute(str):
+    """The name of a field that is an attribute and no key; equal to the plain name."""
 
-    Every tensor of at least one dimension has to agree on its first. A list or tuple of texts or other
-    objects is taken as a list of samples; of tensors, numbers or nests, as fields.
-    """
-    sizes = set(_sizes(micro_batch))
-    return sizes.pop() if len(sizes) == 1 else None
+    __slots__ = ()
 
 
-def tensors_in(nest: Any) -> Iterator[Tensor]:
-    """Yield the tensors of a nest, in order."""
-    if isinstance(nest, Tensor):
-        yield nest
-    elif not is_sample_list(nest):
-        for item in _items(nest):
-            yield from tensors_in(item)
-
-
-def mapped(nest: T, change: Callable[[Any], Any]) -> T:
-    """Return a nest of the same types; tensors with samples and sample lists are what ``change`` makes of them."""
-    result: T = _rebuilt(nest, lambda tensor: change(tensor) if tensor.dim() else tensor, lists=change)
-    return result
-
-
-def mapped_tensors(nest: T, change: Callable[[Tensor], Any]) -> T:
-    """Return a nest of the same types in which every tensor, single numbers too, is what ``change`` makes of it."""
-    result: T = _rebuilt(nest, change)
-    return result
-
-
-def _sizes(value: Any) -> list[int]:
-    if isinstance(value, Tensor):
-        return [value.shape[0]] if value.dim() else []
-    if is_sample_list(value):
-        return [len(value)]
-    return [size for item in _items(value) for size in _sizes(item)]
-
-
-def cut(micro_batch: T, parts: int) -> list[T]:
-    """Cut a nest into ``parts`` of nearly equal size, in order: 10 samples in 3 are 4, 3 and 3."""
-    count = sample_count(micro_batch)
-    if count is None:
-        raise ValueError("a nest without a common first dimension cannot be cut")
-    edges = [-(-count * part // parts) for part in range(parts + 1)]
-    spans = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
-    return [mapped(micro_batch, operator.itemgetter(span)) for span in spans]
-
-
-def is_sample_list(value: Any) -> bool:
-    """Say whether a sequence is a list of samples rather than of fields, each with all the samples."""
-    if not isinstance(value, (list, tuple)) or not value or hasattr(value, "_fields"):
-        return False
-    fields = (Tensor, Mapping, list, tuple, int, float, complex, type(None))
-    return not any(isinstance(item, fields) or _is_dataclass(item) for item in value)
-
-
-def _is_dataclass(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
-
-
-def _items(value: Any) -> list[Any]:
+def children(value: Any) -> list[tuple[Any, Any]] | None:
+    """Return the keys and values of a container, or None for a leaf."""
     if isinstance(value, Mapping):
-        return list(value.values())
+        return list(value.items())
+    if isinstance(value, tuple) and (names := getattr(value, "_fields", None)) is not None:
+        return [(Attribute(name), item) for name, item in zip(names, value, strict=True)]
     if isinstance(value, (list, tuple)):
-        return list(value)
-    if _is_dataclass(value):
-        return [getattr(value, each.name) for each in dataclasses.fields(value)]
-    return []
+        return list(enumerate(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(Attribute(each.name), getattr(value, each.name)) for each in dataclasses.fields(value)]
+    return None
 
 
-def _rebuilt(value: Any, change: Callable[[Tensor], Any], lists: Callable[[Any], Any] | None = None) -> Any:
-    if isinstance(value, Tensor):
-        return change(value)
-    if is_sample_list(value):
-        return value if lists is None else lists(value)
+def with_children(value: Any, items: Sequence[Any]) -> Any:
+    """Return a container like ``value`` that holds ``items``, in the order of :func:`children`."""
     if isinstance(value, Mapping):
-        items = {key: _rebuilt(item, change, lists) for key, item in value.items()}
         if type(value) is dict:
-            return items
+            return dict(zip(value, items, strict=True))
         rebuilt: Any = copy.copy(value)  # also of types whose constructor takes something else
-        for key, item in items.items():
+        for key, item in zip(value, items, strict=True):
             rebuilt[key] = item
         return rebuilt
     if hasattr(value, "_fields"):
-        return type(value)(*(_rebuilt(item, change, lists) for item in value))
+        return type(value)(*items)
     if isinstance(value, (list, tuple)):
-        return type(value)(_rebuilt(item, change, lists) for item in value)
-    if _is_dataclass(value):
-        return _rebuilt_dataclass(value, change, lists)
-    return value
+        return type(value)(items)
+    return _dataclass_with(value, items)
 
 
-def _rebuilt_dataclass(
-    value: Any, change: Callable[[Tensor], Any], lists: Callable[[Any], Any] | None = None
-) -> Any:
+def _dataclass_with(value: Any, items: Sequence[Any]) -> Any:
     """Make it by its constructor, which may derive more from the fields; then set what that does not take."""
-    fields = dataclasses.fields(value)
-    items = {each.name: _rebuilt(getattr(value, each.name), change, lists) for each in fields}
-    rebuilt = dataclasses.replace(value, **{each.name: items[each.name] for each in fields if each.init})
-    for each in fields:
-        if not each.init and items[each.name] is not getattr(value, each.name):
-            object.__setattr__(rebuilt, each.name, items[each.name])
+    fields = list(zip(dataclasses.fields(value), items, strict=True))
+    rebuilt = dataclasses.replace(value, **{each.name: item for each, item in fields if each.init})
+    for each, item in fields:
+        if not each.init and item is not getattr(value, each.name):
+            object.__setattr__(rebuilt, each.name, item)
     return rebuilt
+
+
+def value_at(nest: Any, path: Sequence[Any]) -> Any:
+    """Return what lies at the end of a path of keys."""
+    for key in path:
+        nest = dict(children(nest) or ())[key]
+    return nest
+
+
+def tensors_in(nest: Any) -> Iterator[Tensor]:
+    """Yield the tensors of a pytree, in order."""
+    if isinstance(nest, Tensor):
+        yield nest
+    for _, item in children(nest) or ():
+        yield from tensors_in(item)
+
+
+def mapped_tensors(nest: T, change: Callable[[Tensor], Any]) -> T:
+    """Return a pytree of the same types in which every tensor is what ``change`` makes of it."""
+    if isinstance(nest, Tensor):
+        return change(nest)  # type: ignore[no-any-return]
+    inside = children(nest)
+    if not inside:
+        return nest
+    return with_children(nest, [mapped_tensors(item, change) for _, item in inside])  # type: ignore[no-any-return]
+
+
+def mapped(nest: T, change: Callable[[Tensor], Any]) -> T:
+    """Do the same to tensors of at least one dimension."""
+    return mapped_tensors(nest, lambda tensor: change(tensor) if tensor.dim() else tensor)

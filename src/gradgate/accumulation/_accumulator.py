@@ -12,6 +12,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from gradgate.accumulation._at_rest import AtRest
 from gradgate.accumulation._batch_norm import BatchNorms, Statistics
 from gradgate.accumulation._checkpoint import packed, read
 from gradgate.accumulation._clearing import Clear, Decay, Leftovers
@@ -22,12 +23,20 @@ from gradgate.accumulation._models import Model, Models, in_use
 from gradgate.accumulation._over_ranks import Over, OverRanks
 from gradgate.accumulation._parameters import as_optimizers, owned_parameters
 from gradgate.accumulation._precision import has_wide_state, keep_loaded_state_wide
-from gradgate.accumulation._retry import Dealt, LossFunction, Planned, run_window
+from gradgate.accumulation._retry import (
+    Dealt,
+    LossFunction,
+    Planned,
+    by_plan,
+    in_micro_batches,
+    run_window,
+)
 from gradgate.accumulation._settings import Nonfinite, checked_settings
 from gradgate.accumulation._states import checked_state, plain_state
 from gradgate.accumulation._update import Update
-from gradgate.accumulation._windows import check_window
+from gradgate.accumulation._windows import Windows, check_window
 from gradgate.errors import OptionError, StateError, UpdateError
+from gradgate.layout import UNSAID, BatchDim, Unsaid, check_batch
 from gradgate.reduction import Engine, Sync
 
 
@@ -127,6 +136,7 @@ class Accumulator:
         self._batch_norms = BatchNorms(batch_norm, self._models)
         self._first_looks = FirstLooks(self._batch_norms)
         self._over_ranks = OverRanks(ranks, sync)
+        self._at_rest = AtRest()
         self._windows = 0
         self._leftovers = Leftovers()
         self._unfinished: dict[str, Any] | None = None
@@ -176,57 +186,119 @@ class Accumulator:
     def step(
         self,
         loss_fn: LossFunction,
-        micro_batches: Iterable[Any],
+        batch: Any,
         *,
         plan: Planned | None = None,
         deal: Dealt | None = None,
         reduction: Reduction = "mean",
+        batch_dim: BatchDim | Unsaid = UNSAID,
+        collate: Callable[[list[Any]], Any] | None = None,
     ) -> Update:
-        """Make one update of a list of micro-batches, or of a batch by plan; if memory runs out, cut finer, replay.
+        """Make one update of one batch: whole, or as a plan splits it; split finer if memory runs out, and replayed.
 
-        Out of memory in a forward or backward pass: the window is rolled back (gradients, buffers of
-        modules in training mode, random state), micro-batches are cut to at most half the size that
-        failed, and the window runs again. The update is the same, for a cut does not change it. The size
-        that worked is kept for the next windows (:attr:`samples_that_fit`); a plan keeps it itself.
+        Out of memory in a forward or backward pass: the window is rolled back, with what the pass has changed in
+        ``model`` (parameters that no optimizer here owns, buffers, other tensors, numbers and containers in
+        attributes, modules made meanwhile) and in the random state of torch, Python and numpy. The batch is split
+        into micro-batches of at most half the size that failed, and the window runs again. The update is the same,
+        for it does not depend on the split. The size that fits is kept for the next windows
+        (:attr:`samples_that_fit`); a plan keeps it itself.
 
         Args:
-            loss_fn: takes one micro-batch, returns its loss, or the loss and its count. Called again on a
-                replay: it should change nothing but modules and torch's random state.
-            micro_batches: the window. To be cut finer a micro-batch has to be a tensor, or a tuple, list,
-                dict or dataclass of tensors, with its samples along dimension 0. With ``plan`` a batch, or a
-                window of loader batches, as ``plan.split`` takes them.
-            plan: how to cut, from :func:`gradgate.plan`. Where ``loss_fn`` returns no count and the graph does
-                not tell it, a micro-batch counts its samples, or with lengths its valid items.
+            loss_fn: takes a micro-batch, returns its loss, or the loss and its count. Called again on a replay:
+                what it changes beside the model and random state (globals, a loader's place) changes twice.
+            batch: one batch, a pytree of tensors, numpy arrays and lists with the samples along dimension 0
+                (:mod:`gradgate.layout` has the rule). Micro-batches that exist already go to :meth:`step_window`.
+            plan: how to split, from :func:`gradgate.plan`.
             deal: over several ranks, with ``plan``: the samples are dealt so that ranks finish together, equal
                 lengths to different ranks. "whole": every rank brings the same whole batch; "parts": each brings
                 a part, as DistributedSampler gives it, and these are put together first. None: each its own.
             reduction: "mean" or "sum": what the loss is, over its items.
+            batch_dim: where the samples are, if not along dimension 0; as :func:`gradgate.plan` takes it.
+            collate: makes what ``loss_fn`` takes of some raw samples; ``batch`` is a list of these.
 
         Returns:
             the update, closed, for logging.
 
         Raises:
-            BudgetError: one sample alone does not fit, or a micro-batch cannot be cut.
-            OptionError: ``micro_batches`` is one batch, ``loss_fn`` returns something else, or ``deal`` comes
-                without a plan.
+            BudgetError: memory ran out, and one sample alone does not fit, the batch cannot be split, or the
+                accumulator was made without ``model``.
+            CountError: ``loss_fn`` returns no count, and the graph does not tell it.
+            OptionError: ``batch`` looks like several; ``loss_fn`` returns something else; ``deal`` comes without a
+                plan, or ``batch_dim`` or ``collate`` with one.
             Exception: whatever ``loss_fn`` and :meth:`update` raise.
 
         Example:
             >>> model = torch.nn.Linear(3, 1)
-            >>> accumulator = Accumulator(torch.optim.SGD(model.parameters(), lr=0.1))
-            >>> update = accumulator.step(lambda x: model(x).pow(2).mean(), [torch.ones(4, 3), torch.ones(1, 3)])
+            >>> accumulator = Accumulator(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+            >>> update = accumulator.step(lambda x: model(x).pow(2).mean(), torch.ones(4, 3))
+            >>> update.count, update.micro_batch_count
+            (4, 1)
+        """
+        if plan is not None:
+            if deal not in (None, "whole", "parts"):
+                raise OptionError(f"step: deal is {deal!r}; it is 'whole', 'parts' or None.")
+            if collate is not None or not isinstance(batch_dim, Unsaid):
+                raise OptionError(
+                    "step: batch_dim and collate belong to the plan: gradgate.plan(..., batch_dim=...)."
+                )
+            return run_window(self, loss_fn, reduction, by_plan(plan, batch, deal))
+        if deal is not None:
+            raise OptionError("step: deal is given without a plan, which says what a sample takes. Pass one.")
+        if collate is None and isinstance(batch_dim, Unsaid):
+            check_batch(batch, "step", "accumulator.step_window(loss_fn, window)", Windows)
+        return self._run_listed(loss_fn, [batch], reduction, batch_dim, collate)
+
+    def step_window(
+        self,
+        loss_fn: LossFunction,
+        window: Iterable[Any],
+        *,
+        reduction: Reduction = "mean",
+        batch_dim: BatchDim | Unsaid = UNSAID,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> Update:
+        """Make one update of a list of micro-batches; if memory runs out, split them and replay, as :meth:`step`.
+
+        Args:
+            loss_fn: takes a micro-batch, returns its loss, or the loss and its count.
+            window: the micro-batches: a list, a window of :func:`windows`, any iterable of batches.
+            reduction: "mean" or "sum": what the loss is, over its items.
+            batch_dim: where a micro-batch holds its samples, if not along dimension 0.
+            collate: makes what ``loss_fn`` takes of some raw samples; each micro-batch is a list of these.
+
+        Returns:
+            the update, closed, for logging.
+
+        Raises:
+            OptionError: ``window`` is one batch.
+            Exception: as :meth:`step`.
+
+        Example:
+            >>> model = torch.nn.Linear(3, 1)
+            >>> accumulator = Accumulator(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+            >>> window = [torch.ones(4, 3), torch.ones(1, 3)]
+            >>> update = accumulator.step_window(lambda x: model(x).pow(2).mean(), window)
             >>> update.count, update.micro_batch_count
             (5, 2)
         """
-        if plan is None:
-            if deal is not None:
-                raise OptionError(
-                    "step: deal is given without a plan, which says what a sample takes. Pass one."
-                )
-            check_window(micro_batches, "step")
-        elif deal not in (None, "whole", "parts"):
-            raise OptionError(f"step: deal is {deal!r}; it is 'whole', 'parts' or None.")
-        return run_window(self, loss_fn, micro_batches, reduction, plan, deal)
+        check_window(window, "step_window")
+        return self._run_listed(loss_fn, list(window), reduction, batch_dim, collate)
+
+    def _run_listed(
+        self,
+        loss_fn: LossFunction,
+        micro_batches: list[Any],
+        reduction: Reduction,
+        batch_dim: BatchDim | Unsaid,
+        collate: Callable[[list[Any]], Any] | None,
+    ) -> Update:
+        if collate is None:
+            return run_window(self, loss_fn, reduction, in_micro_batches(self, micro_batches, batch_dim))
+
+        def collated(samples: list[Any]) -> Any:
+            return loss_fn(collate(samples))
+
+        return run_window(self, collated, reduction, in_micro_batches(self, micro_batches, "list"))
 
     def register_update_hook(self, hook: Callable[[Update], object]) -> RemovableHandle:
         """Have a function called at the end of each update, the skipped ones included.

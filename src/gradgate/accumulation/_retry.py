@@ -1,25 +1,26 @@
-"""Run a window again, cut finer, when memory runs out."""
+"""Run a window again, in smaller micro-batches, when memory runs out."""
 
 from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import torch
-from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch import Tensor
 
 from gradgate.accumulation._company import ReplayError
-from gradgate.accumulation._counts import Count, Reduction, count_in_graph
+from gradgate.accumulation._counts import Count, Reduction
 from gradgate.accumulation._out_of_memory import is_out_of_memory
 from gradgate.accumulation._over_ranks import tell_of
 from gradgate.accumulation._parameters import owned_parameters
+from gradgate.accumulation._surroundings import Surroundings
 from gradgate.accumulation._update import Update
-from gradgate.errors import BudgetError, OptionError
-from gradgate.nests import cut, sample_count
-from gradgate.reduction import Engine
+from gradgate.errors import BudgetError, CountError, OptionError
+from gradgate.layout import BatchDim, Layout, Unsaid, layout_of
+from gradgate.reduction import Engine, Sharded
 
 if TYPE_CHECKING:
     from gradgate.accumulation._accumulator import Accumulator
@@ -33,45 +34,74 @@ _log = logging.getLogger("gradgate")
 
 
 class Planned(Protocol):
-    """What cuts a batch so that it fits: see ``gradgate.plan``."""
+    """What splits a batch so that it fits: see ``gradgate.plan``."""
 
     def split(self, batch: Any, /, *, rank: int, ranks: int) -> Any:
-        """Return the micro-batches of one rank's share, with ``data`` and ``count``."""
+        """Return the micro-batches of one rank's share, with ``data``."""
         ...
 
-    def finer(self, cut: Any, place: int, /, *, keep: int) -> Any:
-        """Learn that one of them did not fit, and cut all but the first ones anew."""
+    def pool(self, window: Any, /) -> Any:
+        """Return one batch of several."""
+        ...
+
+    def finer(self, split: Any, place: int, /, *, keep: int) -> Any:
+        """Learn that one of them did not fit, and split all but the first ones anew."""
         ...
 
 
 class _Listed:
-    """Micro-batches that the caller has cut; finer ones where these do not fit."""
+    """Micro-batches as the caller has them; smaller ones where these do not fit."""
 
-    def __init__(self, accumulator: Accumulator, micro_batches: Sequence[Any], keep: int) -> None:
-        self._accumulator = accumulator
-        # What is in a sum that goes on was cut as the saved state says, and is counted off in these pieces.
-        pieces = _cut_to(micro_batches, accumulator.samples_that_fit)
+    def __init__(
+        self, accumulator: Accumulator, micro_batches: Sequence[Any], keep: int, batch_dim: BatchDim | Unsaid
+    ) -> None:
+        self._accumulator, self._batch_dim = accumulator, batch_dim
+        # What is in a sum that goes on was split as the saved state says, and is counted off in these pieces.
+        pieces = self._split(micro_batches)
         self._kept, self._rest = (pieces[:keep], pieces[keep:]) if keep else ([], micro_batches)
 
-    def pieces(self) -> Sequence[tuple[Any, Count | None]]:
-        rest = _cut_to(self._rest, self._accumulator.samples_that_fit)
-        return [(one, None) for one in (*self._kept, *rest)]
+    def pieces(self) -> Sequence[Any]:
+        return [*self._kept, *self._split(self._rest)]
 
     def ran_out(self, place: int, error: BaseException) -> str:
-        samples = sample_count(self.pieces()[place][0])
+        try:
+            samples = self._layout(self.pieces()[place]).samples
+        except OptionError as unreadable:
+            raise BudgetError(
+                f"step: memory ran out ({_first_line(error)}), and this micro-batch cannot be split: {unreadable} "
+                "Or pass smaller micro-batches. Nothing was stepped."
+            ) from error
         self._accumulator.samples_that_fit = fits = _next_size(samples, error)
         return f"{samples} samples; replaying the window with {fits}"
 
+    def _layout(self, micro_batch: Any) -> Layout:
+        return layout_of(micro_batch, self._batch_dim)
+
+    def _split(self, micro_batches: Sequence[Any]) -> list[Any]:
+        """Split every micro-batch that holds more samples than fit into equal parts that do not."""
+        most = self._accumulator.samples_that_fit
+        if most is None:
+            return list(micro_batches)
+        return [piece for micro_batch in micro_batches for piece in self._split_to(micro_batch, most)]
+
+    def _split_to(self, micro_batch: Any, most: int) -> list[Any]:
+        try:
+            layout = self._layout(micro_batch)
+        except OptionError:  # it may fit as it is; otherwise this is raised when memory runs out
+            return [micro_batch]
+        parts = -(-layout.samples // most)
+        return [micro_batch] if parts <= 1 else layout.split(micro_batch, parts)
+
 
 class _FromPlan:
-    """Micro-batches as a plan cuts them, which learns from those that do not fit."""
+    """Micro-batches as a plan splits a batch; it learns from those that do not fit."""
 
     def __init__(self, plan: Planned, batch: Any, keep: int, rank: int, ranks: int) -> None:
         self._plan = plan
         self._cut = plan.split(batch, rank=rank, ranks=ranks)
         self._keep = keep
 
-    def pieces(self) -> Sequence[tuple[Any, Count | None]]:
+    def pieces(self) -> Sequence[Any]:
         return _Lazily(self._cut)
 
     def ran_out(self, place: int, error: BaseException) -> str:
@@ -81,38 +111,44 @@ class _FromPlan:
         return f"{samples} samples, for which the plan foresaw less; replaying the window with fewer"
 
 
-class _Lazily(Sequence[tuple[Any, "Count | None"]]):
-    """The data and count of micro-batches, each put together when it is its turn."""
+class _Lazily(Sequence[Any]):
+    """The data of micro-batches, each put together when it is its turn."""
 
-    def __init__(self, cut: Sequence[Any]) -> None:
-        self._cut = cut
+    def __init__(self, micro_batches: Sequence[Any]) -> None:
+        self._micro_batches = micro_batches
 
     def __len__(self) -> int:
-        return len(self._cut)
+        return len(self._micro_batches)
 
     def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return _Lazily(self._cut[place])
-        micro = self._cut[place]
-        return micro.data, micro.count
+        found = self._micro_batches[place]
+        return _Lazily(found) if isinstance(place, slice) else found.data
 
 
 def run_window(
     accumulator: Accumulator,
     loss_fn: LossFunction,
-    batch: Any,
     reduction: Reduction,
-    plan: Planned | None = None,
-    dealt: Dealt | None = None,
+    source_of: Callable[[int, Engine | None], _Listed | _FromPlan],
 ) -> Update:
-    """Run a window; each time memory runs out, roll back, cut finer, and replay."""
+    """Run a window; each time memory runs out, roll back, split finer, and replay.
+
+    Args:
+        accumulator: whose update it is.
+        loss_fn: takes a micro-batch.
+        reduction: what the loss is, over its items.
+        source_of: takes how many micro-batches a saved state holds, and the engine; returns the micro-batches.
+    """
     parameters = owned_parameters(accumulator._settings.optimizers)
     engine = accumulator._engine(parameters)
-    surroundings = Surroundings(accumulator._models)
+    versions = [parameter._version for parameter in parameters]
+    # What is sharded is not replayed, see can_replay.
+    modules = () if isinstance(engine, Sharded) else accumulator._models
+    surroundings = Surroundings(modules, parameters, accumulator._at_rest)
     unfinished = accumulator._unfinished
     keep = unfinished["micro_batches"] if unfinished is not None else 0
     try:
-        source = _source(accumulator, batch, keep, plan, dealt, engine)
+        source = source_of(keep, engine)
     except Exception as error:
         if engine is not None and not engine.ranks.broken:
             tell_of(engine, error, replay=False)
@@ -121,36 +157,52 @@ def run_window(
         attempt = _Attempt(accumulator.update())
         try:
             attempt.run(loss_fn, source.pieces(), reduction)
+            surroundings.settle()
             return attempt.update
         except ReplayError as error:
             told = str(error)
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not attempt.can_replay(error):
                 raise
-            told = attempt.cut_finer(source, error)
+            if not accumulator._models:
+                raise BudgetError(
+                    f"step: memory ran out ({_first_line(error)}), and without the model the window cannot be "
+                    "replayed in smaller micro-batches: what the forward pass has changed in it (batch norms, "
+                    "momentum encoders, counters) could not be put back. Pass it: Accumulator(optimizer, "
+                    "model=model). Nothing was stepped."
+                ) from error
+            told = attempt.split_finer(source, error)
         # Only here, after the exception and the frames that it held are gone, is their memory free.
         accumulator._unfinished = unfinished
-        surroundings.restore()
         _free_caches()
+        with attempt.ending_all():
+            if versions != [parameter._version for parameter in parameters]:
+                raise BudgetError(
+                    "step: memory ran out, and the window cannot be replayed: loss_fn has changed parameters that "
+                    "this accumulator's optimizers own, beside their step. Do that after it."
+                )
+            surroundings.restore()
         _log.warning("step: out of memory with %s", told)
 
 
-def _source(
-    accumulator: Accumulator,
-    batch: Any,
-    keep: int,
-    plan: Planned | None,
-    dealt: Dealt | None,
-    engine: Engine | None,
-) -> _Listed | _FromPlan:
-    if plan is None:
-        return _Listed(accumulator, list(batch), keep)
-    if engine is None or dealt is None:
-        return _FromPlan(plan, batch, keep, 0, 1)
-    ranks = engine.ranks
-    return _FromPlan(
-        plan, batch if dealt == "whole" else ranks.put_together(batch), keep, ranks.rank, ranks.count
-    )
+def in_micro_batches(
+    accumulator: Accumulator, micro_batches: Sequence[Any], batch_dim: BatchDim | Unsaid
+) -> Callable[[int, Engine | None], _Listed]:
+    """Return the source of micro-batches that exist."""
+    return lambda keep, _: _Listed(accumulator, micro_batches, keep, batch_dim)
+
+
+def by_plan(plan: Planned, batch: Any, dealt: Dealt | None) -> Callable[[int, Engine | None], _FromPlan]:
+    """Return the source of micro-batches that a plan makes of a batch, or of one rank's share of it."""
+
+    def source(keep: int, engine: Engine | None) -> _FromPlan:
+        if engine is None or dealt is None:
+            return _FromPlan(plan, batch, keep, 0, 1)
+        ranks = engine.ranks
+        whole = batch if dealt == "whole" else plan.pool(ranks.put_together(batch))
+        return _FromPlan(plan, whole, keep, ranks.rank, ranks.count)
+
+    return source
 
 
 class _Attempt:
@@ -161,19 +213,21 @@ class _Attempt:
         self.place = -1  # of the micro-batch that runs
         self._finished_adding = False
 
-    def run(
-        self, loss_fn: LossFunction, pieces: Sequence[tuple[Any, Count | None]], reduction: Reduction
-    ) -> None:
+    def run(self, loss_fn: LossFunction, pieces: Sequence[Any], reduction: Reduction) -> None:
         self.update._company.may_replay = True
         with self.update:
-            for data, count in self.update.micro_batches(pieces):
+            for data in self.update.micro_batches(pieces):
                 self.place = self.update.micro_batch_count - 1
                 outcome = loss_fn(data)
-                loss, given = _loss_and_count(outcome)
-                if given is None and count is not None:
-                    given = count_in_graph(loss) if reduction == "mean" else None
-                    given = count if given is None else given
-                self.update.backward(loss, count=given, reduction=reduction)
+                loss, count = _loss_and_count(outcome)
+                try:
+                    self.update.backward(loss, count=count, reduction=reduction)
+                except CountError as error:
+                    if count is not None:
+                        raise
+                    raise CountError(
+                        f"{error} In step, loss_fn returns it: return loss, y.numel()."
+                    ) from None
                 del outcome, loss, data
             self._finished_adding = True
 
@@ -186,14 +240,20 @@ class _Attempt:
             return False  # the others stand in the middle of a pass, and wait for this rank there
         return not self._finished_adding and is_out_of_memory(error) and self.update._company.all_replay
 
-    def cut_finer(self, source: _Listed | _FromPlan, error: BaseException) -> str:
-        """Cut what did not fit; return what is to be told of it."""
+    @contextmanager
+    def ending_all(self) -> Iterator[None]:
+        """Report a BudgetError to the other ranks, which replay and would wait for this one."""
         try:
-            return source.ran_out(self.place, error)
+            yield
         except BudgetError as end:
-            if self.update._company.engine is not None:  # the others replay, and would wait for this rank
+            if self.update._company.engine is not None:
                 tell_of(self.update._company.engine, end, replay=False)
             raise
+
+    def split_finer(self, source: _Listed | _FromPlan, error: BaseException) -> str:
+        """Split what did not fit; return what is to be reported of it."""
+        with self.ending_all():
+            return source.ran_out(self.place, error)
 
 
 def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
@@ -209,16 +269,10 @@ def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
     )
 
 
-def _next_size(samples: int | None, error: BaseException) -> int:
-    if samples is None:
-        raise BudgetError(
-            f"step: memory ran out ({_first_line(error)}), and this micro-batch cannot be cut finer: its tensors "
-            "have no common first dimension. Pass tensors, or tuples, dicts or dataclasses of tensors, with the "
-            "samples along dimension 0; or smaller micro-batches."
-        ) from error
+def _next_size(samples: int, error: BaseException) -> int:
     if samples <= 1:
         raise BudgetError(
-            f"step: one sample alone runs out of memory ({_first_line(error)}). A batch cannot be cut below one "
+            f"step: one sample alone runs out of memory ({_first_line(error)}). A batch cannot be split below one "
             "sample: shorten it, recompute activations (torch.utils.checkpoint), or free memory elsewhere. "
             "Nothing was stepped."
         ) from error
@@ -227,43 +281,6 @@ def _next_size(samples: int | None, error: BaseException) -> int:
 
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def _cut_to(micro_batches: Sequence[Any], most: int | None) -> list[Any]:
-    """Cut every micro-batch that holds more than ``most`` samples into equal parts that do not."""
-    pieces: list[Any] = []
-    for micro_batch in micro_batches:
-        samples = None if most is None else sample_count(micro_batch)
-        if most is None or samples is None or samples <= most:
-            pieces.append(micro_batch)
-        else:
-            pieces.extend(cut(micro_batch, -(-samples // most)))
-    return pieces
-
-
-class Surroundings:
-    """What a forward pass changes beside gradients: module buffers and random state; to be put back."""
-
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._buffers = [
-            (module, name, buffer, buffer.detach().clone())
-            for module in modules
-            if module.training
-            for name, buffer in module._buffers.items()  # named_buffers() would take as long as the forward
-            if buffer is not None and not is_lazy(buffer)
-        ]
-        self._random = torch.get_rng_state()
-        self._devices = torch.cuda.get_rng_state_all() if _cuda_in_use() else []
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Put buffers and random state back."""
-        for module, name, buffer, copied in self._buffers:
-            setattr(module, name, buffer)  # some modules put a new tensor in its place
-            buffer.copy_(copied)
-        torch.set_rng_state(self._random)
-        if self._devices:
-            torch.cuda.set_rng_state_all(self._devices)
 
 
 def _free_caches() -> None:

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar, overload
 from torch import Tensor
 
 from gradgate.errors import OptionError, UpdateError
+from gradgate.layout import looks_like_batch
 
 T = TypeVar("T")
 
@@ -155,7 +156,13 @@ def check_window(window: Iterable[object], verb: str) -> None:
     if isinstance(window, (Tensor, Mapping, str)):
         raise OptionError(
             f"{verb}: a window is a sequence of micro-batches, this is one {type(window).__name__}. Pass a "
-            "list, [batch], or cut it: batch.split(32); a stack of micro-batches is stack.unbind()."
+            "list, [batch], or split it: batch.split(32); a stack of micro-batches is stack.unbind()."
+        )
+    if looks_like_batch(window):
+        raise OptionError(
+            f"{verb}: a window is a sequence of micro-batches, and these tensors look like the fields of one batch: "
+            "as many samples in each, of different kinds. Pass a list, [batch], or call "
+            "accumulator.step(loss_fn, batch)."
         )
 
 

@@ -1,35 +1,45 @@
-"""What kind of batch a nest is: plans are for batches of one kind, and a window is a list of such."""
+"""What kind of batch a plan is for, and which one it was made with."""
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
-from gradgate.nests import tensors_in
+from gradgate.layout import field_name
+from gradgate.memory._samples import Samples
+from gradgate.nests import tensors_in, value_at
 
 
-def kind_of(nest: Any, *, raw: bool = False) -> Any:
-    """Return a description that is equal for batches with the same fields, or of the same raw samples."""
-    if raw:
-        return "samples", kind_of(nest[0]) if isinstance(nest, (list, tuple)) and nest else None
-    if isinstance(nest, Tensor):
-        return "tensor", nest.dim()
-    if isinstance(nest, dict):
-        return type(nest), *((key, kind_of(value)) for key, value in nest.items())
-    if isinstance(nest, (list, tuple)) and any(True for _ in tensors_in(nest)):
-        return type(nest), *(kind_of(value) for value in nest)
-    if isinstance(nest, (list, tuple)) and nest:
-        return type(nest), kind_of(nest[0])
-    return type(nest)
+def kind_of(samples: Samples) -> Any:
+    """Return what is equal for batches with the same fields, or of the same raw samples."""
+    if samples.raw:
+        return type(samples.batch[0])
+    fields = samples.layout.fields()
+    return {
+        path: place if place == "list" else value_at(samples.batch, path).ndim
+        for path, place in fields.items()
+    }
 
 
 def told(kind: Any) -> str:
-    """Return a description in words."""
+    """Return that in words."""
     if isinstance(kind, type):
-        return f"a {kind.__name__}"
-    if kind[0] == "tensor":
-        return f"a tensor of {kind[1]} dimensions"
-    if kind[0] == "samples":
-        return f"a list of samples, each {told(kind[1])}"
-    return f"a {kind[0].__name__} of {len(kind) - 1}"
+        return f"raw samples of the type {kind.__name__}"
+    return ", ".join(
+        f"{field_name(path)} ({'a list' if ndim == 'list' else f'{ndim}-dimensional'})"
+        for path, ndim in kind.items()
+    )
+
+
+def representative(batch: Any) -> Any:
+    """Return what tells a batch from others: its first tensor, for its containers may be made anew."""
+    return next(tensors_in(batch), batch)
+
+
+def identity(batch: Any) -> Callable[[], Any]:
+    """Return a function that returns it, as long as it is there."""
+    found = representative(batch)
+    return weakref.ref(found) if isinstance(found, Tensor) else lambda: found

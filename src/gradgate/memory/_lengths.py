@@ -1,8 +1,7 @@
-"""How long the samples of a batch are, and on which side they are padded."""
+"""How long the samples of a batch are."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor
 
 from gradgate.errors import OptionError
-from gradgate.nests import sample_count, tensors_in
 
 
 @dataclass(frozen=True)
@@ -19,11 +17,12 @@ class Lengths:
     """What is known of the samples' lengths.
 
     Attributes:
-        values: columns that each sample needs.
+        values: columns that each sample needs, at least 1.
         counts: valid items of each sample: what its length is without gaps.
-        width: columns that all have; 0 where there are none to be trimmed.
+        width: columns that all have; 0 where that is not known.
         left: samples are padded on the left.
         mask: which items are valid, ``[samples, width]``; None where only lengths were given.
+        source: the tensor that the lengths were read from.
     """
 
     values: list[int]
@@ -31,15 +30,30 @@ class Lengths:
     width: int
     left: bool = False
     mask: Tensor | None = None
+    source: Any = None
+
+    @property
+    def full(self) -> bool:
+        """Whether no sample is shorter than the width."""
+        return min(self.values, default=0) >= self.width
+
+    def padding(self, device: torch.device) -> Tensor:
+        """Return which columns lie beyond the end of a sample, ``[samples, width]``."""
+        columns, sizes = (
+            torch.arange(self.width, device=device),
+            torch.tensor(self.values, device=device)[:, None],
+        )
+        return columns < self.width - sizes if self.left else columns >= sizes
 
 
-def lengths_of(source: Any, batch: Any, *, raw: bool = False) -> Lengths:
+def lengths_of(source: Any, batch: Any, samples: int, *, raw: bool = False) -> Lengths:
     """Return the lengths of a batch's samples.
 
     Args:
         source: a mask ``[samples, columns]``, lengths ``[samples]``, the key under which a batch has one of
             these, or a function of a batch (of a sample, where it is raw).
         batch: what the lengths are of.
+        samples: how many it holds.
         raw: the batch is a list of samples that are yet to be collated.
 
     Raises:
@@ -60,43 +74,44 @@ def lengths_of(source: Any, batch: Any, *, raw: bool = False) -> Lengths:
     elif callable(source):
         source = [source(sample) for sample in batch] if raw else source(batch)
     values = source if isinstance(source, Tensor) else torch.as_tensor(_numbers(source))
-    samples = len(batch) if raw else sample_count(batch)
     if values.dim() not in (1, 2) or values.dtype.is_complex or len(values) != samples:
         raise OptionError(
             f"plan: lengths has shape {list(values.shape)} and the batch {samples} samples. Give one length for "
             "each sample, or a mask of shape [samples, columns]."
         )
-    return _of_mask(values) if values.dim() == 2 else _of_numbers(values, () if raw else batch)
+    return _of_mask(values, source) if values.dim() == 2 else _of_numbers(values, source)
 
 
-def _numbers(source: Any) -> list[int]:
-    if isinstance(source, Sequence) and all(isinstance(one, (int, Tensor)) for one in source):
-        return [int(one) for one in source]
+def _numbers(source: Any) -> Any:
+    if isinstance(source, Sequence) and all(isinstance(each, (int, Tensor)) for each in source):
+        return [int(each) for each in source]
+    if hasattr(source, "__array__"):
+        return source
     raise OptionError(
         f"plan: lengths is a {type(source).__name__}; it is a mask, a list of lengths, a key, or a function that "
         "returns one of these."
     )
 
 
-def _of_mask(mask: Tensor) -> Lengths:
+def _of_mask(mask: Tensor, source: Any) -> Lengths:
     valid = mask != 0
     width = valid.shape[1]
     columns = torch.arange(width, device=mask.device)
-    ends = torch.where(valid, columns + 1, 0).amax(1).tolist() if width else [0] * len(valid)
-    starts = torch.where(valid, columns, width).amin(1).tolist() if width else [0] * len(valid)
+    ends = torch.where(valid, columns + 1, 0).amax(1).tolist()
+    starts = torch.where(valid, columns, width).amin(1).tolist()
     left = all(end in (width, 0) for end in ends) and any(0 < start < width for start in starts)
     values = [width - start for start in starts] if left else ends
-    return Lengths([max(one, 1) for one in values], valid.sum(1).tolist(), width, left, valid)
+    counts = valid.sum(1).tolist()
+    # Of a sample without a valid item, whose labels may all be ignored, no column is known to be padding.
+    values = [value if count else width for value, count in zip(values, counts, strict=True)]
+    return Lengths(values, counts, width, left, valid, source)
 
 
-def _of_numbers(values: Tensor, batch: Any) -> Lengths:
-    lengths = [int(one) for one in values.tolist()]
-    widths = Counter(tensor.shape[1] for tensor in tensors_in(batch) if tensor.dim() > 1)
-    fitting = [width for width in widths if width >= max(lengths, default=0)]
-    width = min(fitting, default=0)
+def _of_numbers(values: Tensor, source: Any) -> Lengths:
+    lengths = [int(each) for each in values.tolist()]
     if min(lengths, default=0) < 0:
         raise OptionError(
             f"plan: sample {lengths.index(min(lengths))} has the length {min(lengths)}. A length counts "
             "columns from the left: give 0 or more for each sample."
         )
-    return Lengths([max(one, 1) for one in lengths], lengths, width)
+    return Lengths([max(each, 1) for each in lengths], lengths, 0, source=source)

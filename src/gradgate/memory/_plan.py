@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable, Sequence
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,16 +11,19 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gradgate.errors import BudgetError, OptionError
+from gradgate.layout import UNSAID, BatchDim, Unsaid
 from gradgate.memory._budget import MARGIN, as_bytes, free_bytes, written
 from gradgate.memory._deal import deal
 from gradgate.memory._follower import MANY, Fakes, NotForeseeableError, TooLongError
 from gradgate.memory._forecast import Followed, Forecast
-from gradgate.memory._kinds import kind_of, told
+from gradgate.memory._kinds import identity, kind_of, representative, told
 from gradgate.memory._micro_batches import Cut, Part
 from gradgate.memory._packing import pack
-from gradgate.memory._samples import Collate, Samples, pooled
+from gradgate.memory._pool import pooled
+from gradgate.memory._samples import Collate, Samples
 from gradgate.memory._standing import Standing, standing
 from gradgate.memory._trace import trace_fake, trace_real
+from gradgate.memory._trim import Trim
 from gradgate.nests import tensors_in
 
 _MEASURED = 32  # samples at most, where a pass is run and measured
@@ -49,6 +52,8 @@ class Plan:
         reason: str,
         lengths: Any,
         collate: Collate | None,
+        batch_dim: BatchDim | Unsaid,
+        trim: Trim,
         pad: Any,
         start: float,
     ) -> None:
@@ -58,27 +63,30 @@ class Plan:
         self.foreseen, self.reason = not reason, reason
         self.warnings = tuple(sorted(forecast.mixes))
         self._lengths, self._collate, self._pad, self._start = lengths, collate, pad, start
-        self._kind = kind_of(samples.batch, raw=collate is not None)
-        self._known = (
-            weakref.ref(next(tensors_in(samples.batch))) if isinstance(lengths, (Tensor, list)) else None
-        )
+        self._batch_dim, self._trim = batch_dim, trim
+        # Later batches are read as this one was. Its data is not kept.
+        self._like = copy.copy(samples)
+        self._like.batch = self._like.lengths = None
+        self._kind = kind_of(samples)
+        self._known = identity(samples.batch) if isinstance(lengths, (Tensor, list)) else None
         self.parts = tuple(self._packed(samples, range(samples.count)))
 
     def split(self, batch: Any, *, lengths: Any = None, rank: int = 0, ranks: int = 1) -> Cut[Any]:
-        """Cut a batch, or a window: a list of loader batches, whose samples are pooled.
+        """Split one batch into micro-batches that fit.
 
         Every sample is in exactly one micro-batch. With lengths, samples are put together by length, and padding
         is trimmed; without, micro-batches are equally large, in order. Deterministic.
 
         Args:
-            batch: of the same kind as the one that the plan was made for; or a sequence of such.
+            batch: one, of the same kind as that which the plan was made for. Several are made one by :meth:`pool`.
             lengths: of this batch, where the plan was given none that hold for every one (a key, a function).
-            rank: which of the ranks cuts. Its own share is cut: samples are dealt so that all finish together.
+            rank: whose share of the batch is split: samples are dealt so that all ranks finish together.
             ranks: among how many ranks the batch is dealt. All have the same batch.
 
         Raises:
             BudgetError: a sample does not fit into the budget alone.
-            OptionError: the batch is of another kind.
+            OptionError: the batch is of another kind; or which part of it belongs to which sample, or is padding,
+                cannot be told.
 
         Example:
             >>> model = torch.nn.Linear(8, 1)
@@ -86,18 +94,12 @@ class Plan:
             >>> [len(micro.indices) for micro in p.split(torch.ones(100, 8))]
             [34, 33, 33]
         """
-        raw = self._collate is not None
-        if kind_of(batch, raw=raw) != self._kind:
-            window = list(batch) if isinstance(batch, Iterable) and not isinstance(batch, Tensor) else []
-            if not window or any(kind_of(one, raw=raw) != self._kind for one in window):
-                raise OptionError(
-                    f"split: this plan is for batches like {told(self._kind)}, and this is {told(kind_of(batch))}. "
-                    "Make a plan for it, or pass such batches."
-                )
-            self._check_lengths(None, lengths)
-            batch = pooled(window, self._lengths if lengths is None else lengths, self._pad, raw=raw)
-        self._check_lengths(batch, lengths)
-        samples = Samples(batch, lengths=self._lengths if lengths is None else lengths, collate=self._collate)
+        if self._known is not None and lengths is None and self._known() is not representative(batch):
+            raise OptionError(
+                "split: this plan was given the lengths of one batch, and this is another. Pass its own: "
+                "plan.split(batch, lengths=mask); or plan with a key or a function: lengths=lambda batch: batch[1]."
+            )
+        samples = self._samples(batch, self._lengths if lengths is None else lengths)
         among: Sequence[int] = range(samples.count)
         if ranks > 1:
             if not 0 <= rank < ranks:
@@ -107,19 +109,67 @@ class Plan:
             among = deal(self._work(samples), ranks)[rank]
         return Cut(self._packed(samples, among) if among else [], samples)
 
+    def pool(self, window: Iterable[Any]) -> Any:
+        """Make one batch of several, such as a window of loader batches, padded to the width of the widest.
+
+        Args:
+            window: batches of the same kind as the one that the plan was made for.
+
+        Returns:
+            one batch of the same kind, with all their samples in order, for :meth:`split` or ``Accumulator.step``.
+
+        Raises:
+            OptionError: there are none; or they are of different kinds, share different values, or with what they
+                are padded cannot be told.
+
+        Example:
+            >>> model = torch.nn.Linear(8, 1)
+            >>> p = plan(lambda x: model(x).mean(), torch.ones(100, 8), budget_bytes=255)
+            >>> p.pool([torch.ones(60, 8), torch.ones(40, 8)]).shape
+            torch.Size([100, 8])
+        """
+        batches = list(window)
+        if not batches:
+            raise OptionError("pool: the window is empty. Pass at least one batch.")
+        if self._known is not None:
+            raise OptionError(
+                "pool: this plan was given the lengths of one batch, and these are others. Plan with a key or a "
+                "function: lengths=lambda batch: batch[1]."
+            )
+        if self._collate is not None:
+            return [sample for batch in batches for sample in batch]
+        samples = [self._samples(batch, self._lengths) for batch in batches]
+        if len({each.lengths.width for each in samples if each.lengths is not None}) > 1:
+            samples = [self._samples(batch, self._lengths, all_full=True) for batch in batches]
+        return pooled(samples, self._pad)
+
+    def _samples(self, batch: Any, lengths: Any, *, all_full: bool = False) -> Samples:
+        """Return a later batch as samples."""
+        samples = Samples(
+            batch,
+            lengths=lengths,
+            collate=self._collate,
+            batch_dim=self._batch_dim,
+            trim=self._trim,
+            like=self._like,
+            all_full=all_full,
+        )
+        kind = kind_of(samples)
+        if kind != self._kind:
+            raise OptionError(
+                f"split: this plan is for batches of {told(self._kind)}, and this one is of {told(kind)}. Make a "
+                "plan for it, or pass such batches; several of them are made one by plan.pool(window)."
+            )
+        if samples.dims and not self._like.dims:
+            self._like.dims = samples.dims  # the first batch in which padding shows
+        return samples
+
     def _work(self, samples: Samples) -> list[float]:
         if samples.lengths is None:
             return [1.0] * samples.count
         different = list(dict.fromkeys(samples.lengths.values))
         costs = self.forecast.costs(different)
         return [costs[length] for length in samples.lengths.values]
-
-    def _check_lengths(self, batch: Any, lengths: Any) -> None:
-        if self._known is not None and lengths is None and next(tensors_in(batch), None) is not self._known():
-            raise OptionError(
-                "split: this plan was given the lengths of one batch, and this is another. Pass its own: "
-                "plan.split(batch, lengths=mask); or plan with a key or a function: lengths=lambda batch: batch[1]."
-            )
 
     def peak_bytes(self, samples: int, length: int = 0) -> int:
         """Return what a pass over so many samples of a length holds at once, beside what stands."""
@@ -173,6 +223,8 @@ def plan(
     budget_bytes: float | str | None = None,
     lengths: Any = None,
     collate: Collate | None = None,
+    batch_dim: BatchDim | Unsaid = UNSAID,
+    trim: Trim = None,
     pad: Any = None,
     optimizer: Optimizer | None = None,
 ) -> Plan:
@@ -185,14 +237,19 @@ def plan(
 
     Args:
         loss_fn: takes a micro-batch, returns its loss, or the loss and its count. Called two to six times.
-        batch: a tensor, or a tuple, list, dict or dataclass of tensors, samples along dimension 0; with
-            ``collate`` a list of raw samples. It stands for those that the plan will split.
+        batch: one batch like those that the plan will split: a pytree of tensors, numpy arrays and lists with the
+            samples along dimension 0 (:mod:`gradgate.layout` has the rule); with ``collate`` a list of raw samples.
         budget_bytes: what parameters, gradients, optimizer state and one forward and backward pass may take
             together: bytes, or "8GiB". None: what the device has free now, less a tenth of it.
         lengths: for samples of unequal length: a mask ``[samples, columns]``, lengths ``[samples]``, the key of
             one of these in the batch, or a function that returns one (with ``collate``: the length of a sample).
         collate: makes a batch of a list of raw samples.
-        pad: with what batches of a window are padded to one width where their own padding does not show it: a
+        batch_dim: where the samples are, if not along dimension 0: a dimension, "list" for a list with one entry
+            for each, None for what all samples share; or a dict of these by field, such as ``{"table": None}``.
+        trim: the fields whose padding is trimmed with ``lengths``, such as ``["input_ids", "labels"]``, or a dict
+            with their dimensions; ``()`` for none. Left out, these are ids, labels and masks that show to be padded
+            beyond the lengths, and fields that end where these end; any other field as wide is an error.
+        pad: with what :meth:`Plan.pool` pads batches to one width where their own padding does not show it: a
             number, or one by key.
         optimizer: its state is counted, also where it has made none yet. None: no state is counted.
 
@@ -201,7 +258,8 @@ def plan(
 
     Raises:
         BudgetError: one sample does not fit, or nothing does.
-        OptionError: the budget, the batch or the lengths cannot be read; the loss function returns no scalar.
+        OptionError: the budget, the batch or the lengths cannot be read, or which part of the batch belongs to
+            which sample, or is padding; the loss function returns no scalar.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
@@ -211,7 +269,9 @@ def plan(
         >>> p.standing.total_bytes + p.peak_bytes(samples=103) < 500_000
         True
     """
-    samples = Samples(batch, lengths=lengths, collate=collate)
+    if trim is not None and not isinstance(trim, Mapping):
+        trim = (trim,) if isinstance(trim, str) else tuple(trim)
+    samples = Samples(batch, lengths=lengths, collate=collate, batch_dim=batch_dim, trim=trim)
     device = next((one.device for one in tensors_in(batch)), torch.device("cpu"))
     given = None if budget_bytes is None else as_bytes(budget_bytes)
     free = int((1 - MARGIN) * free_bytes(device)) if given is None else 0
@@ -229,6 +289,8 @@ def plan(
         reason=reason,
         lengths=lengths,
         collate=collate,
+        batch_dim=batch_dim,
+        trim=trim,
         pad=pad,
         start=followed[0].trace.operations * _START_FLOPS.get(device.type, 1e8),
     )

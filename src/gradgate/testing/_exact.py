@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 
 from gradgate.accumulation._models import Model, Models
 from gradgate.accumulation._parameters import owned_parameters
-from gradgate.accumulation._retry import Surroundings
 from gradgate.accumulation._snapshot import Snapshot
+from gradgate.accumulation._surroundings import Surroundings
 from gradgate.errors import GraphError
 from gradgate.testing._causes import likely_cause
 from gradgate.testing._record import Record, recording
@@ -132,7 +132,10 @@ def compare_update(
     """Do what :func:`assert_exact_update` does, and return the verdict whatever it is."""
     parameters = [parameter for parameter in owned_parameters([optimizer]) if parameter.requires_grad]
     models = Models(model, "compare_update")
-    snapshot, surroundings = Snapshot(parameters, [optimizer]), Surroundings(models)
+    snapshot, surroundings = (
+        Snapshot(parameters, [optimizer]),
+        Surroundings(models, owned_parameters([optimizer])),
+    )
     gradients = [parameter.grad for parameter in parameters]
     copies = [None if gradient is None else gradient.clone() for gradient in gradients]
     try:
