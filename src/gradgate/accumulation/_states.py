@@ -63,7 +63,9 @@ def checked_state(state: dict[str, Any], parameters: Sequence[Tensor], settings:
         )
     _check_types(state["window"], parameters, settings)
     scaled = state["window"] is not None and state["window"]["scale"] is not None
-    if scaled != (settings.scaler is not None) and state["window"] is not None and state["window"]["sums"]:
+    # A window whose micro-batches were all empty has run no backward pass, so it has no scale yet.
+    begun = state["window"] is not None and any(each["unit"] is not None for each in state["window"]["sums"])
+    if begun and scaled != (settings.scaler is not None):
         raise StateError(
             "load_state_dict: the unfinished window was saved "
             f"{'with' if scaled else 'without'} a GradScaler, this accumulator has {'none' if scaled else 'one'}. "

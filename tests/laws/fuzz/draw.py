@@ -1,5 +1,6 @@
 """Draws scenarios. ``choose`` takes one of a sequence: Hypothesis's choice, which shrinks, or a seeded one."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ Choose = Callable[[Sequence[Any]], Any]
 COUNTED = tuple(name for name, loss in LOSSES.items() if not loss.may_refuse)
 WITHOUT_NET = tuple(name for name in COUNTED if "uncertain" not in name)  # whose parameters are used in forward alone
 SMALL = (1, 2, 3, 4, 5, 6, 8)
+OPTIMIZERS = ("momentum", "two", "sgd", "adagrad", "adamw", "sgd foreach", "adamw fused")
 SEEDS = range(1000)
 
 
@@ -22,7 +24,7 @@ def in_one_process(choose: Choose, *, compiled: bool = False) -> Scenario:
     """Draw a loop of one process."""
     model = choose([name for name in BODIES if name != "reentrant"] * 3 + ["reentrant"])
     words = model in OF_WORDS
-    gate = choose(["none"] * 3 + [name for name in GATES if name not in BY_MICRO_BATCH])
+    gate = choose(["none"] * 3 + [name for name in GATES if not (model == "complex" and name in BY_MICRO_BATCH)])
     first = choose(COUNTED) if choose([True, False]) else choose(list(LOSSES))
     two = choose([False, False, True])
     stateful, sparse = model == "stateful", model == "sparse"
@@ -38,7 +40,7 @@ def in_one_process(choose: Choose, *, compiled: bool = False) -> Scenario:
         layout=choose([name for name in layouts if not (left and name == "listed lengths")]),
         gate=gate,
         wrapper=choose(["none", "compiled", "compiled, aot"]) if compiled else "none",
-        optimizer="sgd" if sparse else choose(["momentum", "two", "sgd", "adagrad", "adamw", "adamw fused", "sgd foreach"]),
+        optimizer="sgd" if sparse else choose(OPTIMIZERS[:-1] if model == "complex" else OPTIMIZERS),
         clip=choose(["none"] if sparse else ["none", "norm"] if model == "complex" else ["none", "norm", "value"]),
         clear=choose(["none", "none", "zero", "decay"]),
         nonfinite=choose(["raise", "skip"]),
@@ -55,7 +57,8 @@ def in_one_process(choose: Choose, *, compiled: bool = False) -> Scenario:
         seed=choose(SEEDS),
     )
     ways = IN_LOOPS if two or gate in BY_MICRO_BATCH and choose([True, False]) else tuple(WAYS)
-    if gate in BY_MICRO_BATCH:
+    if gate in BY_MICRO_BATCH:  # which see the gradient with the loss scale, as hooks do in any loop
+        scenario = dataclasses.replace(scenario, scaler=False)
         ways = tuple(way for way in ways if way in (*IN_LOOPS, "step_window"))
     windows = tuple(_window(choose, scenario, ways, IN_ONE_PROCESS, 1) for _ in range(choose([1, 2, 3, 4])))
     return _with(scenario, windows)
@@ -98,8 +101,6 @@ def over_ranks(choose: Choose, ranks: int) -> Scenario:
 
 
 def _with(scenario: Scenario, windows: tuple[Window, ...]) -> Scenario:
-    import dataclasses
-
     return dataclasses.replace(scenario, windows=windows)
 
 
@@ -107,13 +108,14 @@ def _window(choose: Choose, scenario: Scenario, ways: Sequence[str], acts: Seque
     before = choose(acts) if choose([True, True, False]) else "nothing"
     if before == "poison" and scenario.clear == "decay" or (before == "compile" and scenario.wrapper == "none"):
         before = "nothing"
+    way = choose(ways)
     within = choose(["nothing"] * 5 + ["evaluate", "frozen"])
-    frozen_is_refused = scenario.model == "tied" or "fsdp" in scenario.wrapper
+    not_frozen = way == "resumed" or scenario.model == "tied" or "fsdp" in scenario.wrapper
     return Window(
         sizes=_sizes(choose, scenario, ranks),
-        way=choose(ways),
+        way=way,
         before=before,
-        within="nothing" if within == "frozen" and frozen_is_refused else within,
+        within="nothing" if within == "frozen" and not_frozen else within,
     )
 
 

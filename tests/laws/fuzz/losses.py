@@ -185,7 +185,7 @@ LOSSES: dict[str, Loss] = {
     "root": Loss(lambda l, f, n: _flat(l).square().mean().sqrt(), samples, may_refuse=True),
     "centred": Loss(lambda l, f, n: (_flat(l) - _flat(l).mean(0)).square().mean(), samples, may_refuse=True),
     "largest": Loss(lambda l, f, n: _flat(l).amax(0).mean(), samples, may_refuse=True),
-    "spread": Loss(lambda l, f, n: _flat(l).var(0, unbiased=False).mean(), samples, may_refuse=True),
+    "spread": Loss(lambda l, f, n: (_flat(l).square().mean(0) - _flat(l).mean(0).square()).mean(), samples, may_refuse=True),
     "pairs": Loss(
         lambda l, f, n: (_flat(l)[:, None] - _flat(l)[None]).square().mean(), samples, may_refuse=True
     ),

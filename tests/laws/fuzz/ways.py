@@ -8,6 +8,7 @@ import torch
 
 import gradgate as gg
 from tests.laws.fuzz.loop import Loop, given
+from tests.laws.fuzz.scenario import Scenario
 from tests.laws.fuzz.trainer import Rows, joined
 
 Window = Sequence[Rows]
@@ -47,8 +48,6 @@ def _step(loop: Loop, window: Window, most: tuple[int, str] | None = None, plan:
     options = {} if plan is None else {"plan": plan}
     reduction: Any = loop.losses[0].reduction
     batch = loop.batch(joined(window))
-    if not hasattr(loop.accumulator, "step_window") and plan is None:
-        batch = [batch]
     return loop.accumulator.step(loop.loss_fn, batch, reduction=reduction, **options)
 
 
@@ -56,18 +55,25 @@ def _step_window(loop: Loop, window: Window, most: tuple[int, str] | None = None
     loop.most = most
     reduction: Any = loop.losses[0].reduction
     batches = [loop.batch(rows) for rows in window]
-    step_window = getattr(loop.accumulator, "step_window", loop.accumulator.step)
-    return step_window(loop.loss_fn, batches, reduction=reduction)
+    return loop.accumulator.step_window(loop.loss_fn, batches, reduction=reduction)
+
+
+def trim_is_asked_for(scenario: Scenario) -> bool:
+    """Say whether a plan asks which fields may be trimmed: of left padding, and images as wide as texts."""
+    return scenario.left_padding or scenario.layout == "images"
 
 
 def planned(loop: Loop, window: Window) -> Any:
     """Plan a batch so that about three samples fit."""
     batch = loop.batch(joined(window))
     lengths = (lambda b: loop.layout.unpack(b)["mask"]) if loop.pool.words else None
-    plan = gg.plan(loop.loss_fn, batch, budget_bytes="1GiB", lengths=lengths)
+    options: dict[str, Any] = {"lengths": lengths}
+    if trim_is_asked_for(loop.scenario) and loop.scenario.seed % 2:
+        options["trim"] = ()
+    plan = gg.plan(loop.loss_fn, batch, budget_bytes="1GiB", **options)
     longest = max(part.length for part in plan.parts)
     budget = plan.standing.total_bytes + 2 * plan.peak_bytes(3, longest)
-    return gg.plan(loop.loss_fn, batch, budget_bytes=budget, lengths=lengths)
+    return gg.plan(loop.loss_fn, batch, budget_bytes=budget, **options)
 
 
 def _plan_loop(loop: Loop, window: Window) -> Any:

@@ -45,19 +45,19 @@ class Whole(Trainer):
         for rows in micro_batches if apart else [joined(micro_batches)]:
             share = self._items(loss, rows) / items
             if share:
-                value += share * self._add_mean(number, rows, share)
+                value += self._add_share(number, rows, share)
         return value
 
     def _items(self, loss: Loss, rows: Rows) -> float:
         return float(loss.items(self.fields_of(rows)))
 
-    def _add_mean(self, number: int, rows: Rows, share: float) -> float:
+    def _add_share(self, number: int, rows: Rows, share: float) -> float:
         loss, fields = self.losses[number], self.fields_of(rows)
         if hasattr(self.net.body, "counts"):
             self.net.body.counts = number == 0  # the loop runs its net once for all losses
         mean = loss.value(logits_of(self.net, fields), fields, self.net)
         if loss.reduction == "sum":
-            mean = mean / loss.items(fields)
+            share /= float(loss.items(fields))
         into_head = self.scenario.into and number == 1
         receiving = [p for p in (self.net.head if into_head else self.net).parameters() if p.requires_grad]
         for parameter, gradient in zip(
@@ -66,7 +66,7 @@ class Whole(Trainer):
             if gradient is not None:
                 gradient = share * gradient.to_dense()
                 parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
-        return float(mean.detach())
+        return share * float(mean.detach())
 
     @torch.no_grad()
     def _step(self) -> float:
