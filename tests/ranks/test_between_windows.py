@@ -282,3 +282,64 @@ def test_another_sharded_network_has_to_be_named() -> None:
     assert together(two_sharded, 2, True) == [True, True]
     for said in together(two_sharded, 2, False):
         assert "in no accumulator's model=" in said
+
+
+def generator_of() -> nn.Sequential:
+    torch.manual_seed(2)
+    return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+
+
+def critic_of() -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+
+
+def pictures() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(12, 2, dtype=torch.float64, generator=generator)
+    return noise, torch.randn(12, 3, dtype=torch.float64, generator=generator)
+
+
+def critic_loss(generator: nn.Module, critic: nn.Module, rows: list[int]) -> Tensor:
+    noise, real = pictures()
+    return critic(generator(noise[rows])).mean() - critic(real[rows]).tanh().mean()
+
+
+def generator_loss(generator: nn.Module, critic: nn.Module, rows: list[int]) -> Tensor:
+    return -critic(generator(pictures()[0][rows])).sin().mean()
+
+
+def layers_sharded(net: nn.Sequential) -> nn.Module:
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in (net[0], net[2], net):
+        fully_shard(layer)
+    return net
+
+
+def adversarial(rank: int, wrapper: str) -> list[Tensor]:
+    """Two networks in turn, each runs in the other's window, without a detach."""
+    wrap = {"ddp": DistributedDataParallel, "fully_shard": layers_sharded}[wrapper]
+    networks = [wrap(generator_of()), wrap(critic_of())]
+    accumulators = [gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.3), model=net) for net in networks]
+    for _ in range(WINDOWS):
+        for loss_fn, accumulator in ((critic_loss, accumulators[1]), (generator_loss, accumulators[0])):
+            with accumulator.update() as update:
+                for rows in update.micro_batches(CUT[rank]):
+                    update.backward(loss_fn(*networks, rows), count=len(rows))
+    return [*full(networks[0]), *full(networks[1])]
+
+
+@pytest.mark.parametrize("wrapper", ["ddp", "fully_shard"])
+def test_two_networks_in_turn_train_as_on_one_process(wrapper: str) -> None:
+    networks = [generator_of(), critic_of()]
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.3) for net in networks]
+    rows = [row for rank in CUT for part in rank for row in part]
+    for _ in range(WINDOWS):
+        for loss_fn, place in ((critic_loss, 1), (generator_loss, 0)):
+            optimizers[place].zero_grad()
+            loss_fn(*networks, rows).backward()
+            optimizers[place].step()
+    whole = [parameter.detach() for net in networks for parameter in net.parameters()]
+    for found in together(adversarial, 2, wrapper):
+        assert_same(found, whole, rtol=1e-12)
