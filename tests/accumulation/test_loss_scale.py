@@ -189,3 +189,17 @@ def test_a_loss_that_was_scaled_by_hand_is_refused(factor: str) -> None:
     with accumulator.update() as update:
         update.backward(weight.exp() * 2, count=1)
     assert weight.item() == -2.0
+
+
+@pytest.mark.parametrize("empty", [1, 2])
+def test_a_window_that_was_saved_before_its_first_item_goes_on(empty: int) -> None:
+    window = [(5.0, 0)] * empty + [(1.0, 2), (4.0, 1)]
+    weight, optimizer, accumulator = one_weight(scaler=scaler())
+    with stopped_by(StopError), accumulator.update() as update:
+        add(update, weight, window[:empty])
+        saved = accumulator.state_dict()
+        raise StopError
+    resumed = gg.Accumulator(optimizer, scaler=scaler())
+    resumed.load_state_dict(saved)
+    update_by(resumed, weight, window)
+    assert weight.item() == pytest.approx(-2.0)

@@ -196,7 +196,7 @@ def _torn(
 
 
 def _where_nonfinite(parameters: Sequence[Tensor], sums: Sums, settings: Settings) -> str:
-    bad = [p for p in parameters if p.grad is not None and not p.grad.isfinite().all()]
+    bad = [p for p in parameters if p.grad is not None and not _is_finite(p.grad)]
     losses = [float(loss) for one in sums.by_name.values() for loss in one.losses]
     numbers = [str(number) for number, loss in enumerate(losses, 1) if not math.isfinite(loss)]
     cause = f" Losses that are not finite themselves: number {', '.join(numbers[:5])}." if numbers else ""
@@ -205,3 +205,8 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: Sums, settings: Setting
         f"{named_some(bad, settings)}.{cause} Nothing was stepped. Lower the learning rate or clip, "
         "or pass nonfinite='skip' to leave such windows out."
     )
+
+
+def _is_finite(gradient: Tensor) -> bool:
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient  # torch asks dense tensors only
+    return bool(values.isfinite().all())
