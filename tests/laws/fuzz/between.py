@@ -103,8 +103,8 @@ def _wrap_again(loop: Loop, window: Window) -> None:
 
 
 def _average(loop: Loop, window: Window) -> None:
-    averaged = torch.optim.swa_utils.AveragedModel(loop.net)
-    averaged.update_parameters(loop.net)
+    if "fsdp" not in loop.scenario.wrapper:
+        torch.optim.swa_utils.AveragedModel(loop.net).update_parameters(loop.net)
 
 
 def _save(loop: Loop, window: Window) -> None:
@@ -128,7 +128,8 @@ def _open_and_discard(loop: Loop, window: Window) -> None:
 
 def _freeze_for_a_while(loop: Loop, window: Window) -> None:
     with gg.frozen(loop.net.body):
-        copy.deepcopy(loop.net)
+        if "fsdp" not in loop.scenario.wrapper:  # which cannot be copied
+            copy.deepcopy(loop.net)
         loop.evaluate(train=True, grad=True)
 
 

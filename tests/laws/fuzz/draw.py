@@ -20,12 +20,12 @@ OPTIMIZERS = ("momentum", "two", "sgd", "adagrad", "adamw", "sgd foreach", "adam
 SEEDS = range(1000)
 
 
-def in_one_process(choose: Choose, *, compiled: bool = False) -> Scenario:
+def in_one_process(choose: Choose, *, compiled: bool = False, uncounted: bool = True) -> Scenario:
     """Draw a loop of one process."""
     model = choose([name for name in BODIES if name != "reentrant"] * 3 + ["reentrant"])
     words = model in OF_WORDS
     gate = choose(["none"] * 3 + [name for name in GATES if not (model == "complex" and name in BY_MICRO_BATCH)])
-    first = choose(COUNTED) if choose([True, False]) else choose(list(LOSSES))
+    first = choose(list(LOSSES) if uncounted and choose([True, False]) else COUNTED)
     two = choose([False, False, True])
     stateful, sparse = model == "stateful", model == "sparse"
     left = words and model != "recurrent" and choose([False, False, True])
@@ -66,7 +66,7 @@ def in_one_process(choose: Choose, *, compiled: bool = False) -> Scenario:
 
 def over_ranks(choose: Choose, ranks: int) -> Scenario:
     """Draw a loop over ranks."""
-    wrapper = choose(["none", "ddp", "ddp, unused", "ddp, views", "ddp, no buffers", "fsdp", "fsdp, gathered", "fsdp, resharded"])
+    wrapper = choose(["none", "ddp", "ddp, unused", "ddp, views", "fsdp", "fsdp, gathered", "fsdp, resharded"])
     sharded = "fsdp" in wrapper
     model = choose(["norm", "routed", "checkpointed", "attention", "tied"][: 4 if sharded else 5])
     words = model in OF_WORDS

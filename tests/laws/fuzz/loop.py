@@ -41,7 +41,6 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "ddp": _ddp,
     "ddp, unused": lambda net: _ddp(net, find_unused_parameters=True),
     "ddp, views": lambda net: _ddp(net, gradient_as_bucket_view=True),
-    "ddp, no buffers": lambda net: _ddp(net, broadcast_buffers=False),
     "fsdp": _sharded,
     "fsdp, gathered": lambda net: _sharded(net, reshard_after_forward=False),
     "fsdp, resharded": lambda net: _sharded(net, reshard_after_forward=True),

@@ -27,8 +27,8 @@ def _update(loop: Loop, window: Iterable[Rows]) -> Any:
 
 
 def _windows(loop: Loop, window: Window) -> Any:
-    (drawn,) = gg.windows(iter(window), size=len(window))
-    return _update(loop, drawn)
+    drawn = list(gg.windows(iter(window), size=max(len(window), 1)))
+    return _update(loop, drawn[0] if drawn else [])
 
 
 def _resumed(loop: Loop, window: Window) -> Any:
