@@ -28,7 +28,7 @@ def ways(model: nn.Module, batches: list[Batch], optimizer: torch.optim.Optimize
                 update.backward(loss_of(model, batch))
 
     def one_call() -> None:
-        accumulator.step(lambda batch: loss_of(model, batch), batches)
+        accumulator.step_window(lambda batch: loss_of(model, batch), batches)
 
     return {
         "plain loop, loss / k": partial(plain_update, model, batches, optimizer),

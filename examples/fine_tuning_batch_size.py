@@ -86,7 +86,7 @@ def token_gradients():
 
     whole = gradient(loss_fn((inputs, labels))[0])
     mean_of_means = gradient(sum(loss_fn(micro_batch)[0] for micro_batch in micro_batches) / len(TOKENS))
-    gg.Accumulator(torch.optim.SGD(table.parameters(), lr=1.0)).step(loss_fn, micro_batches)
+    gg.Accumulator(torch.optim.SGD(table.parameters(), lr=1.0)).step_window(loss_fn, micro_batches)
     return whole, mean_of_means, -table.weight.detach()  # from zero, at lr 1, the step is the gradient
 
 

@@ -106,14 +106,31 @@ def does_not_fit() -> None:
     def loss_fn(x: torch.Tensor) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.\nMore lines.")
 
-    named()[2].step(loss_fn, [torch.ones(4)])
+    named(model=nn.Linear(1, 1))[2].step(loss_fn, torch.ones(4))
 
 
 def cannot_be_cut() -> None:
     def loss_fn(x: Any) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    named()[2].step(loss_fn, [(torch.ones(4), torch.ones(3))])
+    named(model=nn.Linear(1, 1))[2].step(loss_fn, {"x": torch.ones(4), "lengths": [1, 2, 3]})
+
+
+def no_model() -> None:
+    def loss_fn(x: Any) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    named()[2].step(loss_fn, torch.ones(4))
+
+
+def a_window_as_a_batch() -> None:
+    named()[2].step(
+        lambda _: torch.ones(()), [(torch.ones(4), torch.ones(4, 2)), (torch.ones(3), torch.ones(3, 2))]
+    )
+
+
+def a_batch_as_a_window() -> None:
+    named()[2].step_window(lambda _: torch.ones(()), (torch.ones(4, 2), torch.ones(4)))
 
 
 def torn_step() -> None:
@@ -253,15 +270,38 @@ TEXTS: list[tuple[Callable[[], None], type[BaseException], str]] = [
         does_not_fit,
         errors.BudgetError,
         "step: one sample alone runs out of memory (CUDA out of memory. Tried to allocate 20.00 MiB.). A batch "
-        "cannot be cut below one sample: shorten it, recompute activations (torch.utils.checkpoint), or free "
+        "cannot be split below one sample: shorten it, recompute activations (torch.utils.checkpoint), or free "
         "memory elsewhere. Nothing was stepped.",
     ),
     (
         cannot_be_cut,
         errors.BudgetError,
-        "step: memory ran out (CUDA out of memory.), and this micro-batch cannot be cut finer: its tensors have no "
-        "common first dimension. Pass tensors, or tuples, dicts or dataclasses of tensors, with the samples along "
-        "dimension 0; or smaller micro-batches.",
+        "step: memory ran out (CUDA out of memory.), and this micro-batch cannot be split: what of "
+        'batch["lengths"] belongs to which sample cannot be told: it has 3 entries, and batch["x"] holds 4 '
+        'samples. If all samples share it, say batch_dim={"lengths": None}. For any other layout pass a '
+        "list of samples, and collate=. Or pass smaller micro-batches. Nothing was stepped.",
+    ),
+    (
+        no_model,
+        errors.BudgetError,
+        "step: memory ran out (CUDA out of memory.), and without the model the window cannot be replayed in"
+        " smaller micro-batches: what the forward pass has changed in it (batch norms, momentum encoders, "
+        "counters) could not be put back. Pass it: Accumulator(optimizer, model=model). Nothing was "
+        "stepped.",
+    ),
+    (
+        a_window_as_a_batch,
+        errors.OptionError,
+        "step: batch is one batch, and this list of 2 looks like several: its entries are all of one kind. Pass "
+        "micro-batches to accumulator.step_window(loss_fn, window), uncollated samples with collate=. If they are "
+        "the fields of one batch, say so: batch_dim=0.",
+    ),
+    (
+        a_batch_as_a_window,
+        errors.OptionError,
+        "step_window: a window is a sequence of micro-batches, and these tensors look like the fields of "
+        "one batch: as many samples in each, of different kinds. Pass a list, [batch], or call "
+        "accumulator.step(loss_fn, batch).",
     ),
     (
         torn_step,

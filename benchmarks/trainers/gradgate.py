@@ -22,7 +22,7 @@ def train_by_step(task: Task) -> None:
         return task.loss(task.model(x), y), task.count(y)
 
     for window in gg.windows(task.loader(), size=task.window):
-        accumulator.step(loss_fn, window)
+        accumulator.step_window(loss_fn, window)
 
 
 WAYS = (Way(train), Way(train_by_step, ("memory",), "accumulator.step"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
@@ -16,8 +17,10 @@ from tests.tensors import tensor
 def one_weight(**options: Any) -> tuple[Parameter, Optimizer, gg.Accumulator]:
     """A weight at 0 and plain SGD at rate 1: after one update the weight is minus the gradient."""
     weight = Parameter(tensor(0.0))
+    model = nn.Module()
+    model.weight = weight
     optimizer = SGD([weight], lr=1.0)
-    return weight, optimizer, gg.Accumulator(optimizer, **options)
+    return weight, optimizer, gg.Accumulator(optimizer, **{"model": model, **options})
 
 
 def add(update: gg.Update, weight: torch.Tensor, window: Iterable[tuple[float, Any]]) -> None:

@@ -205,7 +205,7 @@ def test_what_is_not_finite_raises_by_default_and_says_where(value: float) -> No
     optimizer.register_step_pre_hook(lambda *_: pytest.fail("stepped"))
     accumulator = gg.Accumulator(optimizer)
     with pytest.raises(NonfiniteError, match=r"in 1 of 2 parameters: 'bad'\. Losses .*: number 2\."):
-        accumulator.step(lambda factor: (a + b * factor + abs(factor), 1), [1.0, value])
+        accumulator.step_window(lambda factor: (a + b * factor + abs(factor), 1), [1.0, value])
     assert (a.item(), b.item(), a.grad, b.grad) == (0.0, 0.0, None, None)
 
 
@@ -280,7 +280,7 @@ def test_one_of_torchs_own_that_fails_before_it_changes_anything_raises_as_it_is
     embedding = nn.Embedding(4, 2, sparse=True)
     accumulator = gg.Accumulator(Adam(embedding.parameters()))
     with pytest.raises(RuntimeError, match="Adam does not support sparse gradients") as caught:
-        accumulator.step(lambda rows: embedding(rows).sum(1).mean(), [labels([1, 2]).cpu()])
+        accumulator.step_window(lambda rows: embedding(rows).sum(1).mean(), [labels([1, 2]).cpu()])
     assert not isinstance(caught.value, TornStepError)
     assert embedding.weight.grad is None
 
@@ -302,5 +302,5 @@ def test_a_fused_step_that_fails_half_way_is_torn_though_no_version_tells() -> N
     optimizer = SGD([{"params": [dense]}, {"params": [embedding.weight]}], lr=1.0, fused=True)
     accumulator = gg.Accumulator(optimizer)
     with pytest.raises(TornStepError):
-        accumulator.step(lambda rows: (embedding(rows) + dense).sum(1).mean(), [torch.tensor([1, 2])])
+        accumulator.step_window(lambda rows: (embedding(rows) + dense).sum(1).mean(), [torch.tensor([1, 2])])
     assert dense.tolist() == [-1.0, -1.0]

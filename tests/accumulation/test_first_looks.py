@@ -62,12 +62,12 @@ def test_a_checkpoint_that_hides_its_parameters_is_refused_and_one_that_does_not
     x = torch.randn(4, 2)
     model = Checkpointed(reentrant=True)
     with pytest.raises(GraphError, match="a reentrant checkpoint, which hides its parameters from autograd"):
-        gg.Accumulator(SGD(model.parameters(), lr=1.0)).step(lambda x: model(x).mean(), [x])
+        gg.Accumulator(SGD(model.parameters(), lr=1.0)).step_window(lambda x: model(x).mean(), [x])
     assert model.first.weight.grad is None
     model = Checkpointed(reentrant=False)
     before = model.inner.weight.detach().clone()
     expected = torch.autograd.grad(model(x).mean(), [model.inner.weight])[0]
-    gg.Accumulator(SGD(model.parameters(), lr=1.0)).step(lambda x: model(x).mean(), x.split([3, 1]))
+    gg.Accumulator(SGD(model.parameters(), lr=1.0)).step_window(lambda x: model(x).mean(), x.split([3, 1]))
     torch.testing.assert_close(before - model.inner.weight, expected)
 
 

@@ -65,7 +65,7 @@ class Model(nn.Module):
 def training(**options: Any) -> tuple[Model, torch.optim.Optimizer, gg.Accumulator]:
     model = Model()
     optimizer = Adam(model.parameters(), lr=0.1)
-    return model, optimizer, gg.Accumulator(optimizer, **options)
+    return model, optimizer, gg.Accumulator(optimizer, model=model, **options)
 
 
 @IGNORE_BATCH_NORM
@@ -85,7 +85,7 @@ def test_a_retried_window_is_bit_identical_to_one_begun_with_the_finer_cut(where
                 cut = [12] if number != 2 else [6, 6]  # the third window is cut as the second one had to be
             else:
                 cut = [12] if number == 0 else [3] * 4
-            update = accumulator.step(model.loss, batch.split(cut))
+            update = accumulator.step_window(model.loss, batch.split(cut))
             assert update.micro_batch_count == (1 if number == 0 else 4)
         finished.append((standing(optimizer), dict(model.named_buffers()), torch.rand(1)))
     assert differences(*(one[0] for one in finished), identities=False) == []
@@ -99,7 +99,7 @@ def test_running_out_late_in_the_window_rolls_back_all_of_it() -> None:
     model, _, accumulator = training()
     batches = [torch.randn(size, 3) for size in (2, 2, 8)]
     model.room = (4, "backward")
-    update = accumulator.step(model.loss, batches)
+    update = accumulator.step_window(model.loss, batches)
     assert (update.count, update.micro_batch_count) == (36, 4)
     assert model.seen == 12
     assert model.norm.num_batches_tracked == 4
@@ -109,9 +109,9 @@ def test_running_out_late_in_the_window_rolls_back_all_of_it() -> None:
 def test_modules_that_nobody_owns_are_rolled_back_too() -> None:
     """A generator in training mode, in the discriminator's window."""
     generator, discriminator = Model(), nn.Linear(3, 1)
-    accumulator = gg.Accumulator(SGD(discriminator.parameters(), lr=0.1))
+    accumulator = gg.Accumulator(SGD(discriminator.parameters(), lr=0.1), model=[discriminator, generator])
     generator.room = (2, "forward")
-    accumulator.step(lambda x: discriminator(generator(x)).mean(), [torch.randn(4, 3)])
+    accumulator.step_window(lambda x: discriminator(generator(x)).mean(), [torch.randn(4, 3)])
     assert (generator.seen, generator.norm.num_batches_tracked) == (4, 2)
 
 
@@ -119,21 +119,23 @@ def test_modules_that_nobody_owns_are_rolled_back_too() -> None:
 def test_a_module_that_came_later_is_rolled_back_too() -> None:
     body = nn.Linear(3, 3)
     optimizer = SGD(body.parameters(), lr=0.1)
-    accumulator = gg.Accumulator(optimizer)
-    accumulator.step(lambda x: body(x).mean(), [torch.randn(4, 3)])
+    accumulator = gg.Accumulator(optimizer, model=body)
+    accumulator.step_window(lambda x: body(x).mean(), [torch.randn(4, 3)])
     head = Model()
     optimizer.add_param_group({"params": list(head.parameters())})
+    accumulator.model = [body, head]
     head.room = (2, "forward")
-    accumulator.step(lambda x: head(body(x)).mean(), [torch.randn(4, 3)])
+    accumulator.step_window(lambda x: head(body(x)).mean(), [torch.randn(4, 3)])
     assert (head.seen, head.norm.num_batches_tracked) == (4, 2)
 
 
 def test_a_lazy_module_that_was_never_run_is_no_trouble() -> None:
     lazy = nn.LazyBatchNorm1d()
     weight, _, accumulator = one_weight()
+    model = accumulator.model
     for options in ({}, {"batch_norm": "window"}):
-        accumulator = gg.Accumulator(accumulator._settings.optimizers, **options)
-        accumulator.step(lambda gradient: (weight * gradient, 1), [1.0, 3.0])
+        accumulator = gg.Accumulator(accumulator._settings.optimizers, model=[model, lazy], **options)
+        accumulator.step_window(lambda gradient: (weight * gradient, 1), [1.0, 3.0])
     assert weight.item() == -4.0
     assert lazy.num_features == 0
 
@@ -156,27 +158,27 @@ def test_the_size_is_halved_until_it_fits_and_is_remembered() -> None:
     seen: list[int] = []
     loss_fn = fitting(3, seen, weight)
     assert accumulator.samples_that_fit is None
-    update = accumulator.step(loss_fn, [arange(10), arange(2)])
+    update = accumulator.step_window(loss_fn, [arange(10), arange(2)])
     assert seen == [10, 5, 3, 2, 3, 2, 2]
     assert (update.count, update.micro_batch_count) == (12, 5)
     assert weight.item() == pytest.approx(-46 / 12, rel=RTOL)
     assert accumulator.samples_that_fit == 3
     seen.clear()
-    accumulator.step(loss_fn, [arange(9)])
+    accumulator.step_window(loss_fn, [arange(9)])
     assert seen == [3, 3, 3]
 
 
 def test_pieces_are_of_nearly_equal_size() -> None:
     weight, _, accumulator = one_weight()
     seen: list[int] = []
-    accumulator.step(fitting(5, seen, weight), [arange(9)])
+    accumulator.step_window(fitting(5, seen, weight), [arange(9)])
     assert seen == [9, 5, 4]
 
 
 def test_it_is_said_what_was_done(caplog: pytest.LogCaptureFixture) -> None:
     weight, _, accumulator = one_weight()
     with caplog.at_level(logging.WARNING, logger="gradgate"):
-        accumulator.step(fitting(2, [], weight), [arange(4)])
+        accumulator.step_window(fitting(2, [], weight), [arange(4)])
     assert [record.getMessage() for record in caplog.records] == [
         "step: out of memory with 4 samples; replaying the window with 2"
     ]
@@ -184,11 +186,11 @@ def test_it_is_said_what_was_done(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_size_that_fits_is_saved_and_loaded() -> None:
     weight, optimizer, accumulator = one_weight()
-    accumulator.step(fitting(2, [], weight), [arange(4)])
-    again = gg.Accumulator(optimizer)
+    accumulator.step_window(fitting(2, [], weight), [arange(4)])
+    again = gg.Accumulator(optimizer, model=accumulator.model)
     again.load_state_dict(accumulator.state_dict())
     seen: list[int] = []
-    again.step(fitting(2, seen, weight), [arange(4)])
+    again.step_window(fitting(2, seen, weight), [arange(4)])
     assert seen == [2, 2]
 
 
@@ -207,7 +209,7 @@ class Batch:
     ("batch", "take"),
     [
         ({"x": arange(4), "y": arange(4)}, lambda b: b["x"] + b["y"] - b["y"]),
-        ((arange(4), (arange(4), None)), lambda b: b[0]),
+        ((arange(4), ({"y": arange(4)}, None)), lambda b: b[0]),
         (Pair(arange(4), list("abcd")), lambda b: b.x if len(b.names) == len(b.x) else None),
         (Batch(arange(4)), lambda b: b.x * b.scale / 2),
         (["0", "1", "2", "3"], lambda b: tensor([float(text) for text in b])),
@@ -217,7 +219,7 @@ class Batch:
 def test_batches_of_many_kinds_are_cut(batch: Any, take: Callable[[Any], Tensor]) -> None:
     weight, _, accumulator = one_weight()
     loss_fn = fitting(1, [], weight)
-    update = accumulator.step(lambda piece: loss_fn(take(piece)), [batch])
+    update = accumulator.step_window(lambda piece: loss_fn(take(piece)), [batch])
     assert (weight.item(), update.micro_batch_count) == (-1.5, 4)
 
 
@@ -228,13 +230,15 @@ def test_a_loss_function_may_return_its_count() -> None:
         fitting(2, [], weight)(x)
         return weight * x.mean(), len(x)
 
-    accumulator.step(loss_fn, [arange(4), tensor([9.0])])
+    accumulator.step_window(loss_fn, [arange(4), tensor([9.0])])
     assert weight.item() == -15 / 5
 
 
 def test_a_sum_says_so() -> None:
     weight, _, accumulator = one_weight()
-    accumulator.step(lambda x: ((weight * x).sum(), len(x)), [arange(4), tensor([9.0])], reduction="sum")
+    accumulator.step_window(
+        lambda x: ((weight * x).sum(), len(x)), [arange(4), tensor([9.0])], reduction="sum"
+    )
     assert weight.item() == -15 / 5
 
 
@@ -245,7 +249,7 @@ def test_any_iterable_is_a_window() -> None:
         yield arange(4)
         yield tensor([9.0])
 
-    accumulator.step(fitting(2, [], weight), window())
+    accumulator.step_window(fitting(2, [], weight), window())
     assert weight.item() == -3.0
 
 
@@ -254,14 +258,14 @@ def test_any_iterable_is_a_window() -> None:
 
 def test_one_sample_that_does_not_fit_is_an_error_and_nothing_is_changed() -> None:
     weight, optimizer, accumulator = one_weight(clear="zero")
-    accumulator.step(fitting(9, [], weight), [arange(2)])
+    accumulator.step_window(fitting(9, [], weight), [arange(2)])
     before = standing(optimizer)
     with pytest.raises(BudgetError, match="one sample alone runs out of memory") as caught:
-        accumulator.step(fitting(0, [], weight), [arange(4)])
+        accumulator.step_window(fitting(0, [], weight), [arange(4)])
     assert isinstance(caught.value, MemoryError)
     assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
     assert differences(standing(optimizer), before) == []
-    accumulator.step(fitting(9, [], weight), [arange(2)])
+    accumulator.step_window(fitting(9, [], weight), [arange(2)])
     assert weight.item() == -1.0
 
 
@@ -271,8 +275,8 @@ def test_one_sample_that_does_not_fit_is_an_error_and_nothing_is_changed() -> No
 def test_a_batch_that_cannot_be_cut_is_an_error(batch: Any) -> None:
     weight, _, accumulator = one_weight()
     loss_fn = fitting(0, [], weight)
-    with pytest.raises(BudgetError, match="this micro-batch cannot be cut finer"):
-        accumulator.step(lambda _: loss_fn(arange(4)), [batch])
+    with pytest.raises(BudgetError, match="this micro-batch cannot be split"):
+        accumulator.step_window(lambda _: loss_fn(arange(4)), [batch])
     assert weight.grad is None
 
 
@@ -284,7 +288,7 @@ def test_the_cpu_allocators_error_counts_as_out_of_memory() -> None:
             torch.empty(2**62, dtype=torch.uint8)  # the real one
         return (weight * x).mean()
 
-    accumulator.step(loss_fn, [arange(4)])
+    accumulator.step_window(loss_fn, [arange(4)])
     assert (weight.item(), accumulator.samples_that_fit) == (-1.5, 2)
 
 
@@ -298,7 +302,7 @@ def test_other_errors_are_not_retried(error: type[BaseException]) -> None:
         raise error("no matter of memory")
 
     with stopped_by(error):
-        accumulator.step(loss_fn, [arange(4)])
+        accumulator.step_window(loss_fn, [arange(4)])
     assert (calls, weight.grad, accumulator.samples_that_fit) == ([4], None, None)
 
 
@@ -312,7 +316,7 @@ def test_memory_that_runs_out_in_the_step_is_not_retried() -> None:
     optimizer.register_step_post_hook(fail)
     calls: list[int] = []
     with pytest.raises(torch.OutOfMemoryError):
-        accumulator.step(fitting(9, calls, weight), [arange(4)])
+        accumulator.step_window(fitting(9, calls, weight), [arange(4)])
     assert (calls, weight.item(), weight.grad) == ([4], 0.0, None)
 
 
@@ -324,9 +328,9 @@ def test_a_resumed_window_that_runs_out_goes_on_where_it_was() -> None:
             update.backward((weight * x).mean())
             saved = accumulator.state_dict()
             raise StopError
-    resumed = gg.Accumulator(optimizer)
+    resumed = gg.Accumulator(optimizer, model=accumulator.model)
     resumed.load_state_dict(saved)
-    update = resumed.step(fitting(2, [], weight), window)
+    update = resumed.step_window(fitting(2, [], weight), window)
     assert update.count == 11
     assert weight.item() == pytest.approx(-69 / 11, rel=RTOL)
 
@@ -335,7 +339,7 @@ def test_the_warning_of_a_batch_norm_is_said_once_over_replays() -> None:
     model, _, accumulator = training()
     model.room = (3, "backward")
     with pytest.warns(BatchNormWarning) as said:
-        accumulator.step(model.loss, [torch.randn(12, 3)])
+        accumulator.step_window(model.loss, [torch.randn(12, 3)])
     assert len(said) == 1
 
 
@@ -355,7 +359,7 @@ def test_other_words_for_it_count_too(text: str) -> None:
             raise RuntimeError(text)
         return (weight * x).mean()
 
-    accumulator.step(loss_fn, [arange(4)])
+    accumulator.step_window(loss_fn, [arange(4)])
     assert accumulator.samples_that_fit == 2
 
 
@@ -364,4 +368,4 @@ def test_a_loss_function_that_returns_something_else_is_told(outcome: Any) -> No
     with pytest.raises(
         OptionError, match=r"step: loss_fn returned a .*; it returns the loss, or the loss and its"
     ):
-        one_weight()[2].step(lambda _: outcome, [arange(4)])
+        one_weight()[2].step_window(lambda _: outcome, [arange(4)])

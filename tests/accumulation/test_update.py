@@ -181,6 +181,6 @@ def test_an_unfinished_window_that_was_loaded_can_be_given_up() -> None:
 def test_one_batch_is_no_window(window: object) -> None:
     _, _, accumulator = one_weight()
     with pytest.raises(OptionError, match="a window is a sequence of micro-batches, this is one"):
-        accumulator.step(lambda x: x, window)  # type: ignore[arg-type, return-value]
+        accumulator.step_window(lambda x: x, window)  # type: ignore[arg-type, return-value]
     with stopped_by(OptionError), accumulator.update() as update:
         update.micro_batches(window)  # type: ignore[arg-type]

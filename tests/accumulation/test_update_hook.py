@@ -82,7 +82,7 @@ def test_a_hook_is_told_once_of_an_update_that_was_cut_finer() -> None:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return (weight * x).mean()
 
-    accumulator.step(short_of_memory, [torch.ones(4, dtype=weight.dtype, device=weight.device)])
+    accumulator.step_window(short_of_memory, [torch.ones(4, dtype=weight.dtype, device=weight.device)])
     assert told == [4]
 
 

@@ -308,7 +308,9 @@ def test_an_accumulator_steps_the_rows_alone(dtype: torch.dtype) -> None:
     optimizer = AdamW(embedding.parameters(), lr=0.1)
     accumulator = gg.Accumulator(optimizer, clip_norm=1.0)
     for _ in range(2):
-        accumulator.step(lambda x: embedding(x).float().square().mean(), [torch.arange(7), torch.arange(2)])
+        accumulator.step_window(
+            lambda x: embedding(x).float().square().mean(), [torch.arange(7), torch.arange(2)]
+        )
     assert (embedding.weight != before).any(1).nonzero()[:, 0].tolist() == [1, 2]
     assert optimizer.state[embedding.weight]["exp_avg"].dtype == torch.float32
 

@@ -86,7 +86,7 @@ def test_an_update_moves_each_group_at_its_rate() -> None:
         for one in model.parameters():
             one.fill_(1.0)
     accumulator = gg.Accumulator(torch.optim.SGD(param_groups(model, {"0": 0.1}, lr=0.5)))
-    accumulator.step(lambda x: model(x).mean(), [torch.ones(2, 1, dtype=torch.float64)])
+    accumulator.step_window(lambda x: model(x).mean(), [torch.ones(2, 1, dtype=torch.float64)])
     assert [one.item() for one in model.parameters()] == pytest.approx([1 - 0.05, 1 - 0.5])
 
 

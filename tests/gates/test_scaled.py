@@ -57,7 +57,7 @@ def test_an_accumulator_adds_up_scaled_gradients() -> None:
     before = [one.detach().clone() for one in model.parameters()]
     accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0))
     with scaled(model, factor=0.1):
-        accumulator.step(lambda part: model(part).square().mean(), list(x.split([4, 2])))
+        accumulator.step_window(lambda part: model(part).square().mean(), list(x.split([4, 2])))
     moved = [was - one.detach() for was, one in zip(before, model.parameters(), strict=True)]
     assert_same(moved, expected, rtol=1e-10 if x.dtype == torch.float64 else 1e-4)  # read off the weights
 

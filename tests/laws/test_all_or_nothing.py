@@ -189,7 +189,7 @@ def in_a_block(world: World) -> None:
 
 
 def in_one_call(world: World) -> None:
-    world.accumulator.step(world.loss, range(len(SIZES)))
+    world.accumulator.step_window(world.loss, range(len(SIZES)))
 
 
 def plain_loop(world: World) -> None:

@@ -27,7 +27,7 @@ def block(task: Problem, optimizer: Optimizer, scheduler: LRScheduler, cut: list
 
 def one_call(task: Problem, optimizer: Optimizer, scheduler: LRScheduler, cut: list[int]) -> None:
     accumulator = gg.Accumulator(optimizer, clip_norm=CLIP, scheduler=[scheduler])
-    accumulator.step(lambda part: task.loss_mean(*part), parts(task, cut))
+    accumulator.step_window(lambda part: task.loss_mean(*part), parts(task, cut))
 
 
 def two_losses(task: Problem, optimizer: Optimizer, scheduler: LRScheduler, cut: list[int]) -> None:
@@ -162,7 +162,7 @@ def test_several_optimizers_are_clipped_as_one_gradient_and_step_once_each() -> 
     schedulers = [ExponentialLR(one, 0.5) for one in optimizers]
     accumulator = gg.Accumulator(optimizers, clip_norm=CLIP, scheduler=schedulers)
     with received(optimizers[0]) as of_first, received(optimizers[1]) as of_rest:
-        accumulator.step(lambda part: task.loss_mean(*part), parts(task, CUT))
+        accumulator.step_window(lambda part: task.loss_mean(*part), parts(task, CUT))
     assert len(of_first) == len(of_rest) == 1
     assert [one.last_epoch for one in schedulers] == [1, 1]
     assert_same(of_first[0] + of_rest[0], expected)

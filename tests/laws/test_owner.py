@@ -74,7 +74,7 @@ def in_a_block(here: World, accumulator: gg.Accumulator) -> None:
 
 
 def in_one_call(here: World, accumulator: gg.Accumulator) -> None:
-    accumulator.step(here.loss, [0, 1])
+    accumulator.step_window(here.loss, [0, 1])
 
 
 def two_losses(here: World, accumulator: gg.Accumulator) -> None:

@@ -32,10 +32,11 @@ def by_plan(task: Problem, budget_bytes: int, *, window: bool) -> list[Tensor]:
     def loss_fn(batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         return task.loss_sum(batch["x"], batch["y"]), mask_of(batch).sum()
 
-    plan = gg.plan(loss_fn, batch_of(task), budget_bytes=budget_bytes, lengths=mask_of)
+    plan = gg.plan(loss_fn, batch_of(task), budget_bytes=budget_bytes, lengths=mask_of, trim=["x", "y"])
     batch: Any = batch_of(task)
     if window:
-        batch = [{key: value[i : i + 2] for key, value in batch.items()} for i in range(0, len(task.x), 2)]
+        several = [{key: value[i : i + 2] for key, value in batch.items()} for i in range(0, len(task.x), 2)]
+        batch = plan.pool(several)
     gg.Accumulator(optimizer).step(loss_fn, batch, plan=plan, reduction="sum")
     return [old - now.detach() for old, now in zip(before, task.model.parameters(), strict=True)]
 
@@ -44,7 +45,11 @@ def mean_of_means(task: Problem, budget_bytes: int, *, window: bool) -> list[Ten
     """Known to be wrong: each micro-batch counts the same."""
     del window
     plan = gg.plan(
-        lambda b: task.loss_mean(b["x"], b["y"]), batch_of(task), budget_bytes=budget_bytes, lengths=mask_of
+        lambda b: task.loss_mean(b["x"], b["y"]),
+        batch_of(task),
+        budget_bytes=budget_bytes,
+        lengths=mask_of,
+        trim=["x", "y"],
     )
     cut = plan.split(batch_of(task))
     total = sum(task.loss_mean(micro.data["x"], micro.data["y"]) for micro in cut) / len(cut)
@@ -81,6 +86,10 @@ def test_the_law_rejects_means_of_means() -> None:
 def test_the_cut_is_a_real_one_only_where_it_has_to_be(budget: int) -> None:
     task = problem([1, 6, 2, 5], time=TIME)
     plan = gg.plan(
-        lambda b: task.loss_mean(b["x"], b["y"]), batch_of(task), budget_bytes=budget, lengths=mask_of
+        lambda b: task.loss_mean(b["x"], b["y"]),
+        batch_of(task),
+        budget_bytes=budget,
+        lengths=mask_of,
+        trim=["x", "y"],
     )
     assert (len(plan.parts) > 1) == (budget < 100_000)

@@ -44,7 +44,14 @@ def train(rank: int, dealt: Any) -> Any:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     accumulator = gg.Accumulator(optimizer, model=net)
     given = part_of(whole, rank) if dealt == "parts" else whole
-    plan = gg.plan(lambda part: loss_of(net, part)[0], given, budget_bytes="40KiB", lengths="mask", pad=0)
+    plan = gg.plan(
+        lambda part: loss_of(net, part)[0],
+        given,
+        budget_bytes="40KiB",
+        lengths="mask",
+        trim=["x", "mask"],
+        pad=0,
+    )
     tokens = []
 
     def loss_fn(part: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -80,7 +87,11 @@ def without_room(rank: int) -> Any:
     accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), model=net)
     short = {key: value[:, : 4 if rank else LONGEST] for key, value in whole.items()}
     plan = gg.plan(
-        lambda part: loss_of(net, part)[0], part_of(whole, 0), budget_bytes="40KiB", lengths="mask"
+        lambda part: loss_of(net, part)[0],
+        part_of(whole, 0),
+        budget_bytes="40KiB",
+        lengths="mask",
+        trim=["x", "mask"],
     )
     if not rank:
         plan.budget_bytes = plan.standing.total_bytes + 1  # nothing fits here

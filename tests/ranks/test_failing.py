@@ -43,7 +43,7 @@ def raising(rank: int, where: str, sync: Any) -> Any:
     except (RankError, ZeroDivisionError) as error:
         first = f"{type(error).__name__}: {error}"
     still = same(values(net), before) and all(one.grad is None for one in net.parameters())
-    again = accumulator.step(lambda rows: net(rows).square().mean(), [x])  # all go on together
+    again = accumulator.step_window(lambda rows: net(rows).square().mean(), [x])  # all go on together
     return first, still, again.count, values(net)
 
 
@@ -94,7 +94,7 @@ def leaving(rank: int, how: str) -> Any:
     updates = 2 if rank == 1 else 3
     try:
         for _ in range(updates):
-            accumulator.step(lambda rows: net(rows).square().mean(), [x])
+            accumulator.step_window(lambda rows: net(rows).square().mean(), [x])
             before = values(net)
     except RankError as error:
         return str(error), same(values(net), before)
@@ -142,7 +142,7 @@ def replaying(rank: int, where: str, fits: tuple[int, ...]) -> Any:
     accumulator = gg.Accumulator(adam(net), model=wrapped)
     share = list(x.chunk(len(fits))[rank].split(12))
     for _ in range(2):
-        update = accumulator.step(lambda rows: wrapped(rows).square().mean(), share)
+        update = accumulator.step_window(lambda rows: wrapped(rows).square().mean(), share)
     return values(net), update.micro_batch_count, accumulator.samples_that_fit
 
 
@@ -162,7 +162,7 @@ def replaying_alone() -> Any:
     (x, _), net = data(), model()
     accumulator = gg.Accumulator(adam(net), model=net)
     for _ in range(2):
-        update = accumulator.step(lambda rows: net(rows).square().mean(), [x])
+        update = accumulator.step_window(lambda rows: net(rows).square().mean(), [x])
     return values(net), update.micro_batch_count, None
 
 
@@ -170,7 +170,7 @@ def hopeless(rank: int) -> Any:
     (x, _), net = data(), Small(0 if rank else 99, "forward")
     before = values(net)
     try:
-        gg.Accumulator(adam(net), model=net).step(lambda rows: net(rows).square().mean(), [x])
+        gg.Accumulator(adam(net), model=net).step_window(lambda rows: net(rows).square().mean(), [x])
     except (gg.errors.BudgetError, RankError) as error:
         return f"{type(error).__name__}: {error}", same(values(net), before)
     return None
@@ -213,7 +213,7 @@ def static(rank: int) -> str | None:
     net = model()
     wrapped = DistributedDataParallel(net, static_graph=True)
     try:
-        gg.Accumulator(adam(net), model=wrapped).step(lambda rows: wrapped(rows).mean(), [data()[0]])
+        gg.Accumulator(adam(net), model=wrapped).step_window(lambda rows: wrapped(rows).mean(), [data()[0]])
     except RankError as error:
         return str(error)
     return None

@@ -242,7 +242,7 @@ def counted(rank: int, updates: int) -> Any:
     engine = None
     numbers = []
     for _ in range(updates):
-        accumulator.step(
+        accumulator.step_window(
             lambda x: net(x).square().mean(), list(torch.ones(6, 4, dtype=torch.float64).split(2))
         )
         engine = accumulator._over_ranks._engine
@@ -317,7 +317,7 @@ def on_a_part(rank: int) -> Any:
     net = model()
     accumulator = gg.Accumulator(adam(net), model=net, ranks=group if rank < 2 else False)
     x = torch.ones(2, 4, dtype=torch.float64)
-    return accumulator.step(lambda x: F.mse_loss(net(x), x[:, :3]), [x]).count
+    return accumulator.step_window(lambda x: F.mse_loss(net(x), x[:, :3]), [x]).count
 
 
 def test_a_group_trains_together_and_another_process_alone() -> None:

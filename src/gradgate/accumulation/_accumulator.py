@@ -194,7 +194,7 @@ class Accumulator:
         batch_dim: BatchDim | Unsaid = UNSAID,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Update:
-        """Make one update of one batch: whole, or as a plan splits it; split finer if memory runs out, and replayed.
+        """Make one update of one batch: whole, or as a plan splits it; split and replayed if memory runs out.
 
         Out of memory in a forward or backward pass: the window is rolled back, with what the pass has changed in
         ``model`` (parameters that no optimizer here owns, buffers, other tensors, numbers and containers in

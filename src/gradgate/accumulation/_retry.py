@@ -19,7 +19,7 @@ from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._surroundings import Surroundings
 from gradgate.accumulation._update import Update
 from gradgate.errors import BudgetError, CountError, OptionError
-from gradgate.layout import BatchDim, Layout, Unsaid, layout_of
+from gradgate.layout import BatchDim, Unsaid, layout_of
 from gradgate.reduction import Engine, Sharded
 
 if TYPE_CHECKING:
@@ -57,40 +57,43 @@ class _Listed:
     ) -> None:
         self._accumulator, self._batch_dim = accumulator, batch_dim
         # What is in a sum that goes on was split as the saved state says, and is counted off in these pieces.
-        pieces = self._split(micro_batches)
-        self._kept, self._rest = (pieces[:keep], pieces[keep:]) if keep else ([], micro_batches)
+        pieces = self._split(micro_batches) if keep else []
+        self._kept = pieces[:keep]
+        self._rest = [data for data, _ in pieces[keep:]] if keep else micro_batches
+        self._pieces: list[tuple[Any, int | None]] = []
 
     def pieces(self) -> Sequence[Any]:
-        return [*self._kept, *self._split(self._rest)]
+        self._pieces = [*self._kept, *self._split(self._rest)]
+        return [data for data, _ in self._pieces]
 
     def ran_out(self, place: int, error: BaseException) -> str:
-        try:
-            samples = self._layout(self.pieces()[place]).samples
-        except OptionError as unreadable:
-            raise BudgetError(
-                f"step: memory ran out ({_first_line(error)}), and this micro-batch cannot be split: {unreadable} "
-                "Or pass smaller micro-batches. Nothing was stepped."
-            ) from error
+        data, samples = self._pieces[place]
+        if samples is None:
+            try:
+                samples = layout_of(data, self._batch_dim).samples
+            except OptionError as unreadable:
+                raise BudgetError(
+                    f"step: memory ran out ({_first_line(error)}), and this micro-batch cannot be split: "
+                    f"{str(unreadable).removeprefix('split: ')} Or pass smaller micro-batches. Nothing was stepped."
+                ) from error
         self._accumulator.samples_that_fit = fits = _next_size(samples, error)
         return f"{samples} samples; replaying the window with {fits}"
 
-    def _layout(self, micro_batch: Any) -> Layout:
-        return layout_of(micro_batch, self._batch_dim)
-
-    def _split(self, micro_batches: Sequence[Any]) -> list[Any]:
-        """Split every micro-batch that holds more samples than fit into equal parts that do not."""
+    def _split(self, micro_batches: Sequence[Any]) -> list[tuple[Any, int | None]]:
+        """Split what holds more samples than fit into equal parts that do not; return them with their samples."""
         most = self._accumulator.samples_that_fit
         if most is None:
-            return list(micro_batches)
+            return [(micro_batch, None) for micro_batch in micro_batches]
         return [piece for micro_batch in micro_batches for piece in self._split_to(micro_batch, most)]
 
-    def _split_to(self, micro_batch: Any, most: int) -> list[Any]:
+    def _split_to(self, micro_batch: Any, most: int) -> list[tuple[Any, int | None]]:
         try:
-            layout = self._layout(micro_batch)
+            layout = layout_of(micro_batch, self._batch_dim)
         except OptionError:  # it may fit as it is; otherwise this is raised when memory runs out
-            return [micro_batch]
-        parts = -(-layout.samples // most)
-        return [micro_batch] if parts <= 1 else layout.split(micro_batch, parts)
+            return [(micro_batch, None)]
+        if layout.samples <= most:
+            return [(micro_batch, layout.samples)]
+        return list(layout.split(micro_batch, -(-layout.samples // most)))
 
 
 class _FromPlan:

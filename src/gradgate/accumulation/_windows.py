@@ -160,8 +160,8 @@ def check_window(window: Iterable[object], verb: str) -> None:
         )
     if looks_like_batch(window):
         raise OptionError(
-            f"{verb}: a window is a sequence of micro-batches, and these tensors look like the fields of one batch: "
-            "as many samples in each, of different kinds. Pass a list, [batch], or call "
+            f"{verb}: a window is a sequence of micro-batches, and these tensors look like the fields of one "
+            "batch: as many samples in each, of different kinds. Pass a list, [batch], or call "
             "accumulator.step(loss_fn, batch)."
         )
 

@@ -73,10 +73,11 @@ class Layout:
         """Return some samples, as a batch of the same types."""
         return self.mapped(batch, lambda _, value, place: taken(value, place, chosen))
 
-    def split(self, batch: T, parts: int) -> list[T]:
-        """Split a batch into ``parts`` of nearly equal size, in order: 10 samples in 3 are 4, 3 and 3."""
+    def split(self, batch: T, parts: int) -> Iterator[tuple[T, int]]:
+        """Yield nearly equal parts of a batch, in order, and their sizes: 10 samples in 3 are 4, 3 and 3."""
         edges = [-(-self.samples * part // parts) for part in range(parts + 1)]
-        return [self.take(batch, slice(start, stop)) for start, stop in itertools.pairwise(edges)]
+        for start, stop in itertools.pairwise(edges):
+            yield self.take(batch, slice(start, stop)), stop - start
 
 
 class _UnreadableError(Exception):
@@ -219,9 +220,8 @@ def _node(value: Any, path: Path, given: Mapping[Path, Place], inherited: Place 
         return _Node(path, "list", len(items))
     if place == "list":
         raise _UnreadableError(path, f"it is a {type(value).__name__} of {len(items)}, not a list of samples")
-    # A batch is a record, as a DataLoader yields it; but several tensors that are alike may as well be samples.
-    pair = 2 if isinstance(value, tuple) else 1
-    either = listed and isinstance(place, Unsaid) and (path != () or (len(items) > pair and _alike(items)))
+    # A batch is a record, as a DataLoader yields it; but more than a pair of tensors that are alike may be samples.
+    either = listed and isinstance(place, Unsaid) and (path != () or (len(items) > 2 and _alike(items)))
     try:
         nodes = [_node(item, (*path, key), given, place) for key, item in inside]
         fields = tuple(node for node in nodes if node is not None)
@@ -256,6 +256,6 @@ def _disagreement(nodes: Sequence[_Node]) -> str:
 def _message(path: Path, why: str, *, array: bool = False) -> str:
     text = f"split: what of {field_name(path)} belongs to which sample cannot be told: {why}. "
     if path:
-        text += f"If all samples share it, say batch_dim={{{key_of(path)}: None}}; "
-        text += f"if they are along another dimension, {{{key_of(path)}: 1}}. " if array else ""
+        text += f"If all samples share it, say batch_dim={{{key_of(path)}: None}}"
+        text += f"; if they are along another dimension, {{{key_of(path)}: 1}}. " if array else ". "
     return text + "For any other layout pass a list of samples, and collate=."

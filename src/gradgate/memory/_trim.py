@@ -66,6 +66,7 @@ def dims_to_trim(
             "counts columns. To trim all the same, name the fields: trim=[...]; to trim nothing, trim=()."
         )
     dims: Dims = {}
+    unclear: list[Path] = []
     for path, field in fields.items():
         if known is not None and path not in known:
             continue
@@ -77,9 +78,12 @@ def dims_to_trim(
             )
         if not along:
             continue
-        if along != [field.column] or not (field.value is lengths.source or field.shows(lengths)):
-            _refuse(path, [*dims], width)
-        dims[path] = (field.column,)
+        if along == [field.column] and (field.value is lengths.source or field.shows(lengths)):
+            dims[path] = (field.column,)
+        else:
+            unclear.append(path)
+    if unclear:
+        _refuse(unclear[0], [*dims], width)
     return lengths, dims
 
 
