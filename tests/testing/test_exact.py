@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import gradgate as gg
-from gradgate.errors import GraphError
-from gradgate.testing import assert_exact_update, compare_update
+from gradgate.errors import GraphError, ShapeError
+from gradgate.testing import Verdict, assert_exact_update, compare_update
 from tests.tensors import on_device, randn
 
 Batch = tuple[Tensor, Tensor]
@@ -247,3 +247,244 @@ def test_a_loss_of_another_model_is_refused(training: Training) -> None:
             optimizer=training.optimizer,
             loss_fn=lambda batch: other(batch[0]).mean(),
         )
+
+
+# -- each parameter by itself -----------------------------------------------------------------------------
+
+
+class TwoHeads(nn.Module):
+    """A trunk with a head whose gradient is a billion times smaller than the other's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.loud, self.quiet = nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor, *, detached: bool = False) -> Tensor:
+        hidden = self.trunk(x).tanh()
+        quiet = self.quiet(hidden)
+        return 1e3 * self.loud(hidden) + 1e-6 * (quiet.detach() if detached else quiet)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32], ids=str)
+def test_a_quiet_head_that_gets_no_gradient_is_told_by_name(kind: torch.dtype) -> None:
+    model = on_device(TwoHeads()).to(kind)
+    x, optimizer = randn(12, 3).to(kind), torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loop(batch: Tensor, *, detached: bool) -> None:
+        for part in batch.split(3):
+            (model(part, detached=detached).mean() / 4).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def judge(*, detached: bool) -> Verdict:
+        return compare_update(
+            lambda batch: loop(batch, detached=detached),
+            x,
+            optimizer=optimizer,
+            loss_fn=lambda batch: model(batch).mean(),
+            model=model,
+        )
+
+    assert judge(detached=False).exact
+    verdict = judge(detached=True)
+    assert not verdict.exact
+    assert verdict.error == pytest.approx(1.0)
+    assert verdict.parameter in ("'quiet.weight'", "'quiet.bias'")
+    assert "'quiet.weight', 'quiet.bias' received no gradient" in str(verdict)
+
+
+def test_a_gradient_that_the_whole_batch_does_not_have_is_told_by_name(training: Training) -> None:
+    extra = on_device(nn.Linear(3, 1, bias=False))
+    training.optimizer.add_param_group({"params": extra.parameters()})
+
+    def loop(batch: Batch) -> None:
+        training.backward(batch, 3, 4)
+        extra(batch[0]).mean().mul(1e-3).backward()
+        training.step()
+
+    verdict = compare_update(
+        loop, training.batch, optimizer=training.optimizer, loss_fn=training.loss, model=extra
+    )
+    assert "'weight' received a gradient that loss_fn does not give it" in str(verdict)
+
+
+class Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, dtype=torch.complex128))
+
+
+@pytest.mark.parametrize("part", ["real", "imaginary"])
+def test_a_complex_gradient_is_compared_in_both_parts(part: str) -> None:
+    model = Complex()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(6, 3, dtype=torch.complex128)
+
+    def loss(x: Tensor) -> Tensor:
+        return (x * model.weight).sum(1).abs().square().mean()
+
+    def loop(x: Tensor, *, wrong: bool) -> None:
+        loss(x).backward()
+        if wrong:
+            halves = torch.view_as_real(model.weight.grad)
+            halves[:, int(part == "imaginary")] *= 1.5
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for wrong in (False, True):
+        verdict = compare_update(lambda x, w=wrong: loop(x, wrong=w), x, optimizer=optimizer, loss_fn=loss)
+        assert verdict.exact != wrong
+    assert verdict.error > 1e-2
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("seed", [19, 42, 46, 48, 51])
+def test_a_gradient_that_is_rounding_itself_is_no_difference(kind: torch.dtype, seed: int) -> None:
+    """Softmax is the same where all its inputs move alike, so a key's bias has gradient 0, but for rounding."""
+    torch.manual_seed(seed)
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.value = nn.Linear(4, 1), nn.Linear(4, 1), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            scores = self.query(x) @ self.key(x).mT
+            return scores.softmax(-1) @ self.value(x)
+
+    model = on_device(Attention()).to(kind)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = randn(12, 5, 4).to(kind)
+
+    def loss(x: Tensor) -> Tensor:
+        return model(x).square().mean()
+
+    def loop(x: Tensor, divisor: float) -> None:
+        for part in x.split(3):
+            (loss(part) / divisor).backward()
+        assert model.key.bias.grad.abs().max() < 1e-4 * model.key.weight.grad.abs().max()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    assert_exact_update(lambda x: loop(x, 4), x, optimizer=optimizer, loss_fn=loss)
+    assert "4 times the whole batch's" in str(
+        compare_update(lambda x: loop(x, 1), x, optimizer=optimizer, loss_fn=loss)
+    )
+
+
+def test_a_gradient_that_is_not_finite_is_never_exact(training: Training) -> None:
+    def loop(batch: Batch) -> None:
+        training.backward(batch, 3, 4)
+        training.model[2].bias.grad.fill_(float("nan"))
+        training.step()
+
+    verdict = compare_update(loop, training.batch, optimizer=training.optimizer, loss_fn=training.loss)
+    assert not verdict.exact
+    assert "not finite" in str(verdict)
+
+
+# -- what a loop may do otherwise -------------------------------------------------------------------------
+
+
+def test_loss_fn_may_return_the_loss_and_its_count(training: Training) -> None:
+    def loss_fn(batch: Batch) -> tuple[Tensor, int]:
+        return training.loss(batch), len(batch[0])
+
+    assert_exact_update(
+        lambda batch: exact(training, batch), training.batch, optimizer=training.optimizer, loss_fn=loss_fn
+    )
+
+
+def test_a_loss_that_is_no_scalar_is_refused(training: Training) -> None:
+    with pytest.raises(ShapeError, match=r"^assert_exact_update: loss_fn\(batch\) returned shape \[12, 1\]"):
+        compare_update(
+            lambda batch: exact(training, batch),
+            training.batch,
+            optimizer=training.optimizer,
+            loss_fn=lambda batch: training.model(batch[0]),
+        )
+
+
+def autocast_model() -> tuple[nn.Module, torch.optim.Optimizer, Batch]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1), (torch.randn(24, 8), torch.randn(24, 1))
+
+
+@pytest.mark.parametrize("whole", ["under autocast too", "in float32"])
+def test_what_autocast_rounds_is_allowed_for(whole: str) -> None:
+    model, optimizer, batch = autocast_model()
+
+    def loss(batch: Batch, *, cast: bool = True) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=cast):
+            return (model(batch[0]) - batch[1]).float().square().mean()
+
+    def loop(batch: Batch, sizes: list[int]) -> None:
+        for x, y in zip(batch[0].split(sizes), batch[1].split(sizes), strict=True):
+            (loss((x, y)) / len(sizes)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def judge(sizes: list[int]) -> Verdict:
+        return compare_update(
+            lambda batch: loop(batch, sizes),
+            batch,
+            optimizer=optimizer,
+            loss_fn=lambda batch: loss(batch, cast=whole != "in float32"),
+        )
+
+    verdict = judge([6, 6, 6, 6])
+    assert verdict.exact
+    assert verdict.tolerance == 3e-2
+    wrong = judge([20, 1, 1, 2])
+    assert not wrong.exact
+    assert "autocast (bfloat16)" in str(wrong)
+
+
+class SAM:
+    """Sharpness-aware minimisation as usually written: up the slope, a second pass, down from the start."""
+
+    def __init__(self, base: torch.optim.Optimizer, rho: float) -> None:
+        self.base, self.rho = base, rho
+        self.parameters = [p for group in base.param_groups for p in group["params"]]
+
+    def climb(self) -> None:
+        norm = torch.stack([p.grad.norm() for p in self.parameters]).norm()
+        self.before = [p.detach().clone() for p in self.parameters]
+        with torch.no_grad():
+            for p in self.parameters:
+                p.add_(self.rho * p.grad / norm)
+        self.base.zero_grad()
+
+    def step(self) -> None:
+        for p, before in zip(self.parameters, self.before, strict=True):
+            p.data = before
+        self.base.step()
+        self.base.zero_grad()
+
+
+def test_a_loop_that_moves_parameters_before_its_step_is_not_blamed_on_counts(training: Training) -> None:
+    sam = SAM(training.optimizer, rho=0.05)
+
+    def loop(batch: Batch) -> None:
+        training.loss(batch).backward()
+        sam.climb()
+        training.loss(batch).backward()
+        sam.step()
+
+    verdict = compare_update(loop, training.batch, optimizer=training.optimizer, loss_fn=training.loss)
+    assert not verdict.exact
+    assert "SAM" in verdict.cause
+    assert "unequal" not in verdict.cause
+
+
+def test_a_step_of_another_optimizer_over_the_same_parameters_is_told(training: Training) -> None:
+    inner = torch.optim.SGD(training.model.parameters(), lr=0.1)
+
+    def loop(batch: Batch) -> None:
+        training.loss(batch).backward()
+        inner.step()
+        inner.zero_grad()
+
+    verdict = compare_update(loop, training.batch, optimizer=training.optimizer, loss_fn=training.loss)
+    assert "its parameters moved all the same" in str(verdict)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
+import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from gradgate.accumulation._models import Models
+from gradgate.testing._compare import Comparison
 from gradgate.testing._record import Record
 
 
 def likely_cause(
     record: Record,
-    error: float,
-    factor: float,
-    residual: float,
+    found: Comparison,
     tolerance: float,
+    names: Sequence[str],
+    autocast: Iterable[torch.dtype],
     models: Models,
 ) -> str:
     """Say in a sentence why an update is not that of the whole batch, and what to write instead."""
+    if record.steps == 0 and record.moved:
+        return (
+            "the loop never stepped the optimizer, and its parameters moved all the same: another optimizer over "
+            "them stepped, such as the inner one of a wrapper. Pass that one."
+        )
     if record.steps == 0:
         return "the loop never stepped the optimizer. Step after the last micro-batch, also after a short window."
     if record.stale:
@@ -33,11 +41,35 @@ def likely_cause(
             "passes, so the rest missed this step. Step when the window is complete: (i + 1) % N == 0, or at "
             "the end of the loader."
         )
-    if record.steps > 1 and error <= tolerance:
+    if record.steps > 1 and found.error <= tolerance:
         return f"the loop stepped {record.steps} times. Step once per window."
-    if residual <= tolerance * max(1.0, abs(factor)):
-        return _of_factor(factor, record.passes, tolerance)
-    return _of_direction(record.passes, models)
+    if record.moved_before:
+        return (
+            "parameters were moved between the loop's backward passes, before the step (SAM climbs like this), so "
+            "their gradient belongs to another point than loss_fn's. Compare without that: rho=0, say."
+        )
+    if not math.isfinite(found.error):
+        return "it is not finite. Look at the losses of the loop, and at loss_fn's."
+    if found.missing and found.factor:
+        return (
+            f"{_some(found.missing, names)} received no gradient, though loss_fn gives one. Look for a detach, a "
+            "frozen part or a loss that is left out in the loop."
+        )
+    if found.surplus:
+        return (
+            f"{_some(found.surplus, names)} received a gradient that loss_fn does not give it. The loop has a loss "
+            "that loss_fn leaves out."
+        )
+    if found.residual <= tolerance * max(1.0, abs(found.factor)):
+        return _of_factor(found.factor, record.passes, tolerance)
+    cause = _of_direction(record.passes, models)
+    cast = ", ".join(str(kind).removeprefix("torch.") for kind in autocast)
+    return f"{cause} It runs under autocast ({cast}): compare without it, if in doubt." if cast else cause
+
+
+def _some(indices: Sequence[int], names: Sequence[str], most: int = 3) -> str:
+    shown = ", ".join(names[index] for index in indices[:most])
+    return f"{shown} and {len(indices) - most} more" if len(indices) > most else shown
 
 
 def _of_factor(factor: float, passes: int, tolerance: float) -> str:

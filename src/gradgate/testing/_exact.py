@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,12 +14,14 @@ from gradgate.accumulation._models import Model, Models
 from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._snapshot import Snapshot
 from gradgate.accumulation._surroundings import Surroundings
-from gradgate.errors import GraphError
+from gradgate.errors import GraphError, ShapeError
 from gradgate.testing._causes import likely_cause
-from gradgate.testing._record import Record, recording
+from gradgate.testing._compare import compare, real_vector, scales
+from gradgate.testing._record import autocast_types, recording
 
-# Rounding that two orders of the same sums may differ by, in units of the largest gradient: some thousand
-# times the type's own precision, for deep models add long sums.
+# Rounding that two orders of the same sums may differ by, in units of a parameter's largest gradient: some
+# thousand times the type's own precision, for deep models add long sums.
+_DRAWS = 6  # rounding takes few values: two draws of it are often equal
 _TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}
 
 
@@ -28,12 +30,14 @@ class Verdict:
     """How a loop's update compares with that of the whole batch.
 
     Attributes:
-        error: ``max |difference| / max |whole-batch gradient|`` over all parameters.
+        error: the largest error of any parameter, ``max |difference| / max |whole-batch gradient|`` of its
+            own. Where that is 0 but for rounding, the largest gradient of all parameters is the unit.
         factor: the number that, times the whole-batch gradient, comes closest to what was received.
         residual: what is left after that factor, in the unit of ``error``.
         tolerance: the error that rounding explains.
         steps: optimizer steps that the loop made.
         cause: the usual cause of such a difference, in a sentence; empty if the update is exact.
+        parameter: the parameter with the largest error.
     """
 
     error: float
@@ -42,6 +46,7 @@ class Verdict:
     tolerance: float
     steps: int
     cause: str
+    parameter: str = ""
 
     @property
     def exact(self) -> bool:
@@ -61,7 +66,7 @@ class Verdict:
             size = f"{self.factor:.6g} times the whole batch's"
         else:
             size = (
-                f"off by {self.error:.2g} of the whole batch's largest, by no one factor (nearest: "
+                f"off by {self.error:.2g} of the whole batch's at {self.parameter}, by no one factor (nearest: "
                 f"{self.factor:.3g})"
             )
         return f"the gradient that the optimizer received is {size}: {self.cause}"
@@ -72,7 +77,7 @@ def assert_exact_update(
     batch: Any,
     *,
     optimizer: Optimizer,
-    loss_fn: Callable[[Any], Tensor],
+    loss_fn: Callable[[Any], Tensor | tuple[Tensor, Any]],
     model: Model | None = None,
     rtol: float | None = None,
 ) -> Verdict:
@@ -87,10 +92,13 @@ def assert_exact_update(
         batch: whatever ``loop`` and ``loss_fn`` take. Small is enough; unequal micro-batches and a short
             last one find most mistakes.
         optimizer: the optimizer that the loop steps.
-        loss_fn: the mean loss of the whole batch at once, a scalar: what the update should be that of.
+        loss_fn: the mean loss of the whole batch at once, a scalar: what the update should be that of. It may
+            return ``(loss, count)``, as for :meth:`Accumulator.step`. Where a first look finds a difference it is
+            called again, to find out which gradients are nothing but rounding.
         model: the module, or several, that the loop trains: buffers are put back, and messages name its parts.
-        rtol: allowed ``max |difference| / max |gradient|``; by default what rounding explains: 1e-10 in
-            float64, 1e-4 in float32, 3e-2 in bfloat16, 1e-2 in float16.
+        rtol: allowed ``max |difference| / max |gradient|`` of each parameter; by default what rounding explains:
+            1e-10 in float64, 1e-4 in float32, 3e-2 in bfloat16, 1e-2 in float16; the widest of these for the types
+            of the parameters and of autocast.
 
     Returns:
         the :class:`Verdict`, for printing.
@@ -98,6 +106,7 @@ def assert_exact_update(
     Raises:
         AssertionError: the update differs; the message gives the factor and its usual cause.
         GraphError: ``loss_fn`` reaches none of the optimizer's parameters.
+        ShapeError: ``loss_fn`` returns no scalar.
 
     Example:
         >>> model = torch.nn.Linear(2, 1).double()
@@ -125,7 +134,7 @@ def compare_update(
     batch: Any,
     *,
     optimizer: Optimizer,
-    loss_fn: Callable[[Any], Tensor],
+    loss_fn: Callable[[Any], Tensor | tuple[Tensor, Any]],
     model: Model | None = None,
     rtol: float | None = None,
 ) -> Verdict:
@@ -138,12 +147,27 @@ def compare_update(
     )
     gradients = [parameter.grad for parameter in parameters]
     copies = [None if gradient is None else gradient.clone() for gradient in gradients]
-    try:
-        with recording(optimizer, parameters) as record:
-            loop(batch)
-        snapshot.restore()
+
+    def whole_batch() -> list[Tensor]:
         surroundings.restore()
-        whole = _whole_batch(loss_fn(batch), parameters)
+        return [real_vector(gradient) for gradient in _whole_batch(loss_fn(batch), parameters)]
+
+    try:
+        with autocast_types(parameters) as types:
+            with recording(optimizer, parameters) as record:
+                loop(batch)
+            snapshot.restore()
+            expected = whole_batch()
+        kinds = {parameter.dtype.to_real() for parameter in parameters} | types
+        widest = max(kinds, key=lambda kind: _TOLERANCES.get(kind, 1e-4))
+        tolerance = _TOLERANCES.get(widest, 1e-4) if rtol is None else rtol
+        received = [
+            real_vector(gradient) for gradient in record.gradients or map(torch.zeros_like, parameters)
+        ]
+        found = compare(received, expected, scales(expected))
+        if record.steps and not found.error <= tolerance:
+            nearby = [_moved(whole_batch, parameters, snapshot, widest, draw) for draw in range(_DRAWS)]
+            found = compare(received, expected, scales(expected, nearby))
     finally:
         snapshot.restore()
         surroundings.restore()
@@ -152,11 +176,43 @@ def compare_update(
             if gradient is not None and copied is not None and not torch.equal(gradient, copied):
                 gradient.copy_(copied)
             parameter.grad = gradient
-    tolerance = max(_TOLERANCES.get(p.dtype, 1e-4) for p in parameters) if rtol is None else rtol
-    return _verdict(record, whole, tolerance, models)
+    names = [_name(index, parameter, models) for index, parameter in enumerate(parameters)]
+    verdict = Verdict(
+        found.error, found.factor, found.residual, tolerance, record.steps, "", names[found.worst]
+    )
+    if verdict.exact:
+        return verdict
+    return replace(verdict, cause=likely_cause(record, found, tolerance, names, types, models))
 
 
-def _whole_batch(loss: Tensor, parameters: list[Tensor]) -> list[Tensor]:
+def _moved(
+    whole_batch: Callable[[], list[Tensor]],
+    parameters: list[Tensor],
+    snapshot: Snapshot,
+    kind: torch.dtype,
+    draw: int,
+) -> list[Tensor]:
+    """Return the whole batch's gradient where each parameter is moved by two roundings, up or down."""
+    step = 2 * torch.finfo(kind).eps
+    torch.manual_seed(draw)  # put back with the surroundings, as before every pass
+    with torch.no_grad():
+        for parameter in parameters:
+            signs = torch.rand_like(parameter, dtype=parameter.dtype.to_real()) - 0.5
+            parameter.mul_(1 + step * signs.sign())
+    try:
+        return whole_batch()
+    finally:
+        snapshot.restore()
+
+
+def _whole_batch(returned: Any, parameters: list[Tensor]) -> list[Tensor]:
+    loss = returned[0] if isinstance(returned, tuple) and len(returned) == 2 else returned
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        found = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        raise ShapeError(
+            f"assert_exact_update: loss_fn(batch) returned {found}, a scalar is needed. Return the mean loss of "
+            "the batch, or (loss, count)."
+        )
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True) if loss.requires_grad else ()
     if all(gradient is None for gradient in gradients):
         raise GraphError(
@@ -167,21 +223,6 @@ def _whole_batch(loss: Tensor, parameters: list[Tensor]) -> list[Tensor]:
     return [torch.zeros_like(p) if gradient is None else gradient for p, gradient in pairs]
 
 
-def _verdict(record: Record, whole: list[Tensor], tolerance: float, models: Models) -> Verdict:
-    expected = _flat(whole)
-    received = _flat(record.gradients) if record.gradients is not None else torch.zeros_like(expected)
-    factor = float(received @ expected / (expected @ expected)) if expected.any() else 0.0
-    largest = float(expected.abs().max()) or 1.0
-    error = float((received - expected).abs().max()) / largest
-    residual = float((received - factor * expected).abs().max()) / largest
-    verdict = Verdict(error, factor, residual, tolerance, record.steps, "")
-    if verdict.exact:
-        return verdict
-    cause = likely_cause(record, error, factor, residual, tolerance, models)
-    return Verdict(error, factor, residual, tolerance, record.steps, cause)
-
-
-def _flat(tensors: list[Tensor]) -> Tensor:
-    """All numbers in one vector, in float64 and on the CPU, so that comparing adds no rounding."""
-    dense = (tensor.to_dense() if tensor.is_sparse else tensor for tensor in tensors)
-    return torch.cat([tensor.detach().cpu().double().reshape(-1) for tensor in dense])
+def _name(index: int, parameter: Tensor, models: Models) -> str:
+    path = models.parameter_name(parameter)
+    return f"'{path}'" if path else f"parameter {index} of the optimizer (shape {list(parameter.shape)})"

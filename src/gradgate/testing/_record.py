@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import Optimizer
 
 
@@ -22,6 +23,8 @@ class Record:
         passes: backward passes that reached the parameters, until the first step.
         passes_after: those that came later.
         stale: whether gradients stood in ``.grad`` when the first backward pass began.
+        moved_before: whether a backward pass before the first step found parameters moved.
+        moved: whether parameters had moved when the loop ended.
     """
 
     gradients: list[Tensor] | None = None
@@ -29,6 +32,8 @@ class Record:
     passes: int = 0
     passes_after: int = 0
     stale: bool = False
+    moved_before: bool = False
+    moved: bool = False
     _counts: list[int] = field(default_factory=list)
 
     def note_pass(self, index: int) -> None:
@@ -44,6 +49,7 @@ class Record:
 def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Record]:
     """Record what happens to ``parameters`` inside the block."""
     record = Record(_counts=[0] * len(parameters))
+    start = [parameter.detach().clone() for parameter in parameters]
 
     def note_step(stepped: Optimizer) -> None:
         record.steps += 1
@@ -73,6 +79,8 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
     def before_pass(index: int, parameter: Tensor, gradient: Tensor) -> None:
         if record.passes == 0 and parameter.grad is not None and bool(parameter.grad.any()):
             record.stale = True
+        if record.steps == 0 and not torch.equal(parameter, start[index]):
+            record.moved_before = True
         record.note_pass(index)
 
     handles: list[Any] = [optimizer.register_step_pre_hook(before_step)]
@@ -82,6 +90,23 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
         )
     try:
         yield record
+        record.moved = not all(map(torch.equal, parameters, start))
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def autocast_types(parameters: Sequence[Tensor]) -> Iterator[set[torch.dtype]]:
+    """Collect the types in which modules run under autocast inside the block."""
+    devices = {parameter.device.type for parameter in parameters}
+    seen: set[torch.dtype] = set()
+
+    def note(module: nn.Module, args: Any) -> None:
+        seen.update(torch.get_autocast_dtype(one) for one in devices if torch.is_autocast_enabled(one))
+
+    handle = register_module_forward_pre_hook(note)
+    try:
+        yield seen
+    finally:
+        handle.remove()

@@ -25,14 +25,14 @@ class Whole(Trainer):
 
     def window(self, micro_batches: Sequence[Rows], *, frozen: bool) -> tuple[float, float]:
         """Make one update; return its loss and the norm of its gradient before the clip."""
-        aside = [p for p in self.net.body.parameters() if p.requires_grad] if frozen else []
-        kept = [p.grad for p in aside]
+        aside = list(self.net.body.parameters()) if frozen else []
+        kept = [(p.grad, p.requires_grad) for p in aside]
         for parameter in aside:
             parameter.requires_grad_(False).grad = None
         value = sum(self._add(number, micro_batches) for number in range(len(self.losses)))
         norm = self._step()
-        for parameter, gradient in zip(aside, kept, strict=True):
-            parameter.requires_grad_(True).grad = gradient
+        for parameter, (gradient, trained) in zip(aside, kept, strict=True):
+            parameter.requires_grad_(trained).grad = gradient
         return value, norm
 
     def _add(self, number: int, micro_batches: Sequence[Rows]) -> float:
