@@ -23,7 +23,7 @@ from gradgate.accumulation._gradients import (
 )
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._over_ranks import add_over_ranks
-from gradgate.accumulation._parameters import named_some, owned_parameters
+from gradgate.accumulation._parameters import named_some
 from gradgate.accumulation._precision import (
     Wide,
     WideState,
@@ -75,10 +75,6 @@ def finish(
             "gradient is 0/0. Skip this update: do not enter the block for a window without items."
         )
     scale.unscale(settings.optimizers, parameters[0].device)
-    if slots.carried is not None:
-        multiply(dense_values(parameters), factor)
-        add(parameters, slots.carried)
-        factor = 1.0
     values = dense_values(parameters)
     if not values:
         raise GraphError(
@@ -86,6 +82,10 @@ def finish(
             f"{named_some(parameters, settings)}. The losses do not depend on them (detached, "
             "frozen, or another model's). Check that the optimizer was made from this model's parameters."
         )
+    if slots.carried is not None:
+        multiply(values, factor)
+        add(parameters, slots.carried)
+        values, factor = dense_values(parameters), 1.0
     norm, usable = _measure(parameters, values, factor, settings)
     update._noted_norm(norm)
     if not usable:
@@ -97,7 +97,7 @@ def finish(
     _divide_and_clip(values, factor, norm, settings)
     with uninterrupted():
         with update._stepping():
-            _step(parameters, slots.wide, settings)
+            _step(parameters, slots.wide, settings, scale)
         try:
             update._noted_step()
             clear_gradients(parameters, settings.clear)
@@ -143,7 +143,9 @@ def _divide_and_clip(values: list[Tensor], factor: float, norm: float | Tensor, 
         torch._foreach_clamp_max_(values, settings.clip_value)
 
 
-def _step(parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings) -> None:
+def _step(
+    parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings, scale: LossScale
+) -> None:
     """Step every optimizer once, or change nothing and raise.
 
     Raises:
@@ -159,11 +161,7 @@ def _step(parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings
     try:
         with WideState() if wide else nullcontext():
             for one in settings.optimizers:
-                # Without a gradient a scaler has nothing to judge and would refuse the step.
-                if settings.scaler is not None and any(p.grad is not None for p in owned_parameters([one])):
-                    settings.scaler.step(one)
-                else:
-                    one.step()
+                scale.step(one)
     except BaseException as error:
         if snapshot is not None:
             snapshot.restore()

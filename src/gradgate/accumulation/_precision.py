@@ -68,8 +68,8 @@ def round_gradients(wide: Iterable[Wide]) -> None:
     """Round each sum once to its parameter's own type, for an optimizer that cannot take a wide one."""
     for one in wide:
         gradient = one.parameter.grad
+        narrow([one])  # also where no loss reached it: the next window takes the type that it finds for the usual one
         if gradient is not None:
-            narrow([one])
             one.parameter.grad = gradient.to(one.parameter.dtype)
 
 

@@ -35,8 +35,8 @@ def searched(arguments: argparse.Namespace) -> Iterator[tuple[int, Scenario, str
     for seed in itertools.count(arguments.seed, _TOGETHER):
         dice = {number: random.Random(number).choice for number in range(seed, seed + _TOGETHER)}
         if arguments.ranks > 1:
-            scenarios = [over_ranks(choose, arguments.ranks) for choose in dice.values()]
-            for number, (scenario, wrong, windows) in zip(dice, verdicts(scenarios), strict=True):
+            runs = [(over_ranks(choose, arguments.ranks), "") for choose in dice.values()]
+            for number, (scenario, _), (wrong, windows) in zip(dice, runs, verdicts(runs), strict=True):
                 yield number, scenario, wrong, windows
             continue
         for number, choose in dice.items():

@@ -121,7 +121,8 @@ def _window(choose: Choose, scenario: Scenario, ways: Sequence[str], acts: Seque
 
 def _sizes(choose: Choose, scenario: Scenario, ranks: int) -> Sizes:
     """Samples for each micro-batch of each rank; empty ones where the model can take them."""
-    takes_empty = scenario.model not in ("recurrent", "reentrant")
+    # A rank that uses no part of what `fully_shard` gathers lets the others wait: torch's own rule.
+    takes_empty = scenario.model not in ("recurrent", "reentrant", "routed" if "fsdp" in scenario.wrapper else "")
     sizes = (*SMALL, 0) if takes_empty else SMALL
     dealt = [[choose(sizes) for _ in range(choose([1, 2, 3, 4]))] for _ in range(ranks)]
     if ranks > 1 and "fsdp" not in scenario.wrapper and choose([False] * 5 + [True]):

@@ -95,7 +95,8 @@ class Loop(Trainer):
         if self.most is not None and len(logits) > self.most[0]:
             if self.most[1] == "forward":
                 raise torch.OutOfMemoryError("out of memory, as if")
-            logits.register_hook(_run_out)
+            if logits.requires_grad:
+                logits.register_hook(_run_out)
         return logits
 
     def evaluate(self, *, train: bool, grad: bool) -> Tensor:

@@ -29,15 +29,15 @@ def logits_of(net: nn.Module, fields: Fields) -> Tensor:
 def optimizers_of(kind: str, owned: list[Tensor]) -> list[Optimizer]:
     """Make optimizers whose steps go with the gradient's size, so that an error shows as large as it is."""
     if kind == "two":
-        return [SGD(owned[::2], lr=0.5, momentum=0.9), Adam(owned[1::2], lr=0.5, eps=1.0)]
+        return [SGD(owned[::2], lr=0.1, momentum=0.9), Adam(owned[1::2], lr=0.1, eps=1.0)]
     if kind == "sgd":
-        return [SGD(owned, lr=0.5)]
+        return [SGD(owned, lr=0.1)]
     if kind == "adagrad":
-        return [Adagrad(owned, lr=0.5, eps=1.0)]
+        return [Adagrad(owned, lr=0.1, eps=1.0)]
     variant: dict[str, Any] = {word: True for word in ("fused", "foreach") if word in kind}
     if "adam" in kind:
-        return [AdamW(owned, lr=0.5, eps=1.0, weight_decay=0.1, **variant)]
-    return [SGD(owned, lr=0.5, momentum=0.9, nesterov=True, weight_decay=0.1, **variant)]
+        return [AdamW(owned, lr=0.1, eps=1.0, weight_decay=0.1, **variant)]
+    return [SGD(owned, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1, **variant)]
 
 
 class Trainer:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 import gradgate as gg
+from gradgate.errors import CountError
 from tests.laws.fuzz.loop import Loop, given
 from tests.laws.fuzz.scenario import Scenario
 from tests.laws.fuzz.trainer import Rows, joined
@@ -127,7 +128,7 @@ def _ranks_alike(loop: Loop, window: Window) -> Any:
         for rows in update.micro_batches(window):
             fields = loop.fields_of(rows)
             loss = loop.losses[0].value(loop.logits(fields), fields, loop.net)
-            update.backward(loss, count=given(loop.losses[0], fields) / mine)
+            update.backward(loss, count=given(loop.losses[0], fields) / max(mine, 1))
 
 
 def _gathered(loop: Loop, window: Window) -> Any:
@@ -140,6 +141,15 @@ def _gathered(loop: Loop, window: Window) -> Any:
             parameter.copy_(value)
 
 
+def _refused(loop: Loop, window: Window) -> Any:
+    raise CountError("there is nothing wrong with this window")
+
+
+def _refused_after_the_step(loop: Loop, window: Window) -> Any:
+    _update(loop, window)
+    raise CountError("too late")
+
+
 WRONG: dict[str, Way] = {
     "the mean of means": lambda loop, window: _by_hand(loop, window, lambda _: 1 / len(window)),
     "divided by nothing": lambda loop, window: _by_hand(loop, window, lambda _: 1.0),
@@ -147,5 +157,8 @@ WRONG: dict[str, Way] = {
         loop, window, lambda size: size / len(joined(window)), clear=False
     ),
     "one micro-batch left out": lambda loop, window: _update(loop, window[:-1]),
+    "refused": _refused,
+    "refused after the step": _refused_after_the_step,
 }
 WRONG_OVER_RANKS: dict[str, Way] = {"ranks alike": _ranks_alike, "sums of the root dropped": _gathered}
+"""What happened to ranks whose means were averaged, and where an evaluation had left ``fully_shard`` gathered."""
