@@ -1,8 +1,11 @@
 # make demo and make test need make and a Python with venv; all else they set up in .venv, by themselves.
 PYTHON := python3
 ARGS :=
+TORCH :=
 
-VENV := .venv
+# Another version of torch has an environment of its own. Types are those of the torch in constraints.txt.
+VENV := .venv$(if $(TORCH),-torch-$(TORCH))
+CHECKS := $(if $(TORCH),,format-check lint types)
 BIN := $(VENV)/bin
 # One stamp for each interpreter asked for: another PYTHON= makes the environment anew.
 READY := $(VENV)/.ready-$(subst /,_,$(PYTHON))
@@ -23,6 +26,7 @@ help:  ## say what there is
 	    printf '  make %-13s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo "  PYTHON=python3.12 picks the interpreter; ARGS='...' goes to the program that a target runs."
+	@echo "  TORCH=2.15.0 tests with that version of torch, in .venv-torch-2.15.0 (several gigabytes)."
 
 demo: $(READY)  ## train in micro-batches beside the whole batch, and check scripts with a mistake in them
 	@echo "==> demo: examples/demo.py"
@@ -36,7 +40,7 @@ demo: $(READY)  ## train in micro-batches beside the whole batch, and check scri
 	    done; \
 	done
 
-test: format-check lint types suite  ## all that must pass: format, lint, types, tests, examples in the docs
+test: $(CHECKS) suite  ## all that must pass: format, lint, types, tests, examples in the docs
 	@echo "==> all passed"
 
 format: $(READY)  ## rewrite the code in the one format
@@ -71,7 +75,7 @@ bench: $(READY)  ## every benchmark, one after the other
 	@set -e; for file in benchmarks/[!_]*.py; do echo "==> $$file"; $(BIN)/python "$$file" $(ARGS); done
 
 clean:  ## remove the environment and everything that can be made again
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-torch-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
@@ -89,6 +93,7 @@ $(READY): pyproject.toml constraints.txt
 	        exit 1; }; \
 	fi
 	@echo "==> installing gradgate and what it is tested with into $(VENV) (PyTorch is large: some minutes the first time)"
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@grep -v -E '$(if $(TORCH),^(torch|setuptools)==,^$$)' constraints.txt > $(VENV)/constraints.txt
+	@$(BIN)/python -m pip install --quiet -c $(VENV)/constraints.txt $(if $(TORCH),torch==$(TORCH)) -e '.[dev]'
 	@rm -f $(VENV)/.ready-*
 	@touch $@

@@ -16,17 +16,28 @@ PACKAGE = Path(gradgate.__file__).parent
 MAY_IMPORT = {
     "__init__": {"torch", "*"},
     "errors": set(),
+    "torch_compat": {"errors", "torch (lazily)"},
     "events": set(),
     "tally": {"errors", "torch"},
     "nests": {"torch"},
     "layout": {"errors", "nests", "torch"},
     "sites": {"events", "torch"},
     "cards": set(),
-    "memory": {"cards", "errors", "layout", "nests", "torch", "events (lazily)"},
+    "memory": {"cards", "errors", "layout", "nests", "torch", "torch_compat", "events (lazily)"},
     "claims": {"torch"},
-    "gates": {"cards", "claims", "errors", "events", "nests", "sites", "torch", "plotly (lazily)"},
-    "watcher": {"errors", "events", "sites", "torch"},
-    "reduction": {"errors", "events", "tally", "torch"},
+    "gates": {
+        "cards",
+        "claims",
+        "errors",
+        "events",
+        "nests",
+        "sites",
+        "torch",
+        "torch_compat",
+        "plotly (lazily)",
+    },
+    "watcher": {"errors", "events", "sites", "torch", "torch_compat"},
+    "reduction": {"errors", "events", "tally", "torch", "torch_compat"},
     "accumulation": {
         "cards",
         "claims",
@@ -36,6 +47,7 @@ MAY_IMPORT = {
         "tally",
         "reduction",
         "torch",
+        "torch_compat",
         "tqdm (lazily)",
     },
     "checks": {"errors", "events"},
@@ -43,14 +55,14 @@ MAY_IMPORT = {
         *("cards", "errors", "events", "checks"),
         *("gradgate (lazily)", "rich (lazily)", "plotly (lazily)", "jinja2 (lazily)", "pygments (lazily)"),
     },
-    "testing": {"errors", "tally", "memory", "accumulation", "torch"},
+    "testing": {"errors", "tally", "memory", "accumulation", "torch", "torch_compat"},
     "session": {"errors", "events", "watcher", "checks", "reports"},
     "integrations": {
         *("reports", "session", "torch"),
         *("lightning", "pytorch_lightning", "transformers"),  # each in the module for it, see below
     },
     "pytest_plugin": {"errors", "session", "pytest"},
-    "running": {"errors", "events", "watcher"},
+    "running": {"errors", "events", "torch_compat", "watcher"},
     "cli": {"*", "gradgate", "rich", "tomli", "torch (lazily)", "typer"},
     "__main__": {"cli"},
 }
@@ -188,8 +200,9 @@ def beyond_torch_and_the_standard_library(statement: str) -> set[str]:
 
 
 def test_import_gradgate_brings_in_torch_and_the_standard_library_only() -> None:
-    # Its names are imported when they are asked for; the star asks for all of them.
-    assert beyond_torch_and_the_standard_library("from gradgate import *") == {"gradgate"}
+    # Its names are imported when they are asked for; the star asks for all of them. torch.utils.flop_counter brings
+    # in triton where torch is built for CUDA.
+    assert beyond_torch_and_the_standard_library("from gradgate import *") - {"triton"} == {"gradgate"}
 
 
 def test_what_watches_brings_in_no_more() -> None:
@@ -197,6 +210,11 @@ def test_what_watches_brings_in_no_more() -> None:
     brought = beyond_torch_and_the_standard_library(rooms)
     # The standard library's sysconfig keeps its data in a module whose name depends on the platform.
     assert {name for name in brought if not name.startswith("_sysconfigdata")} == {"gradgate"}
+
+
+def test_private_names_of_torch_are_looked_for_when_they_are_used() -> None:
+    # What prepares to watch an interpreter that a script starts may find that it never imports torch.
+    assert "torch" not in brought_in_by("import gradgate.torch_compat, gradgate.running")
 
 
 def test_a_further_import_would_be_noticed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -36,7 +37,8 @@ def with_children(value: Any, items: Sequence[Any]) -> Any:
     if isinstance(value, Mapping):
         if type(value) is dict:
             return dict(zip(value, items, strict=True))
-        rebuilt: Any = copy.copy(value)  # also of types whose constructor takes something else
+        # By a copy: a constructor may take something else. torch 2.15 cannot compile copy.copy of an OrderedDict.
+        rebuilt: Any = value.copy() if type(value) is OrderedDict else copy.copy(value)
         for key, item in zip(value, items, strict=True):
             rebuilt[key] = item
         return rebuilt

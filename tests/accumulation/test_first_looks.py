@@ -1,6 +1,6 @@
 """What an accumulator's first losses show of a script's mistakes."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -12,40 +12,77 @@ from torch.utils.checkpoint import checkpoint
 import gradgate as gg
 from gradgate.errors import CountWarning, GraphError
 from tests.accumulation.one_weight import one_weight
-from tests.tensors import labels, ones, randn
+from tests.tensors import labels, ones, randn, zeros
 
 IGNORED = -100
 
 
-def counted(targets: Iterable[list[int]], counts: Iterable[object], windows: int = 1) -> gg.Update:
-    weight, _, accumulator = one_weight()
-    for _ in range(windows):
+def counted(*windows: tuple[Sequence[list[int]], Sequence[object]]) -> None:
+    """Run windows, each of targets and counts, in one accumulator."""
+    weight = nn.Parameter(zeros(1, 2))
+    accumulator = gg.Accumulator(SGD([weight], lr=1.0))
+    for targets, counts in windows:
         with accumulator.update() as update:
             for y, count in update.micro_batches(list(zip(targets, counts, strict=True))):
-                update.backward(cross_entropy(weight * randn(len(y), 2), labels(y)), count=count)  # type: ignore[arg-type]
-    return update
+                loss = cross_entropy(randn(len(y), 1) @ weight, labels(y))
+                update.backward(loss, count=count)  # type: ignore[arg-type]
 
 
-def test_counts_out_of_proportion_to_what_the_losses_know_are_warned_of_once() -> None:
+def test_counts_out_of_proportion_to_what_the_losses_show_are_warned_of_once() -> None:
     """Sequences counted with their padding: 4 and 4, where 4 and 1 took part."""
-    with pytest.warns(CountWarning, match="count is 4, but this loss is a mean over 1 items") as said:
-        counted([[0, 1, 0, 1], [0, IGNORED, IGNORED, IGNORED]], [4, 4], windows=3)
+    complaint = (
+        "count is 4, but this loss is a mean over 1 items, as its graph shows, and an earlier one in this window came "
+        "with count 4 for 4 items"
+    )
+    with pytest.warns(CountWarning, match=complaint) as said:
+        counted(*[([[0, 1, 0, 1], [0, IGNORED, IGNORED, IGNORED]], [4, 4])] * 3)
     assert len(said) == 1
     assert said[0].filename == __file__
 
 
+@pytest.mark.parametrize("as_tensor", [False, True])
+@pytest.mark.parametrize("lengths", [(8, 3), (1700, 1300)])
+def test_an_attention_mask_beside_shifted_labels_is_warned_of(
+    lengths: tuple[int, int], as_tensor: bool
+) -> None:
+    """One token of each sequence has no target. The longer they are, the less it matters, and the less it shows."""
+    weight = nn.Parameter(zeros(2, 2))
+    accumulator = gg.Accumulator(SGD([weight], lr=1.0))
+    length = max(lengths)
+    with pytest.warns(CountWarning, match=rf"for {length - 1} items") as said, accumulator.update() as update:
+        for valid in update.micro_batches(lengths):
+            mask = torch.arange(length)[None] < valid
+            targets = torch.ones(1, length, dtype=torch.long).masked_fill(~mask, IGNORED)
+            logits = randn(1, length, 2) @ weight
+            loss = cross_entropy(logits[:, :-1].reshape(-1, 2), targets[:, 1:].reshape(-1))
+            update.backward(loss, count=mask.sum() if as_tensor else int(mask.sum()))
+    assert len(said) == 1
+
+
+def test_it_is_warned_of_once_whatever_the_losses_are_called() -> None:
+    weight = nn.Parameter(zeros(1, 2))
+    accumulator = gg.Accumulator(SGD([weight], lr=1.0))
+    with pytest.warns(CountWarning) as said, accumulator.update() as update:
+        for targets in update.micro_batches([[0, 1], [0, IGNORED]]):
+            for name in ("one", "other"):
+                loss = cross_entropy(randn(2, 1) @ weight, labels(targets))
+                update.backward(loss, count=2, name=name)
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize(
-    ("targets", "counts"),
+    "windows",
     [
-        ([[0, 1, 0, 1], [0, IGNORED, 1, IGNORED]], [4, 2]),
-        ([[0, 1, 0, 1], [0, IGNORED, 1, IGNORED]], [40, 20]),  # in proportion: sequences of ten, say
-        ([[0, 1], [IGNORED, IGNORED], [1, 0]], [2, 0, 2]),
-        ([[0, 1, 0, 1], [0, IGNORED, 1, IGNORED]], [None, None]),
+        [([[0, 1, 0, 1], [0, IGNORED, 1, IGNORED]], [4, 2])],
+        [([[0, 1, 0, 1], [0, IGNORED, 1, IGNORED]], [40, 20])],  # sequences of ten, say
+        [([[0, 1], [1, 0]], [20, 20]), ([[0, 1], [1, 0]], [14, 14])],  # and of seven in the next window
+        [([[0, 1], [IGNORED, IGNORED], [1, 0]], [2, 0, 2])],
+        [([[0, 1, 0, 1], [0, IGNORED, 1, IGNORED]], [None, None])],
     ],
-    ids=["right", "in proportion", "one empty", "left out"],
+    ids=["right", "in proportion", "in proportion within a window", "one empty", "left out"],
 )
-def test_counts_in_proportion_are_not(targets: list[list[int]], counts: list[object]) -> None:
-    counted(targets, counts)
+def test_counts_in_proportion_are_not(windows: list[tuple[list[list[int]], list[object]]]) -> None:
+    counted(*windows)
 
 
 class Checkpointed(nn.Module):
@@ -62,7 +99,9 @@ def test_a_checkpoint_that_hides_its_parameters_is_refused_and_one_that_does_not
     x = torch.randn(4, 2)
     model = Checkpointed(reentrant=True)
     with pytest.raises(GraphError, match="a reentrant checkpoint, which hides its parameters from autograd"):
-        gg.Accumulator(SGD(model.parameters(), lr=1.0)).step_window(lambda x: model(x).mean(), [x])
+        gg.Accumulator(SGD(model.parameters(), lr=1.0)).step_window(
+            lambda x: (model(x).mean(), x.numel()), [x]
+        )
     assert model.first.weight.grad is None
     model = Checkpointed(reentrant=False)
     before = model.inner.weight.detach().clone()

@@ -211,7 +211,7 @@ def test_updates_go_on_with_what_is_not_frozen(frozen: int) -> None:
     def update() -> None:
         with accumulator.update() as update:
             for x in update.micro_batches(torch.randn(8, 4).split([5, 3])):
-                update.backward((whole.train()(x) - 1).square().mean())
+                update.backward((whole.train()(x) - 1).square().mean(), count=x.numel())
 
     update()
     before = [values(one) for one in whole]

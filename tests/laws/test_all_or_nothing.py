@@ -436,6 +436,9 @@ def test_a_signal_at_any_line_of_an_update_finds_it_made_or_not_made(run: Run, c
         in_a_block(world)
         with suppress(KeyboardInterrupt):
             Tracer(line).watch(run, world)
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            wrong.append(f"{line}: the handler is not given back")
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         made = not differences(world.standing(), after.standing(), identities=False)
         if not made and differences(world.standing(), before.standing(), identities=False):
             wrong.append(f"{line}: half made")

@@ -319,7 +319,7 @@ class _Scaled(nn.Module):
         return nn.functional.relu(self.inner(x)) * self.factor
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_a_model_is_turned_into_a_script_while_layers_without_gradient_are_looked_for() -> None:
     front, frozen, spare = nn.Linear(3, 4), _Scaled().requires_grad_(False), nn.Linear(3, 4)
     optimizer = torch.optim.SGD([*front.parameters(), *spare.parameters()], lr=0.1)

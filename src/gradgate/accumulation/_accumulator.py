@@ -38,6 +38,7 @@ from gradgate.accumulation._windows import Windows, check_window
 from gradgate.errors import OptionError, StateError, UpdateError
 from gradgate.layout import UNSAID, BatchDim, Unsaid, check_batch
 from gradgate.reduction import Engine, Sync
+from gradgate.torch_compat import tensor_version
 
 
 class Accumulator:
@@ -113,6 +114,7 @@ class Accumulator:
         ranks: Over = None,
         sync: Sync = "last",
     ) -> None:
+        tensor_version.require()  # by which a window sees that somebody else wrote into its sums
         optimizers = as_optimizers(optimizer)
         self._models = Models(model, "Accumulator")
         in_use.add(self._models)

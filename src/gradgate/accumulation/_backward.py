@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import inspect
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradgate.accumulation._graph import nodes
 from gradgate.reduction import Sharded
+from gradgate.torch_compat import run_backward, transforming
 
-# What torch.autograd.backward itself calls once it has checked its arguments. It asks each input by name
-# whether it overrides torch functions: 0.7 ms for 1,000 parameters, and a third of all that an update costs
-# beside the plain loop where a model is tiny. Should it move, the public function does the same.
-_run: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 _public = inspect.unwrap(torch.autograd.backward)  # also where it is watched already
 
 
@@ -34,15 +30,17 @@ def backward(loss: Tensor, seed: Tensor, inputs: list[Tensor], retain_graph: boo
     """Add ``seed`` times the gradient of ``loss`` to the ``.grad`` of ``inputs``, and of nothing else.
 
     The same as ``torch.autograd.backward(loss, seed, inputs=inputs)`` for a scalar whose seed is of its own
-    shape, type and device.
+    shape, type and device. That one asks each input by name whether it overrides torch functions: 0.7 ms for 1,000
+    parameters, and a third of all that an update costs beside the plain loop where a model is tiny.
     """
-    unusual = type(loss) is not Tensor or torch._C._are_functorch_transforms_active()
+    unusual = type(loss) is not Tensor or transforming()
     watched = torch.autograd.backward is not _public  # somebody stands around it, to see every backward pass
-    if _run is None or unusual or watched:
+    if unusual or watched:
         with _on_purpose():
             torch.autograd.backward(loss, seed, retain_graph=retain_graph, inputs=inputs)
         return
-    _run((loss,), (seed,), retain_graph, False, tuple(inputs), allow_unreachable=True, accumulate_grad=True)
+    options = {"allow_unreachable": True, "accumulate_grad": True}
+    run_backward((loss,), (seed,), retain_graph, False, tuple(inputs), **options)
 
 
 def _on_purpose() -> AbstractContextManager[None]:

@@ -16,12 +16,12 @@ from typing import Any, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from gradgate.accumulation._graph import nodes
 from gradgate.accumulation._models import Models
 from gradgate.errors import BatchNormWarning, OptionError
+from gradgate.torch_compat import batch_norm_classes
 
 Statistics: TypeAlias = Literal["micro_batch", "window"]
 
@@ -52,8 +52,9 @@ class BatchNorms:
         self._looked: set[str] = set()
         self._pools: list[_Pool] = []
 
-    def _training(self) -> list[_BatchNorm]:
-        norms = [module for module in self._models if isinstance(module, _BatchNorm) and module.training]
+    def _training(self) -> list[Any]:
+        kinds = batch_norm_classes()
+        norms: list[Any] = [one for one in self._models if isinstance(one, kinds) and one.training]
         return [one for one in norms if one.running_mean is None or not is_lazy(one.running_mean)]
 
     @property
@@ -130,7 +131,7 @@ def _of_node(node: Any) -> Iterator[Tensor]:
             yield saved
 
 
-def _pointers(module: _BatchNorm) -> Iterator[int]:
+def _pointers(module: Any) -> Iterator[int]:
     for tensor in (module.running_mean, module.weight):
         if isinstance(tensor, Tensor):
             yield tensor.data_ptr()
@@ -164,7 +165,7 @@ class _Pool:
     micro-batch is pooled call by call, and its buffers move as often as they would on the whole batch.
     """
 
-    module: _BatchNorm
+    module: Any
     calls: dict[int, _Moments] = field(default_factory=dict)
     call: int = 0
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import torch
 from torch import Tensor
 
 from gradgate.accumulation._parameters import named_some
 from gradgate.errors import GradientError, OptionError
+from gradgate.torch_compat import foreach_mul_, foreach_zero_, tensor_version
 
 if TYPE_CHECKING:
     from gradgate.accumulation._settings import Settings
@@ -77,9 +77,9 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
     if not gradients:
         return
     if isinstance(clear, Decay):
-        torch._foreach_mul_(gradients, clear.factor)
+        foreach_mul_(gradients, clear.factor)
     else:
-        torch._foreach_zero_(gradients)
+        foreach_zero_(gradients)
 
 
 class Leftovers:
@@ -98,7 +98,7 @@ class Leftovers:
         # What stood in a module that is frozen now was set aside, and comes back.
         aside = {id(p): self._known[id(p)] for p in parameters if p.grad is None and id(p) in self._known}
         self._known = aside | {
-            id(parameter): (weakref.ref(parameter.grad), parameter.grad._version)
+            id(parameter): (weakref.ref(parameter.grad), tensor_version(parameter.grad))
             for parameter in parameters
             if parameter.grad is not None
         }
@@ -116,4 +116,4 @@ class Leftovers:
 
     def _left(self, parameter: Tensor, gradient: Tensor) -> bool:
         known = self._known.get(id(parameter))
-        return known is not None and known[0]() is gradient and known[1] == gradient._version
+        return known is not None and known[0]() is gradient and known[1] == tensor_version(gradient)

@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from gradgate.accumulation._items import NotUnderstoodError, check_items
+from gradgate.autograd_graph import divisor_of, reduction_of
 from gradgate.errors import CountError
 
 Count: TypeAlias = "int | float | Tensor"
@@ -16,21 +18,22 @@ Count: TypeAlias = "int | float | Tensor"
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 
-_REDUCING = ("mean", "sum", "prod", "max", "min", "norm", "var", "std")  # in the names of nodes
-_DEPTH = 8  # nodes below a mean that are looked at
-
-_REDUCTIONS: dict[int, Reduction] = {1: "mean", 2: "sum"}  # at::Reduction, as loss nodes save it
-
-# Losses whose mean divides by the number of elements of their input. Their graph node saves both the
-# reduction and the input. The list is short on purpose: what is not known here is asked for.
-_ELEMENTWISE = {
-    "MseLossBackward0",
-    "SmoothL1LossBackward0",
-    "HuberLossBackward0",
-    "SoftMarginLossBackward0",
-    "BinaryCrossEntropyBackward0",
-    "BinaryCrossEntropyWithLogitsBackward0",
-}
+# One number in, the same number out, or its negative.
+_PASSING = frozenset(
+    f"{name}Backward{number}"
+    for name in (
+        "View",
+        "ReshapeAlias",
+        "UnsafeView",
+        "Squeeze",
+        "Unsqueeze",
+        "ToCopy",
+        "Clone",
+        "Alias",
+        "Neg",
+    )
+    for number in "012"
+)
 
 
 def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
@@ -38,9 +41,7 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
     if type(count) is int and count > 0:
         return count
     if count is None:
-        count = count_in_graph(loss) if reduction == "mean" else None
-        if count is None:
-            raise CountError(_missing(loss, reduction))
+        count = _read_or_ask(loss, reduction)
     if isinstance(count, Tensor):
         if count.numel() != 1:
             raise CountError(
@@ -65,80 +66,63 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
 
 def check_reduction(loss: Tensor, reduction: Reduction) -> None:
     """Raise CountError where the loss's own graph says that it is the other one, a sum or a mean."""
-    known = _REDUCTIONS.get(getattr(loss.grad_fn, "_saved_reduction", 0))
+    node = _mean_of(loss)
+    known = reduction_of(node)
     if known not in (None, reduction):
         raise CountError(
-            f"backward: loss is a {known} ({_kind(loss)}), but reduction is {reduction!r}, so its gradient would "
+            f"backward: loss is a {known} ({_kind(node)}), but reduction is {reduction!r}, so its gradient would "
             f"be {'count times too large' if known == 'sum' else 'count times too small'}. Pass "
             f"reduction={known!r}."
         )
 
 
 def count_in_graph(loss: Tensor) -> Count | None:
-    """Return the divisor that torch's own mean loss used, or None where the graph does not say.
+    """Return the number of items that a mean loss was taken over, or None where its graph does not prove it.
 
-    The numbers are those that autograd itself saved for the backward pass, so they are known, not
-    guessed: the valid (and weighted) targets of a cross entropy, the elements of a mean.
+    A number is returned only if every operation between the loss and the model's last layer is known to keep the
+    items of the batch apart: see ``_items.py``. Then micro-batches weighed by it make up the whole batch's gradient.
     """
-    return None if loss.grad_fn is None else _count_in_node(loss.grad_fn)
-
-
-def _count_in_node(node: Any) -> Count | None:
-    kind = node.name()
-    if kind == "MeanBackward0":
-        return None if _mixes_samples(node) else int(node._saved_self_sym_numel)
-    if _REDUCTIONS.get(getattr(node, "_saved_reduction", 0)) != "mean":
+    try:
+        return _read(_mean_of(loss))
+    except NotUnderstoodError:
         return None
-    if kind in ("NllLossBackward0", "NllLoss2DBackward0"):
-        weight: Tensor = node._saved_total_weight
-        if weight.is_cpu and node._saved_weight is None and weight.dtype in (torch.float32, torch.float64):
-            return int(weight)  # targets that are not weighted are whole
-        if weight.dtype not in (torch.float16, torch.bfloat16):
-            return weight
-        # A 16-bit loss saves a 16-bit total, which cannot hold 513. Unweighted targets can be counted again.
-        ignored = node._saved_ignore_index
-        ignored -= 2**64 if ignored >= 2**63 else 0  # saved without its sign
-        return None if node._saved_weight is not None else (node._saved_target != ignored).sum()
-    if kind in _ELEMENTWISE:
-        return int(node._saved_self.numel())
-    return None
 
 
-def _mixes_samples(node: Any) -> bool:
-    """Say whether what a mean was taken over is known, or likely, not to be the items of the batch any more.
+def _read(node: Any) -> Count:
+    try:
+        divisor = None if node is None else divisor_of(node)
+        if divisor is None:
+            raise NotUnderstoodError(f"it ends in {_kind(node)}, which is not known to be a mean over items")
+        check_items(node)
+    except AttributeError as lost:
+        raise NotUnderstoodError(
+            f"torch {torch.__version__} does not show {lost.name} in its graphs"
+        ) from lost
+    return divisor
 
-    ``cross_entropy(...).mean()`` is a mean over one number, ``stack([a, b]).mean()`` over two terms, and
-    ``x.mean(0).mean()`` over columns. Sums and means over other dimensions than the first leave one number
-    per sample. Looks down as long as there is one way down.
+
+def _mean_of(loss: Tensor) -> Any:
+    """Return the node that a loss was reduced by."""
+    node: Any = loss.grad_fn
+    while node is not None and node.name() in _PASSING:
+        node = node.next_functions[0][0]
+    return node
+
+
+def divisor_in_graph(loss: Tensor) -> Count | None:
+    """Return the number that a mean loss was divided by, whatever its items are.
+
+    It is less than a count: a mean over in-batch similarities says its divisor as well. It is known for torch's own
+    losses, and for a ``.mean()`` that a count is read from.
     """
-    for _ in range(_DEPTH):
-        if not tuple(getattr(node, "_saved_self_sym_sizes", (1,))):
-            return True
-        below = [following for following, _ in node.next_functions if following is not None]
-        if len(below) != 1:
-            return node.name() in ("StackBackward0", "CatBackward0")
-        node = below[0]
-        kind = node.name()
-        if kind in ("MeanBackward0", "SumBackward0", "StackBackward0", "CatBackward0"):
-            return True
-        if getattr(node, "_saved_reduction", 0) in _REDUCTIONS or _takes_away_the_first(node):
-            return True
-    return False
+    return _divisor(_mean_of(loss))
 
 
-def _takes_away_the_first(node: Any) -> bool:
-    """Say whether a node reduces over dimension 0, the samples' own."""
-    dims = getattr(node, "_saved_dim", None)
-    kind = node.name().lower()
-    if dims is None or "softmax" in kind or not any(word in kind for word in _REDUCING):
-        return False
-    dims = dims if isinstance(dims, (tuple, list)) else (dims,)
-    sizes = getattr(node, "_saved_self_sym_sizes", None)
-    if sizes is None:
-        entered = getattr(node, "_saved_self", None)
-        sizes = entered.shape if isinstance(entered, Tensor) else ()
-    signed = (dim - 2**64 if dim >= 2**63 else dim for dim in dims)  # saved without its sign
-    return not dims or any(dim % max(len(sizes), 1) == 0 for dim in signed)
+def _divisor(node: Any) -> Count | None:
+    try:
+        return divisor_of(node) if reduction_of(node) == "mean" else _read(node)
+    except NotUnderstoodError:
+        return None
 
 
 def divided_by(loss: Tensor) -> float | None:
@@ -154,30 +138,33 @@ def divided_by(loss: Tensor) -> float | None:
     below = [following for following, _ in node.next_functions if following is not None]
     if other is None or other.numel() != 1 or other.device.type != "cpu" or len(below) != 1:
         return None
-    if _count_in_node(below[0]) is None:
+    if _divisor(below[0]) is None:
         return None
     return float(other)
 
 
-def _missing(loss: Tensor, reduction: Reduction) -> str:
-    if reduction == "sum":
-        why = "a sum does not say over how many items it was taken"
-    elif divided_by(loss) is not None:
-        return (
-            f"backward: count is missing, and the loss is a mean that was divided by {divided_by(loss):g}. "
-            "The update divides once, by all counts. Pass the mean itself, without the division: its count "
-            "is then known."
-        )
-    else:
-        why = f"the loss ends in {_kind(loss)}, which does not say over how many items it is a mean"
-    return (
-        f"backward: count is missing, and {why}. Micro-batches are weighed by their counts, so one that is "
-        "guessed would give a wrong update. Pass count=y.numel(), or the valid items: count=mask.sum()."
+def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
+    why = "a sum does not show over how many items it was taken"
+    if reduction == "mean":
+        try:
+            return _read(_mean_of(loss))
+        except NotUnderstoodError as unknown:
+            why = f"the loss's graph does not prove it: {unknown}"
+        divided = divided_by(loss)
+        if divided is not None:
+            raise CountError(
+                f"backward: count is missing, and the loss is a mean that was divided by {divided:g}. The update "
+                "divides once, by all counts. Pass the mean itself, without the division."
+            )
+    raise CountError(
+        f"backward: count is missing, and {why}. Micro-batches are weighed by their counts, so a guess would give a "
+        "wrong update. Pass the number of items in this loss: count=len(y) for samples, count=y.numel() for "
+        "elements, count=mask.sum() for the valid ones."
     )
 
 
-def _kind(loss: Tensor) -> str:
-    return "a leaf" if loss.grad_fn is None else str(loss.grad_fn.name())
+def _kind(node: Any) -> str:
+    return "a leaf" if node is None else str(node.name())
 
 
 def is_zero(count: Count) -> bool:

@@ -37,6 +37,7 @@ from gradgate.accumulation._slots import Slots
 from gradgate.accumulation._snapshot import Snapshot, versions
 from gradgate.accumulation._sums import Sums
 from gradgate.errors import CountError, GraphError, NonfiniteError, TornStepError
+from gradgate.torch_compat import foreach_clamp_max_, foreach_clamp_min_, tensor_version
 
 if TYPE_CHECKING:
     from gradgate.accumulation._update import Update
@@ -139,8 +140,8 @@ def _divide_and_clip(values: list[Tensor], factor: float, norm: float | Tensor, 
         clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
     multiply(values, clip * factor)
     if settings.clip_value is not None:
-        torch._foreach_clamp_min_(values, -settings.clip_value)
-        torch._foreach_clamp_max_(values, settings.clip_value)
+        foreach_clamp_min_(values, -settings.clip_value)
+        foreach_clamp_max_(values, settings.clip_value)
 
 
 def _step(
@@ -183,7 +184,7 @@ def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], sett
 def _torn(
     parameters: Sequence[Tensor], before: dict[int, int], settings: Settings, error: BaseException
 ) -> str:
-    changed = [p for p in parameters if p._version != before.get(id(p))]
+    changed = [p for p in parameters if tensor_version(p) != before.get(id(p))]
     what = f"({named_some(changed, settings)})" if changed else "that are known, and perhaps state"
     return (
         f"update: the optimizer raised {type(error).__name__} in the middle of its step, after changing "

@@ -8,11 +8,12 @@ import warnings
 from torch import Tensor
 
 from gradgate.accumulation._batch_norm import BatchNorms
-from gradgate.accumulation._counts import Count, count_in_graph, divided_by
+from gradgate.accumulation._counts import Count, divided_by, divisor_in_graph
 from gradgate.accumulation._graph import nodes
 from gradgate.errors import CountWarning, DividedTwiceWarning, GraphError
 
 _LOOKS = 16  # backward calls of each loss that are looked at
+_ROUNDING = 1e-5  # a loss of class weights saves the sum of its targets' weights in float32
 
 
 class FirstLooks:
@@ -25,7 +26,10 @@ class FirstLooks:
     def __init__(self, batch_norms: BatchNorms) -> None:
         self._batch_norms = batch_norms
         self._seen: dict[str, int] = {}
-        self._ratios: dict[str, float] = {}
+        self._counted: dict[
+            str, tuple[float, float]
+        ] = {}  # of each loss in this window: a count, and what its graph says
+        self._contradicted = False
 
     def at(self, name: str, loss: Tensor, count: Count, micro_batches: int, later: bool) -> None:
         """Look at one loss before its backward pass.
@@ -53,32 +57,33 @@ class FirstLooks:
             _warn_if_divided(loss, micro_batches)
         else:
             self._batch_norms.warn_once(name, loss)
-        self._warn_if_counted_otherwise(name, loss, count)
+        if not self._contradicted:
+            self._warn_if_counted_otherwise(name, loss, count, later)
 
-    def _warn_if_counted_otherwise(self, name: str, loss: Tensor, count: Count) -> None:
-        """Warn where counts are not in proportion to those that the losses' own graphs know.
+    def _warn_if_counted_otherwise(self, name: str, loss: Tensor, count: Count, later: bool) -> None:
+        """Warn once where the counts of one window are not in proportion to what the losses' own graphs say.
 
-        Only proportions matter: sequences of one length may be counted for their tokens.
+        Only proportions matter, and only within a window: sequences of one length may be counted for their tokens.
         """
+        if not later:
+            self._counted.pop(name, None)
         if isinstance(count, Tensor) or not loss.is_cpu:
             return  # comparing would wait for the device
-        known = count_in_graph(loss)
-        if known is None:
+        known = divisor_in_graph(loss)
+        if known is None or not count or not float(known):
             return
         known = float(known)
-        if not known or not count:
-            return
-        ratio = self._ratios.setdefault(name, count / known)
-        if not math.isclose(ratio, count / known, rel_tol=1e-3):
+        first_count, first_known = self._counted.setdefault(name, (float(count), known))
+        if not math.isclose(count * first_known, first_count * known, rel_tol=_ROUNDING):
+            self._contradicted = True
             warnings.warn(
-                f"backward: count is {count}, but this loss is a mean over {known:g} items (as its graph knows), "
-                f"and the one before had {ratio:g} times as many counted as there were. So micro-batches are "
-                "weighed otherwise than the whole batch would weigh them. Leave count out, or pass the items "
-                "that took part: count=(y != -100).sum().",
+                f"backward: count is {count:.10g}, but this loss is a mean over {known:.10g} items, as its graph shows, "
+                f"and an earlier one in this window came with count {first_count:.10g} for {first_known:.10g} items. So "
+                "micro-batches are not weighed as in the whole batch. Pass the items that took part in the loss: "
+                "count=(labels != -100).sum(), of the labels as the loss gets them.",
                 CountWarning,
                 stacklevel=4,
             )
-            self._seen[name] = _LOOKS  # once is enough
 
 
 def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:

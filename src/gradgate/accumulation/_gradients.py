@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradgate.torch_compat import foreach_add_, foreach_mul_, foreach_norm
+
 
 def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors that hold the gradients' numbers, to be read or changed in place.
@@ -24,7 +26,7 @@ def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
         if gradient.is_sparse:
             if not gradient.is_coalesced():
                 gradient = parameter.grad = gradient.coalesce()
-            gradient = gradient._values()
+            gradient = gradient.values()
         values.append(own_part(gradient))
     return values
 
@@ -46,13 +48,13 @@ def multiply(values: list[Tensor], factor: float | Tensor) -> None:
         return  # torch refuses an empty list
     if not isinstance(factor, Tensor):
         if factor != 1:
-            torch._foreach_mul_(values, factor)
+            foreach_mul_(values, factor)
         return
     by_device: dict[torch.device, list[Tensor]] = {}
     for value in values:
         by_device.setdefault(value.device, []).append(value)
     for device, tensors in by_device.items():
-        torch._foreach_mul_(tensors, factor.to(device))
+        foreach_mul_(tensors, factor.to(device))
 
 
 def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: float = 1.0) -> None:
@@ -71,7 +73,7 @@ def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: f
             targets.append(parameter.grad)
             terms.append(other)
     if targets:
-        torch._foreach_add_(targets, terms, alpha=factor)
+        foreach_add_(targets, terms, alpha=factor)
 
 
 def total_norm(values: list[Tensor]) -> float | Tensor:
@@ -84,7 +86,7 @@ def total_norm(values: list[Tensor]) -> float | Tensor:
         pairs = zip(values, wide, strict=True)
         norms = tuple(torch.linalg.vector_norm(value, dtype=dtype) for value, dtype in pairs)
     else:
-        norms = torch._foreach_norm(values)
+        norms = foreach_norm(values)
     if all(value.is_cpu for value in values):
         return math.hypot(*(norm.item() for norm in norms))
     first = norms[0]

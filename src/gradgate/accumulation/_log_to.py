@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from gradgate.accumulation._gradients import dense_values, is_part, total_norm
 from gradgate.accumulation._parameters import owned_parameters
 from gradgate.errors import OptionError
+from gradgate.torch_compat import foreach_norm
 
 if TYPE_CHECKING:
     from gradgate.accumulation._accumulator import Accumulator
@@ -159,7 +160,7 @@ class Logging:
         if settings.clip_norm is not None and update._norm is not None:
             self._clipped = self._clipped + (update._norm + 1e-6 > settings.clip_norm)
         if settings.clip_value is not None:
-            largest = [norm.to(values[0].device) for norm in torch._foreach_norm(list(values), float("inf"))]
+            largest = [norm.to(values[0].device) for norm in foreach_norm(list(values), float("inf"))]
             self._clipped = self._clipped + (torch.stack(largest).max() * abs(factor) > settings.clip_value)
         if (self._step + 1) % self._every:
             return

@@ -15,6 +15,7 @@ from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._running_sum import RunningSum, headroom_of
 from gradgate.errors import GradientError, GraphError, UpdateError
 from gradgate.reduction import Sharded
+from gradgate.torch_compat import tensor_version
 
 
 class Sums:
@@ -138,7 +139,7 @@ class Sums:
         for parameter in self.parameters:
             gradient = parameter.grad
             if gradient is not None:
-                self._witnesses.append((parameter, gradient, gradient._version))
+                self._witnesses.append((parameter, gradient, tensor_version(gradient)))
                 if not self._thorough:
                     return
             elif self._thorough:
@@ -160,7 +161,9 @@ class Sums:
         and unscaling reach too.
         """
         for parameter, gradient, version in self._witnesses:
-            if parameter.grad is not gradient or (gradient is not None and gradient._version != version):
+            if parameter.grad is not gradient or (
+                gradient is not None and tensor_version(gradient) != version
+            ):
                 raise GradientError(
                     "update: .grad was changed inside the block, outside update.backward(...): by zero_grad, a "
                     "clip, scaler.unscale_ or a backward of its own. The sum of the window is lost, and was rolled "

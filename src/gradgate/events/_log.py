@@ -27,6 +27,9 @@ class Log:
     distributed: bool = False  # DDP, FSDP or the like wraps a module
     failures: tuple[str, ...] = ()  # of the watcher itself, as tracebacks: what it saw may be incomplete
     spans: tuple[Span, ...] = ()  # of the first part of the run
+    unseen: tuple[
+        str, ...
+    ] = ()  # what cannot be seen with this version of torch, with the rules that miss it
     not_judged: str = ""  # why what was seen does not tell what happened, if so; then there are no events
 
     VERSION: ClassVar[int] = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +13,8 @@ from torch.utils.hooks import RemovableHandle
 
 from gradgate.claims import claimed
 from gradgate.errors import OptionError, UpdateError
+from gradgate.gates._copies import VERBS, copied_within, with_attributes
+from gradgate.torch_compat import buffers_of, has_forward_hooks, unsaved_buffers
 
 
 class _StillParameter:
@@ -23,6 +26,17 @@ class _StillParameter:
         self.holders = 0
         parameter.requires_grad_(False)
         self._gradient, parameter.grad = parameter.grad, None
+        vars(parameter).update(copied_within(parameter, self._ordinary))
+
+    @contextmanager
+    def _ordinary(self) -> Iterator[None]:
+        attributes = {name: value for name, value in vars(self._parameter).items() if name not in VERBS}
+        with with_attributes(self._parameter, attributes):
+            self._parameter.requires_grad_(self._required)
+            try:
+                yield
+            finally:
+                self._parameter.requires_grad_(False)
 
     def release(self) -> None:
         """Give it back as it was, unless another module holds it."""
@@ -30,6 +44,8 @@ class _StillParameter:
         if self.holders:
             return
         _parameters.pop(id(self._parameter), None)
+        for verb in VERBS:
+            vars(self._parameter).pop(verb, None)
         self._parameter.requires_grad_(self._required)
         gradient = self._gradient
         if gradient is not None:  # the model may have been moved or converted meanwhile
@@ -55,16 +71,16 @@ class _StillModule:
         self._module = module
         self._training, self._own_train = module.training, vars(module).get("train")
         # torch's own modules write no buffer in evaluation mode; hooks on them may.
-        hooked = module._forward_hooks or module._forward_pre_hooks
+        hooked = has_forward_hooks(module)
         torchs = type(module).__module__.startswith("torch.nn.")
-        self.may_write = bool(module._buffers and (hooked or not torchs))
+        self.may_write = bool(buffers_of(module) and (hooked or not torchs))
         self._parts: list[_StillModule] = []
         self._hooks: list[RemovableHandle] = []
         self._passes: list[list[_Copies]] = []
         self._within = False  # a module above runs, and has made copies for this one too
         self.holders = 0
         self._parameters: list[_StillParameter] = []
-        vars(module)["train"] = self
+        vars(module).update(copied_within(module, self._ordinary), train=self)
         module.training = False
 
     def hold(self) -> None:
@@ -84,7 +100,8 @@ class _StillModule:
             hook.remove()
         while self._passes:  # left by an interrupt
             self._end_pass()
-        del vars(self._module)["train"]
+        for name in ("train", *VERBS):
+            vars(self._module).pop(name, None)
         if self._own_train is not None:
             vars(self._module)["train"] = self._own_train
         self._module.training = self._training
@@ -99,6 +116,20 @@ class _StillModule:
             type(self._module).train(self._module, mode)
         self._module.training = False
         return self._module
+
+    def _ordinary(self) -> AbstractContextManager[None]:
+        """Show the module as it was before: its mode, its own `train`, and none of the hooks that are from here."""
+        hooks = {hook.id for hook in self._hooks}
+        attributes = {
+            name: value for name, value in vars(self._module).items() if name not in ("train", *VERBS)
+        }
+        if self._own_train is not None:
+            attributes["train"] = self._own_train
+        attributes["training"] = self._training
+        for name in ("_forward_pre_hooks", "_forward_hooks", "_forward_hooks_always_called"):
+            theirs = attributes[name]
+            attributes[name] = type(theirs)((key, hook) for key, hook in theirs.items() if key not in hooks)
+        return with_attributes(self._module, attributes)
 
     # -- buffers ----------------------------------------------------------------------------------
 
@@ -144,7 +175,7 @@ class _Copies:
 
     def __init__(self, module: nn.Module, shared: dict[Tensor, Tensor]) -> None:
         self._module = module
-        self._own = dict(module._buffers)
+        self._own = dict(buffers_of(module))
         self._copies: dict[str, Tensor | None] = {}
         for name, buffer in self._own.items():
             if buffer is not None and buffer not in shared:
@@ -152,11 +183,11 @@ class _Copies:
             self._copies[name] = None if buffer is None else shared[buffer]
 
     def begin(self) -> None:
-        self._module._buffers.update(self._copies)
+        buffers_of(self._module).update(self._copies)
 
     def end(self) -> None:
         """Give the module its own buffers again, but for caches in whose place it has put others."""
-        buffers, caches = self._module._buffers, self._module._non_persistent_buffers_set
+        buffers, caches = buffers_of(self._module), unsaved_buffers(self._module)
         replaced = {
             name: buffer
             for name, buffer in buffers.items()
@@ -167,22 +198,31 @@ class _Copies:
 
 
 class Frozen:
-    """Modules that are frozen. Made by :func:`frozen`; as a context manager it ends with its block."""
+    """Modules that are frozen. Made by :func:`frozen`; as a context manager it ends with its block.
+
+    A copy of a handle that is made together with its modules holds the copies of these.
+
+    Args:
+        modules: all of them, parts included.
+    """
 
     def __init__(self, modules: tuple[nn.Module, ...]) -> None:
         self._still: dict[nn.Module, _StillModule] = {}
         _check_no_update(modules, "frozen")
         try:
-            for module in dict.fromkeys(part for root in modules for part in root.modules()):
+            for module in modules:
                 before = vars(module).get("train")
                 still = before if isinstance(before, _StillModule) else _StillModule(module)
                 self._still[module] = still
                 still.hold()
             for module, still in self._still.items():
-                still.guard([self._still[part] for part in module.modules()])
+                still.guard([self._still[part] for part in module.modules() if part in self._still])
         except BaseException:
             self.unfreeze()
             raise
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _holding, (tuple(self._still),)
 
     def unfreeze(self, *modules: nn.Module) -> None:
         """Give these modules back as they were; without any, all that are frozen still. Others stay frozen.
@@ -224,6 +264,11 @@ class Frozen:
         self.unfreeze()
 
 
+def _holding(modules: tuple[nn.Module, ...]) -> Frozen:
+    """Return a handle that holds copies of modules; if it is a part of one, which is not complete yet, none."""
+    return Frozen(modules if all("_modules" in vars(module) for module in modules) else ())
+
+
 def _check_no_update(modules: Iterable[nn.Module], verb: str) -> None:
     ours = claimed()
     for module in modules if ours else ():
@@ -244,7 +289,8 @@ def frozen(*modules: nn.Module) -> Frozen:
     already are set aside, for an optimizer would use them. Modules are in evaluation mode, and ``model.train()``
     does not change that: batch norms use their statistics and do not move them, dropout drops nothing. Where a
     forward pass writes buffers all the same, it writes copies. Only a non-persistent buffer in whose place it puts
-    another, a cache, is its own.
+    another, a cache, is its own. A copy (``deepcopy``, ``pickle``, ``torch.save``, an average such as EMA's) is as
+    the modules were before, and frozen only if the handle is copied with it.
 
     Args:
         modules: what is frozen, with all its parts.
@@ -271,4 +317,4 @@ def frozen(*modules: nn.Module) -> Frozen:
         raise OptionError(
             f"frozen: it was given {found}. Pass the modules to freeze: frozen(model.backbone)."
         )
-    return Frozen(modules)
+    return Frozen(tuple(dict.fromkeys(part for module in modules for part in module.modules())))

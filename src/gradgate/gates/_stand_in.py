@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gradgate.errors import OptionError
+from gradgate.torch_compat import uncompiled
 
 
 class Chosen(Protocol):
@@ -34,7 +35,6 @@ class Chosen(Protocol):
 
 _chosen: Any = WeakTensorKeyDictionary()  # parameter: the entries that optimizers may move
 _handle: RemovableHandle | None = None
-_uncompiled: Any = torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler's imports sympy at once
 # Optimizers that have stepped through a stand-in, with the hook on each.
 _met: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = weakref.WeakKeyDictionary()
 
@@ -132,7 +132,7 @@ class _StandIn:
         self.optimizer.__dict__.update({k: v for k, v in self.acting.__dict__.items() if k not in kept})
 
 
-@_uncompiled  # type: ignore[untyped-decorator]
+@uncompiled
 def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """See to it that the stand-in takes the place after all other hooks, which see the optimizer itself."""
     del args, kwargs
@@ -142,12 +142,12 @@ def _before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any])
         _met[optimizer] = optimizer.register_step_pre_hook(_take_the_place)
         after = optimizer.register_step_post_hook(_after)
         # First of all, so that others see what was stepped.
-        _hooks(optimizer._optimizer_step_post_hooks).move_to_end(after.id, last=False)
-    _hooks(optimizer._optimizer_step_pre_hooks).move_to_end(_met[optimizer].id)
+        _hooks_with(after).move_to_end(after.id, last=False)
+    _hooks_with(_met[optimizer]).move_to_end(_met[optimizer].id)
 
 
-def _hooks(hooks: Any) -> Any:
-    return hooks  # torch's annotation hides that they are ordered
+def _hooks_with(handle: RemovableHandle) -> Any:
+    return handle.hooks_dict_ref()
 
 
 def _chosen_of(optimizer: Optimizer) -> list[Tensor]:
@@ -159,7 +159,7 @@ def _chosen_of(optimizer: Optimizer) -> list[Tensor]:
     return [one for one in mine if id(one) not in handed_on]
 
 
-@_uncompiled  # type: ignore[untyped-decorator]
+@uncompiled
 def _take_the_place(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Put a stand-in in the optimizer's place. torch hands hooks all arguments, ``self`` among them."""
     mine = _chosen_of(optimizer)
@@ -177,7 +177,7 @@ def _take_the_place(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[st
     return (stand_in.acting, *args[1:]), kwargs
 
 
-@_uncompiled  # type: ignore[untyped-decorator]
+@uncompiled
 def _after(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     del kwargs
     if args[0] is not optimizer:

@@ -6,9 +6,10 @@ trace in it. So values are followed through every operation, from the parameters
 
 from __future__ import annotations
 
-import sys
+import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -18,12 +19,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gradgate.events import Frame
 from gradgate.sites import here
+from gradgate.torch_compat import view_base
 
 Kind: TypeAlias = Literal["detach", "no_grad", "inference_mode", "not differentiable", "value taken out"]
 
 _DETACHING = {"detach", "detach_", "data", "stop_gradient"}
 _TAKING = {"item", "tolist", "numpy", "__float__", "__array__"}
-_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +99,7 @@ class Trace(TorchFunctionMode):
         made = list(_tensors(result))
         if (op.endswith("_") or op == "__setitem__") and given:
             made += given[:1]
-            base = given[0]._base  # what is written into a view is in the whole of it
+            base = view_base(given[0])  # what is written into a view is in the whole of it
             if base is not None and id(base) not in self._followed:
                 self._sources[base] = self.sources(base) | sources
         cut = None
@@ -118,13 +119,28 @@ class Trace(TorchFunctionMode):
 
     def _within_function(self) -> bool:
         """Say whether a custom autograd function is running, whose forward pass has no graph by itself."""
-        frame = sys._getframe(1)
+        names = _forward_passes()
+        frame = inspect.currentframe()
         while frame is not None:
-            if frame.f_code is _APPLY:
-                self.functions.add(getattr(frame.f_locals.get("cls"), "__name__", ""))
+            name = names.get(frame.f_code)
+            if name is not None:
+                self.functions.add(name)
                 return True
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return False
+
+
+def _forward_passes() -> dict[CodeType, str]:
+    """Return the code that custom autograd functions run forwards, and their names."""
+    names: dict[CodeType, str] = {}
+    queue: list[Any] = torch.autograd.Function.__subclasses__()
+    for kind in queue:  # grows meanwhile
+        queue += kind.__subclasses__()
+        for method in (kind.forward, kind.setup_context):
+            code = getattr(inspect.unwrap(method), "__code__", None)
+            if code is not None:
+                names.setdefault(code, kind.__name__)
+    return names
 
 
 def _name(func: Any) -> str:

@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from gradgate.errors import RankError
 from gradgate.reduction._buckets import Buckets
 from gradgate.reduction._ranks import Ranks
+from gradgate.torch_compat import compiled_in_place, reset_reducer, running_wrapper
 
 Sync: TypeAlias = Literal["last", "every", "overlap"]
 """When gradients are all-reduced."""
@@ -57,10 +58,10 @@ class Engine:
         for wrapper in self._wrappers:
             # A forward pass with gradients before the window, an evaluation say, has prepared the reducer to
             # average the next backward pass, wherever that comes from.
-            wrapper.reducer._reset_state()
+            reset_reducer(wrapper)
         for module in self._modules:
             inner = module.module if isinstance(module, DistributedDataParallel) else module
-            if inner._compiled_call_impl is None:  # a hook would be compiled with it
+            if not compiled_in_place(inner):  # a hook would be compiled with it
                 self._handles.append(inner.register_forward_pre_hook(self._check_wrapper))
 
     def release(self) -> None:
@@ -73,7 +74,7 @@ class Engine:
 
     def _check_wrapper(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         """Raise RankError if a module runs inside a wrapper that is not held back."""
-        active = DistributedDataParallel._get_active_ddp_module()
+        active = running_wrapper()
         if active is not None and not any(active is wrapper for wrapper in self._held):
             raise RankError(
                 f"update: {type(module).__name__} runs inside a DistributedDataParallel that this accumulator was "

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gradgate.errors import RankError
+from gradgate.torch_compat import default_store
 
 _TEXT_BYTES = 512  # of what a rank says; the rest, if there is more, goes in a second round
 _ROLL_CALL_SECONDS = 5.0
@@ -77,7 +78,7 @@ class Ranks:
     def add_up_sparse(self, tensor: Tensor) -> Tensor:
         """Return a sparse tensor's sum over ranks: what is in it, from all of them, put together."""
         tensor = tensor.coalesce()
-        numbers = [int(one["entries"]) for one in self.tell({"entries": tensor._nnz()})]
+        numbers = [int(one["entries"]) for one in self.tell({"entries": len(tensor.values())})]
         parts = [
             self._gathered(values, numbers) for values in (tensor.indices().T.contiguous(), tensor.values())
         ]
@@ -120,7 +121,7 @@ class Ranks:
         with suppress(
             RuntimeError, ValueError, AttributeError
         ):  # the store may be gone with the rank that held it
-            store = dist.distributed_c10d._get_default_store()
+            store = default_store()
             name = self._group.group_name if self._group is not None else "world"
             place = f"gradgate/{name}/{self.collectives}"
             store.set(f"{place}/{self.rank}", "here")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gradgate.errors import GradientError, RankError, UpdateError
 from gradgate.reduction._engines import Engine, Sync, ddp_engine
 from gradgate.reduction._ranks import Ranks
+from gradgate.torch_compat import fsdp_records, gathered_parameter
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ class Sharded(Engine):
     def discard(self) -> None:
         """Drop the gradients of a window that is rolled back, and whatever a pass that raised has left."""
         for module in self._mine:
-            if all(_gathered(shard) is None for shard in shards(module)):
+            if all(gathered_parameter(shard) is None for shard in shards(module)):
                 continue  # it never ran
             # Refused where it is not the root, or where another rank is gone and nothing will run again.
             with suppress(RuntimeError):
@@ -115,7 +116,9 @@ class Sharded(Engine):
         Args:
             leaves: what the graph reaches.
         """
-        ours = self._owned | {id(_gathered(s)) for s in self._shards if id(s.sharded_param) in self._owned}
+        ours = self._owned | {
+            id(gathered_parameter(s)) for s in self._shards if id(s.sharded_param) in self._owned
+        }
         others = [leaf for leaf in leaves if id(leaf) not in ours]
         theirs = [shard for shard in self._shards if id(shard.sharded_param) not in self._owned]
         others += [shard.sharded_param for shard in theirs]
@@ -232,27 +235,18 @@ def shards(module: Any) -> list[Any]:
     While a module is gathered, ``module.parameters()`` yields other objects than those that the optimizer steps;
     only these records know both.
     """
-    state = module._get_fsdp_state()
-    groups = getattr(state, "_fsdp_param_groups", None)
-    if groups is None:  # torch 2.11 has one group, or none
-        groups = [group for group in (state._fsdp_param_group,) if group is not None]
-    return [shard for group in groups for shard in group.fsdp_params]
-
-
-def _gathered(shard: Any) -> Any:
-    """Return the whole parameter that forward passes use; None before the first."""
-    return getattr(shard, "_unsharded_param", None)
+    return fsdp_records(module)
 
 
 def _local(shard: Any) -> tuple[Tensor | None, Tensor | None]:
     """Return the gradients that wait on this rank to be reduce-scattered."""
-    gathered = _gathered(shard)
+    gathered = gathered_parameter(shard)
     return None if gathered is None else gathered.grad, shard.unsharded_accumulated_grad
 
 
 @torch.no_grad()
 def _set_local(shard: Any, gradient: Tensor | None, accumulated: Tensor | None) -> None:
-    gathered = _gathered(shard)
+    gathered = gathered_parameter(shard)
     if gathered is not None:
         gathered.grad = gradient
     shard.unsharded_accumulated_grad = accumulated

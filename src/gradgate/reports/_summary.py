@@ -66,6 +66,7 @@ def _notes(log: Log) -> Iterator[str]:
         yield (
             "No step of a torch optimizer was seen: what is done by hand is judged only as far as it can be told."
         )
+    yield from log.unseen
     if log.failures:
         last = log.failures[0].strip().splitlines()[-1]
         yield (

@@ -12,6 +12,7 @@ from typing import Any
 
 from gradgate.running import _process
 from gradgate.running._imports import after_import
+from gradgate.torch_compat import before_spawned, process_arguments, process_target
 
 # Processes that serve others and train nothing, by the module that their function is from.
 _SERVANTS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
@@ -56,10 +57,7 @@ def _hook_into_children() -> None:
 
 
 def _hook_into_start() -> None:
-    from multiprocessing import context
-
-    # What a forked child does at this point, a spawned one leaves out: it has inherited nothing.
-    context.SpawnProcess._after_fork = staticmethod(_began)  # type: ignore[attr-defined]
+    before_spawned(_began)
 
 
 def _began(_: Any = None) -> None:
@@ -69,7 +67,7 @@ def _began(_: Any = None) -> None:
     if _process.settings() is None:
         return
     current = process.current_process()
-    module = getattr(getattr(current, "_target", None), "__module__", None) or ""
+    module = getattr(process_target(current), "__module__", None) or ""
     if module.startswith(_SERVANTS):
         _process.let_go()
         return
@@ -83,7 +81,10 @@ def _began(_: Any = None) -> None:
 
 def _leave_logs_with_results(worker: Any) -> None:
     """Leave the log before each result is handed over: ``with Pool() as pool:`` kills its workers at the end."""
-    results = worker._args[1]
+    arguments = process_arguments(worker)
+    if len(arguments) < 2:
+        return
+    results = arguments[1]
     hand_over = results.put
 
     def put(result: Any) -> None:

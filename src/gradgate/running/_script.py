@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import io
 import os
-import runpy
 import sys
 import types
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from gradgate.running._traceback import led_to, shown_as_python_does
+from gradgate.torch_compat import run_module_as_main
 
 How: TypeAlias = Literal["finished", "stopped", "interrupted", "failed"]
 
@@ -76,7 +76,7 @@ def _run_path(program: Program) -> None:
     main = _new_main()
     if _is_package(program.target):  # a folder or an archive with a __main__.py
         _set_first_path(program.file)
-        runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+        run_module_as_main.use("__main__", alter_argv=False)
         return
     _set_first_path(str(Path(program.target).resolve().parent))
     with io.open_code(program.file) as file:
@@ -91,8 +91,7 @@ def _run_module(program: Program) -> None:
     sys.argv[:] = ["-m", *program.arguments]
     _new_main()
     _set_first_path(os.getcwd())  # noqa: PTH109
-    # What python itself calls for -m: it sets argv[0], and its frames are the ones that python shows.
-    runpy._run_module_as_main(program.target)  # type: ignore[attr-defined]
+    run_module_as_main.use(program.target)
 
 
 def _is_package(path: str) -> bool:

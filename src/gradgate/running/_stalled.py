@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
+
+from gradgate.torch_compat import running_children
 
 _SECONDS = 5.0  # without doing anything
 _SECONDS_WITH_CHILDREN = 30.0  # these may be at work
@@ -30,8 +31,6 @@ def _wait(act: Callable[[], None], unless: Callable[[], bool]) -> None:
         now, busy = time.monotonic(), time.process_time()
         if busy - used > _LITTLE * max(now - since, 1.0):
             since, used = now, busy
-        process = sys.modules.get("multiprocessing.process")
-        children = getattr(process, "_children", ())
-        if now - since > (_SECONDS_WITH_CHILDREN if children else _SECONDS) and not unless():
+        if now - since > (_SECONDS_WITH_CHILDREN if running_children() else _SECONDS) and not unless():
             act()
             return

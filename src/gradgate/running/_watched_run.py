@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import threading
@@ -18,6 +17,7 @@ from gradgate.running._exits import give_back_termination, guard_exits, guard_te
 from gradgate.running._multiprocessing import hook_into_forks
 from gradgate.running._ranks import Ranks
 from gradgate.running._script import How, Program, run
+from gradgate.torch_compat import end_threads, run_exit_functions
 
 
 class WatchedRun:
@@ -118,8 +118,8 @@ def _end_as_python_does() -> How | None:
     have left their logs. At the real end of the interpreter there is nothing left to do.
     """
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
+        end_threads()
+        run_exit_functions()
     except KeyboardInterrupt:
         return "interrupted"
     return None

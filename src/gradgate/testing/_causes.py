@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
+from torch import nn
 
 from gradgate.accumulation._models import Models
 from gradgate.testing._compare import Comparison
 from gradgate.testing._record import Record
+from gradgate.torch_compat import batch_norm_classes
+
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
 def likely_cause(
@@ -120,13 +122,13 @@ def _of_factor(factor: float, passes: int, tolerance: float) -> str:
 def _of_direction(passes: int, models: Models) -> str:
     training = [module for module in models if module.training]
     for module in training:
-        if isinstance(module, _BatchNorm):
+        if isinstance(module, batch_norm_classes()):
             return (
                 f"{models.name(module)} is in training mode and normalises each micro-batch by itself, so no "
                 "cut is exact. Compare in eval mode, or take GroupNorm or LayerNorm."
             )
     for module in training:
-        if isinstance(module, _DropoutNd) and module.p:
+        if isinstance(module, _DROPOUTS) and module.p:
             return (
                 f"{models.name(module)} drops other entries in each run. Compare in eval mode, or with p=0."
             )

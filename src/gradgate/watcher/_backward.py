@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
+from gradgate.torch_compat import node_number, reads_losses
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._graph import Walk, roots_of, walk
 from gradgate.watcher._kept import Kept
@@ -139,11 +140,11 @@ class Backwards:
         self._last[place] = reached
         head = Head(recorder.scaled, self.reach.number_if_known)
         managed = is_on_purpose()
-        terms = () if len(roots) != 1 or managed else head.terms(roots[0])
+        terms = head.terms(roots[0]) if len(roots) == 1 and not managed and reads_losses() else ()
         if len(terms) > 1 and calls <= _USES_TOLD:
             terms = self.reach.reaches(roots[0], terms)
         if roots:
-            recorder.newest_key = max(recorder.newest_key, *(node._sequence_nr() for node in roots))
+            recorder.newest_key = max(recorder.newest_key, *(node_number.use(node) for node in roots))
         self._newest = Backward(
             site,
             reached,
@@ -198,7 +199,7 @@ class Backwards:
         scaled = self._recorder.scaled
         if head.scaler is not None or not scaled:
             return head.scaler
-        numbers = (scaled.get(node._sequence_nr()) for node in found.order)
+        numbers = (scaled.get(node_number.use(node)) for node in found.order)
         return next((max(number, ~number) for number in numbers if number is not None), None)
 
     def _suspicious(self, number: int) -> bool:

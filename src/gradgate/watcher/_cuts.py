@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections import Counter
 from types import FrameType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gradgate.events import Cut, Ids, Site
+from gradgate.torch_compat import as_torch_itself
 from gradgate.watcher._backward import Backwards
 from gradgate.watcher._graph import walk
 from gradgate.watcher._recorder import Recorder
@@ -21,7 +22,7 @@ from gradgate.watcher._variables import variables_of
 _CUTS = ("detach", "detach_", "item", "numpy", "tolist", "argmax", "argmin")
 _CUTS_PER_LINE = 3
 _MOST_NODES = 20_000
-_DATA: Any = torch._C.TensorBase.data
+_DATA: Any = inspect.getattr_static(Tensor, "data")
 
 
 class Cuts:
@@ -59,7 +60,7 @@ class Cuts:
         recorder = self._recorder
         if tracing() or recorder.quiet or self._backwards.in_backward:
             return
-        with torch._C.DisableTorchFunction():
+        with as_torch_itself():
             if not tensor.requires_grad or is_lazy(tensor):
                 return
         with recorder.working():

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from torch import Tensor
 
 from gradgate.events import Cleared, Ids
+from gradgate.torch_compat import tensor_version
 from gradgate.watcher._recorder import Recorder
 
 
@@ -85,6 +86,6 @@ class Gradients:
 
 def _state(grad: Tensor) -> tuple[int, int]:
     try:
-        return grad.data_ptr(), grad._version
+        return grad.data_ptr(), tensor_version(grad)
     except RuntimeError:  # sparse gradients and fake tensors have no address
-        return id(grad), grad._version
+        return id(grad), tensor_version(grad)

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.events import Site
+from gradgate.torch_compat import node_number
 from gradgate.watcher._lines import line_of
 
 _LEAF = "torch::autograd::AccumulateGrad"
@@ -42,7 +43,7 @@ def walk(roots: list[Any], *, older_than: int = -1) -> Walk:
     while todo:
         node = todo.pop()
         found.order.append(node)
-        number = node._sequence_nr()
+        number = node_number.use(node)
         if number < older_than:
             found.old_nodes += 1
             if found.old_nodes <= 256:

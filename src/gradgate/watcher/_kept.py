@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from gradgate.events import Frame, GraphsKept, Site
 from gradgate.sites import user_frames
+from gradgate.torch_compat import node_number
+from gradgate.watcher._modules import children_of
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._variables import variables_of
 
@@ -42,7 +44,7 @@ class Kept:
         """
         if len(self._marks) >= _MOST or not nodes:
             return
-        oldest = min(nodes, key=_age)
+        oldest = min(nodes, key=node_number.use)
         if _MARK not in oldest.metadata:
             mark = _Mark()
             oldest.metadata[_MARK] = mark
@@ -81,10 +83,6 @@ class Kept:
         return "", ()
 
 
-def _age(node: Any) -> int:
-    return int(node._sequence_nr())
-
-
 def _path_to_graphs(name: str, value: Any) -> str:
     """Return by which path a variable leads to tensors that hold several graphs: "self.history['loss']"."""
     todo: deque[tuple[str, Any, int]] = deque([(name, value, 0)])
@@ -117,16 +115,13 @@ def _inside(path: str, thing: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{path}[{key!r}]", item) for key, item in list(thing.items())[:_MOST])
     elif isinstance(thing, (list, tuple, deque)):
         yield from ((f"{path}[{place}]", item) for place, item in enumerate(list(thing)[-_MOST:]))
-    elif isinstance(thing, nn.Module) or not isinstance(
-        thing, (type, types.ModuleType, types.FunctionType, torch.optim.Optimizer)
-    ):
+    elif not isinstance(thing, (type, types.ModuleType, types.FunctionType, torch.optim.Optimizer)):
         fields = getattr(thing, "__dict__", None)
-        if isinstance(fields, dict):
-            for name, item in list(fields.items()):
-                if name == "_modules" and isinstance(item, dict):
-                    yield from ((f"{path}.{inner}", module) for inner, module in item.items())
-                elif not (isinstance(thing, nn.Module) and name.startswith("_")):
-                    yield f"{path}.{name}", item
+        own = list(fields.items()) if isinstance(fields, dict) else []
+        if isinstance(thing, nn.Module):
+            own = [(name, item) for name, item in own if not name.startswith("_")]
+            own += children_of(thing)
+        yield from ((f"{path}.{name}", item) for name, item in own)
 
 
 def _has_graph(thing: Any) -> bool:

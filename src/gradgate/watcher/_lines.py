@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.fx.traceback
 
 from gradgate.events import Site
 from gradgate.sites import here, kind_of
+from gradgate.torch_compat import stack_formatter, stored_stack
 from gradgate.watcher._patches import Patches
 from gradgate.watcher._tracing import tracing
 
@@ -49,6 +49,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._on = False
+        self._stored = False  # torch asks for a stack, and gets ours
         self._paused = 0
         self._now = self._theirs = False, False  # whether it is on, and looks for NaN
         self._set: Any = torch.set_anomaly_enabled
@@ -57,14 +58,17 @@ class Lines:
         """Put the quick function in the place of torch's, and stand before the switch."""
         self._set = torch.set_anomaly_enabled
         self._now = self._theirs = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-        patches.wrap(torch.fx.traceback, "format_stack", self._format_stack)
+        place = stack_formatter()
+        self._stored = place is not None
+        if place is not None:
+            patches.wrap(*place, self._format_stack)
         patches.wrap(torch, "set_anomaly_enabled", self._theirs_is)
         patches.wrap(torch, "is_anomaly_enabled", lambda _: self._theirs[0])
         patches.wrap(torch, "is_anomaly_check_nan_enabled", lambda _: self._theirs[1])
 
     def on(self) -> None:
         """Store lines from now on."""
-        self._on = True
+        self._on = self._stored
         self._apply()
 
     def off(self) -> None:
@@ -107,5 +111,5 @@ class Lines:
 
 def line_of(node: Any) -> Site:
     """Return where a node of a graph was made, as far as that was stored."""
-    stack = node.metadata.get("traceback_")
+    stack = stored_stack(node)
     return stack.site if isinstance(stack, _Stack) else ()

@@ -12,10 +12,15 @@ from torch import nn
 from gradgate.events import ModeSet, NoGradEntered
 from gradgate.sites import kind_of
 from gradgate.watcher._cuts import Cuts
+from gradgate.watcher._modules import own_buffers
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._tracing import tracing
 
-_MODAL = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)
+_DROPOUTS = (
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
+    nn.RReLU,
+)
+_DECORATOR_FILE = torch.no_grad()(lambda: None).__code__.co_filename  # where @torch.no_grad() runs a function
 
 
 class Modes:
@@ -51,8 +56,10 @@ class Modes:
 
     def _depends(self, module: nn.Module) -> bool:
         """Say whether a module behaves differently in training."""
-        if isinstance(module, _MODAL):
-            return getattr(module, "p", 1.0) > 0 and getattr(module, "track_running_stats", True) is not False
+        if isinstance(module, _DROPOUTS):
+            return getattr(module, "p", 1.0) > 0
+        if "num_batches_tracked" in own_buffers(module):  # of a batch norm, whoever has made its class
+            return True
         if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
             return module.dropout > 0
         kind = type(module)
@@ -65,7 +72,7 @@ class Modes:
         result = original(context)
         if recorder.active and not recorder.quiet and not tracing():
             caller = sys._getframe(2)
-            if caller.f_code.co_name == "decorate_context" and caller.f_back is not None:
+            if caller.f_code.co_filename == _DECORATOR_FILE and caller.f_back is not None:
                 caller = caller.f_back
             if kind_of(caller.f_code.co_filename) == "user":
                 with recorder.working():

@@ -6,7 +6,7 @@ import gc
 import weakref
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from gradgate.watcher._patches import Patches
 
@@ -45,6 +45,30 @@ class Modules:
                     self._add(thing)
         modules = (ref() for ref in list(self._alive.values()))
         return [module for module in modules if module is not None]
+
+
+def own_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that a module holds itself; one that is still being made holds none."""
+    try:
+        return list(nn.Module.parameters(module, recurse=False))
+    except AttributeError:
+        return []
+
+
+def own_buffers(module: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers that a module holds itself, by name."""
+    try:
+        return dict(nn.Module.named_buffers(module, recurse=False))
+    except AttributeError:
+        return {}
+
+
+def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the modules that a module holds itself, with their names."""
+    try:
+        return list(nn.Module.named_children(module))
+    except AttributeError:
+        return []
 
 
 def _is_module(thing: Any) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.sites import library_frames, user_frames
+from gradgate.watcher._modules import own_parameters
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._registry import extent
 from gradgate.watcher._variables import variables_of
@@ -99,9 +100,7 @@ class Names:
     @staticmethod
     def _held(modules: Iterable[nn.Module]) -> Iterable[Tensor]:
         for module in modules:
-            own = module.__dict__.get("_parameters")
-            if isinstance(own, dict):
-                yield from (one for one in own.values() if one is not None)
+            yield from own_parameters(module)
 
 
 def _inside(wrapper: Any) -> list[torch.optim.Optimizer]:

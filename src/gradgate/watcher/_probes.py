@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gradgate.events import Site
+from gradgate.torch_compat import node_number
 from gradgate.watcher._graph import Walk
 from gradgate.watcher._lines import line_of
 from gradgate.watcher._recorder import Recorder
@@ -104,7 +105,7 @@ def first_nan(found: Walk) -> tuple[Site, str] | None:
 
     A number that did not come through the graph has no operation there: then it is the line that used it.
     """
-    for node in sorted(found.order, key=lambda one: one._sequence_nr()):
+    for node in sorted(found.order, key=node_number.use):
         for place, (child, _) in enumerate(node.next_functions):
             if place < 2 and _is_nan(node, ("_saved_self", "_saved_other")[place]):
                 return line_of(child if child is not None and line_of(child) else node), node.name()

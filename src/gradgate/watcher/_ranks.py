@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
 
 from gradgate.events import Ids, Reduced, Sharded
+from gradgate.torch_compat import anything_compiled
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._tracing import tracing
@@ -69,7 +70,7 @@ class Ranks:
         states = []
         for wrapper in self._wrappers:
             module = wrapper.ref()
-            if module is None or _compiled():
+            if module is None or anything_compiled():  # its forward is then not seen
                 continue
             known = (self._recorder.parameters.numbers.known(one) for one in module.parameters())
             if any(number in reached for number in known if number is not None):
@@ -135,10 +136,3 @@ class Ranks:
             self._place = (dist.get_rank(), dist.get_world_size())
         elsewhere = self._sharded or any(name in sys.modules for name in _OTHERS)
         return (*self._place, bool(self._wrappers) or elsewhere)
-
-
-def _compiled() -> bool:
-    """Say whether something is compiled: the wrapper's forward is then not seen."""
-    dynamo = sys.modules.get("torch._dynamo")
-    backends = getattr(getattr(dynamo, "eval_frame", None), "cached_backends", {})
-    return any(backend is not None for backend in backends.values())

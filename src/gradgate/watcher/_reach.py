@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from gradgate.events import Ids, Site, Term
+from gradgate.torch_compat import node_number
 from gradgate.watcher._graph import Walk, walk
 from gradgate.watcher._lines import line_of
 from gradgate.watcher._recorder import Recorder
@@ -84,7 +85,7 @@ class Reach:
             node for index, number in pairs if number in owned for node in found.users.get(index, ())
         }
         above: dict[Any, Any] = {}
-        for node in sorted(found.order, key=lambda one: one._sequence_nr()):
+        for node in sorted(found.order, key=node_number.use):
             for child, _ in node.next_functions:
                 above.setdefault(child, node)
                 if child in after:
@@ -104,7 +105,7 @@ class Reach:
         for index, number in enumerate(numbers[: len(found.leaves)]):
             key, site = self.written.get(number if number is not None else -1, (-1, ()))
             users = found.users.get(index, ())
-            if number is not None and key >= 0 and any(0 <= node._sequence_nr() < key for node in users):
+            if number is not None and key >= 0 and any(0 <= node_number.use(node) < key for node in users):
                 stale.append((number, site))
         return tuple(stale)
 
@@ -115,7 +116,7 @@ class Reach:
         todo, seen = [root], {root}
         while todo and len(nodes) < len(wanted):
             node = todo.pop()
-            key = node._sequence_nr()
+            key = node_number.use(node)
             if key in wanted:
                 nodes[key] = node
                 continue
@@ -140,6 +141,6 @@ def uses_of(found: Walk, known: Callable[[Tensor], int | None]) -> tuple[tuple[i
     for index, leaf in enumerate(found.leaves):
         number = known(leaf)
         if number is not None and index in found.users:
-            users = sorted(found.users[index], key=lambda one: one._sequence_nr())
-            first.append((users[-1]._sequence_nr(), number, line_of(users[0])))
+            users = sorted(found.users[index], key=node_number.use)
+            first.append((node_number.use(users[-1]), number, line_of(users[0])))
     return tuple((number, site) for _, number, site in sorted(first, key=lambda entry: entry[:2]))

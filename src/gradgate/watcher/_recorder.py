@@ -14,12 +14,12 @@ import torch
 
 from gradgate.events import Doing, Event, Ids, Site, Span, Written
 from gradgate.sites import here
+from gradgate.torch_compat import as_torch_itself
 from gradgate.watcher._journal import Journal
 from gradgate.watcher._lines import Lines
 from gradgate.watcher._modules import Modules
 from gradgate.watcher._patches import Patches
 from gradgate.watcher._registry import Numbers, Parameters
-from gradgate.watcher._unseen import as_torch_itself
 
 _FIRST_STEPS = 60  # steps that are looked at closely
 _LEAST_STEPS = 12  # also where looking is slow

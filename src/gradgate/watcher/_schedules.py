@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +12,7 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+from torch.utils.data import DataLoader, IterableDataset
 
 from gradgate.events import (
     EpochEnded,
@@ -25,6 +25,7 @@ from gradgate.events import (
     SchedulerMade,
     Unscaled,
 )
+from gradgate.torch_compat import inner_milestones, inner_schedulers, node_number
 from gradgate.watcher._gradients import Gradients
 from gradgate.watcher._graph import roots_of
 from gradgate.watcher._recorder import Recorder
@@ -114,12 +115,12 @@ def _horizon(scheduler: Any) -> float | None:
 
     One that asks a function has no such number: the largest that its functions were given stands for it.
     """
-    inner = getattr(scheduler, "_schedulers", None)
-    if isinstance(inner, list) and inner:
+    inner = inner_schedulers(scheduler)
+    if inner:
         known = [_horizon(one) for one in inner]
-        milestones = getattr(scheduler, "_milestones", None)
-        if milestones:
-            return None if known[-1] is None else float(milestones[-1]) + known[-1]
+        starts = inner_milestones(scheduler)
+        if starts:
+            return None if known[-1] is None else float(starts[-1]) + known[-1]
         return max((one for one in known if one is not None), default=None)
     milestones = getattr(scheduler, "milestones", None)
     if milestones:
@@ -190,7 +191,7 @@ class Scalers:
                     recorder.scaled.clear()
                 for node in roots_of(scaled if isinstance(scaled, (Tensor, list, tuple)) else ()):
                     # A scaler that is switched off returns the loss itself: its node is no product with the scale.
-                    recorder.scaled[node._sequence_nr()] = ~number if scaled is outputs else number
+                    recorder.scaled[node_number.use(node)] = ~number if scaled is outputs else number
                 recorder.add(Scaled(recorder.site(), number))
         return scaled
 
@@ -243,16 +244,17 @@ class Loaders:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._owners: dict[int, int] = {}
+        self._kinds: set[type | None] = set()
 
     def install(self) -> None:
         """Stand around the loader's iteration."""
         patches = self._recorder.patches
         patches.wrap(DataLoader, "__iter__", self._around_iter)
-        patches.wrap(_BaseDataLoaderIter, "__next__", self._around_next)
 
     def _around_iter(self, original: Any, loader: Any) -> Any:
         recorder = self._recorder
         iterator = original(loader)
+        self._watch(type(iterator))
         if recorder.active:
             with recorder.working():
                 number = recorder.loaders.number(loader)
@@ -261,11 +263,18 @@ class Loaders:
                 self._owners[id(iterator)] = number
                 # A loader over an iterable that is asked for its length warns when more comes than it said.
                 length: int | None = None
-                if loader._dataset_kind == _DatasetKind.Map:
+                if not isinstance(loader.dataset, IterableDataset):
                     with contextlib.suppress(TypeError):
                         length = len(loader)
                 recorder.add(EpochStarted(recorder.site(), number, length))
         return iterator
+
+    def _watch(self, kind: type) -> None:
+        """Stand around ``__next__`` of a loader's iterators, whose classes have no public name."""
+        owner = next((one for one in kind.__mro__ if "__next__" in vars(one)), None)
+        if owner not in self._kinds and isinstance(vars(owner).get("__next__"), types.FunctionType):
+            self._kinds.add(owner)
+            self._recorder.patches.wrap(owner, "__next__", self._around_next)
 
     def _around_next(self, original: Any, iterator: Any) -> Any:
         recorder = self._recorder

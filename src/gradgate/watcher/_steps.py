@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import threading
 import types
@@ -27,7 +28,7 @@ from gradgate.watcher._tracing import tracing
 
 _NORMS = 8
 _MOST_MEASURED = 2_000  # parameters whose norms are kept at each step that is looked at
-_STEP_FILE = Optimizer.profile_hook_step.__code__.co_filename
+_STEP_FILE = inspect.getfile(Optimizer)
 
 
 class Steps:

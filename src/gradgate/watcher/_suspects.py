@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import types
 import weakref
 from typing import Any
@@ -13,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.events import Ran, StatisticsMoved
+from gradgate.torch_compat import anything_compiled, tensor_version
 from gradgate.watcher._cuts import Cuts
+from gradgate.watcher._modules import children_of, own_buffers, own_parameters
 from gradgate.watcher._patches import Patches
 from gradgate.watcher._recorder import Recorder
 from gradgate.watcher._registry import Numbers, is_sharded
@@ -62,18 +63,18 @@ class Suspects:
             return
         self._looked_at = len(sights)
         self._cuts.missing = missing
-        if compiles():
+        if anything_compiled():
             return
         for module in recorder.modules.alive():
-            own = module.__dict__.get("_parameters") or {}
-            numbers = [recorder.parameters.numbers.known(one) for one in own.values() if one is not None]
+            own = own_parameters(module)
+            numbers = [recorder.parameters.numbers.known(one) for one in own]
             suspect = any(number in missing for number in numbers)
             if suspect and self._hooked.known(module) is None:
                 self._runs[self._hooked.number(module)] = 0
             reached = any(
                 number in sights and sights[number].reached for number in numbers if number is not None
             )
-            computes = bool(own) or not module.__dict__.get("_modules")
+            computes = bool(own) or children_of(module)
             if suspect or (computes and not reached):
                 self._stand_around(type(module))
 
@@ -166,16 +167,9 @@ def _standing_around(original: Any, around: Any) -> Any:
     return functools.wraps(original)(at_home)
 
 
-def compiles() -> bool:
-    """Say whether the user's code compiles something; None stands among the backends from the start."""
-    dynamo = sys.modules.get("torch._dynamo")
-    backends = getattr(getattr(dynamo, "eval_frame", None), "cached_backends", {})
-    return any(backend is not None for backend in backends.values())
-
-
 def _tracks(module: nn.Module) -> bool:
-    return isinstance(module, nn.modules.batchnorm._NormBase) and module.num_batches_tracked is not None
+    return isinstance(own_buffers(module).get("num_batches_tracked"), Tensor)
 
 
 def _version(module: Any) -> int:
-    return int(module.num_batches_tracked._version)
+    return tensor_version(module.num_batches_tracked)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gradgate.events import Ids, Site, Term
+from gradgate.torch_compat import node_number
 from gradgate.watcher._lines import line_of
 
 _MOST_TERMS = 128
@@ -60,7 +61,7 @@ class Head:
         constants = 0
         while todo and len(found) < _MOST_TERMS:
             node, factors, scaled = todo.pop()
-            key = node._sequence_nr()
+            key = node_number.use(node)
             name = node.name()
             children = node.next_functions
             passed = False
@@ -85,9 +86,9 @@ class Head:
                     found[-constants] = Term(-constants, "constant", name, site=line_of(node))
                 elif child.name() != "torch::autograd::AccumulateGrad":
                     if len(below) > 1:
-                        joints[child._sequence_nr()] = joints.get(key) or line_of(node)
+                        joints[node_number.use(child)] = joints.get(key) or line_of(node)
                     elif key in joints:
-                        joints[child._sequence_nr()] = joints[key]
+                        joints[node_number.use(child)] = joints[key]
                     todo.append((child, (*factors, *([factor] if factor else [])), scaled))
                 else:
                     number = self._parameter(child.variable)

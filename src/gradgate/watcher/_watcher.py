@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from gradgate.events import Ended, Event, Log, Parameter, listeners
 from gradgate.sites import call_mine
+from gradgate.torch_compat import anything_compiled, unseen
 from gradgate.watcher import _warnings
 from gradgate.watcher._backward import Backwards
 from gradgate.watcher._births import Births
@@ -26,7 +27,7 @@ from gradgate.watcher._ranks import Ranks
 from gradgate.watcher._recorder import Recorder, StopRun, renew_lock
 from gradgate.watcher._schedules import Loaders, Scalers, Schedulers
 from gradgate.watcher._steps import Steps
-from gradgate.watcher._suspects import Suspects, compiles
+from gradgate.watcher._suspects import Suspects
 from gradgate.watcher._writes import Writes
 
 
@@ -102,14 +103,17 @@ class Watcher:
             return
         self._started = time.perf_counter()
         self._process = os.getpid()
+        unseen()  # tried out before anything is watched
         if self._script:
             call_mine(str(Path(self._script).absolute()))
             call_mine(self._script)
         recorder = self._recorder
-        recorder.lines.install(recorder.patches)
-        recorder.modules.install(recorder.patches)
+        for kept in (recorder.lines, recorder.modules):
+            with recorder.working():
+                kept.install(recorder.patches)
         for part in self._parts:
-            part.install()
+            with recorder.working():  # a part that this torch has no place for does not end the script
+                part.install()
         _warnings.install(recorder.patches)
         recorder.patches.wrap(threading, "excepthook", _unless_stopped)
         recorder.patches.reach_imported()
@@ -148,7 +152,7 @@ class Watcher:
         names = recorder.optimizer_names
         not_judged = recorder.not_judged
         # Nothing shows itself of a step that is compiled.
-        if not not_judged and len(self._steps.stepped) < len(recorder.optimizers) and compiles():
+        if not not_judged and len(self._steps.stepped) < len(recorder.optimizers) and anything_compiled():
             not_judged = (
                 "The script compiles, and an optimizer made no step that could be seen. Where its step is "
                 "compiled, check with TORCH_COMPILE_DISABLE=1."
@@ -166,6 +170,7 @@ class Watcher:
             failures=tuple(recorder.failures),
             spans=tuple(recorder.spans),
             not_judged=not_judged or recorder.left_off,
+            unseen=unseen(),
         )
 
     def _parameter(self, number: int) -> Parameter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from gradgate.events import Site
+from gradgate.torch_compat import node_number
 from gradgate.watcher._backward import Backwards
 from gradgate.watcher._cuts import Cuts
 from gradgate.watcher._gradients import Gradients
@@ -24,7 +26,7 @@ _WRITES = (
     *("lerp_", "addcmul_", "addcdiv_", "normal_", "uniform_", "masked_fill_", "sign_", "round_", "renorm_"),
     *("__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__", "set_"),
 )
-_DATA: Any = torch._C.TensorBase.data
+_DATA: Any = inspect.getattr_static(Tensor, "data")
 
 
 @dataclass(frozen=True)
@@ -259,4 +261,4 @@ def _newest_node() -> int:
     """Return the number that autograd gave to the newest node, by making one more."""
     with torch.enable_grad():
         node: Any = torch.zeros((), requires_grad=True).view_as(torch.zeros(())).grad_fn
-    return int(node._sequence_nr())
+    return node_number(node)

@@ -1,0 +1,120 @@
+"""Every private name of torch and of CPython that gradgate uses. No other file may spell one.
+
+A private name may move in any release. Each :class:`Private` below says what it is for, and what is used instead
+where it is gone or works otherwise. It is tried out once, when it is first used, and never at import. What has
+another way to the same result takes that way; what has none raises a clear error. What the checker can no longer
+see is in :func:`unseen`, and stands in every report with the rules that need it.
+
+Names that begin with an underscore but are documented are not private: what a node of a graph has saved
+(``node._saved_self``: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors), ``sys._getframe``,
+``sys._current_frames``, ``os._exit``, and the methods of named tuples.
+"""
+
+from gradgate.torch_compat._backward import (
+    foreach_add_,
+    foreach_clamp_max_,
+    foreach_clamp_min_,
+    foreach_mul_,
+    foreach_norm,
+    foreach_zero_,
+    run_backward,
+    transforming,
+)
+from gradgate.torch_compat._graphs import (
+    node_number,
+    reads_losses,
+    stack_formatter,
+    stored_stack,
+    tensor_version,
+    view_base,
+)
+from gradgate.torch_compat._memory import (
+    dispatch_mode,
+    fake_tensors,
+    op_packet,
+    op_schema,
+    storage_key,
+    without_dispatch_modes,
+)
+from gradgate.torch_compat._modes import (
+    anything_compiled,
+    as_torch_itself,
+    dispatch_modes,
+    fake_tensors_on,
+    uncompiled,
+)
+from gradgate.torch_compat._modules import (
+    batch_norm_classes,
+    buffers_of,
+    compiled_in_place,
+    has_forward_hooks,
+    inner_milestones,
+    inner_schedulers,
+    unsaved_buffers,
+)
+from gradgate.torch_compat._private import Private, unseen
+from gradgate.torch_compat._python import (
+    before_spawned,
+    end_threads,
+    process_arguments,
+    process_target,
+    run_exit_functions,
+    run_module_as_main,
+    running_children,
+)
+from gradgate.torch_compat._ranks import (
+    default_store,
+    fsdp_records,
+    gathered_parameter,
+    reset_reducer,
+    running_wrapper,
+)
+
+__all__ = [
+    "Private",
+    "anything_compiled",
+    "as_torch_itself",
+    "batch_norm_classes",
+    "before_spawned",
+    "buffers_of",
+    "compiled_in_place",
+    "default_store",
+    "dispatch_mode",
+    "dispatch_modes",
+    "end_threads",
+    "fake_tensors",
+    "fake_tensors_on",
+    "foreach_add_",
+    "foreach_clamp_max_",
+    "foreach_clamp_min_",
+    "foreach_mul_",
+    "foreach_norm",
+    "foreach_zero_",
+    "fsdp_records",
+    "gathered_parameter",
+    "has_forward_hooks",
+    "inner_milestones",
+    "inner_schedulers",
+    "node_number",
+    "op_packet",
+    "op_schema",
+    "process_arguments",
+    "process_target",
+    "reads_losses",
+    "reset_reducer",
+    "run_backward",
+    "run_exit_functions",
+    "run_module_as_main",
+    "running_children",
+    "running_wrapper",
+    "stack_formatter",
+    "storage_key",
+    "stored_stack",
+    "tensor_version",
+    "transforming",
+    "uncompiled",
+    "unsaved_buffers",
+    "unseen",
+    "view_base",
+    "without_dispatch_modes",
+]

@@ -1,0 +1,69 @@
+"""Backward passes and arithmetic: each has a public way to the same result, which takes longer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gradgate.torch_compat._private import Private, torch
+
+
+def _engine() -> Callable[..., Any]:
+    run: Callable[..., Any] = torch().autograd.graph._engine_run_backward
+    return run
+
+
+# What torch.autograd.backward calls once it has checked its arguments.
+run_backward: Private[..., Any] = Private(
+    "torch.autograd.graph._engine_run_backward",
+    "start a backward pass without checking its arguments anew",
+    find=_engine,
+    instead=lambda losses, seeds, retain, create, inputs, **_: torch().autograd.backward(
+        losses, seeds, retain, create, inputs=inputs
+    ),
+)
+
+transforming: Private[[], bool] = Private(
+    "torch._C._are_functorch_transforms_active",
+    "tell whether torch.func transforms what runs",
+    find=lambda: torch()._C._are_functorch_transforms_active,
+    instead=lambda: True,  # takes the public way
+)
+
+
+def _foreach(name: str, one: Callable[..., Any] | None = None) -> Private[..., Any]:
+    """Return what does something to many tensors at once.
+
+    https://docs.pytorch.org/docs/stable/torch.html#foreach-operations: in beta.
+    """
+
+    def in_turn(tensors: Iterable[Any], *rest: Any, **options: Any) -> list[Any]:
+        act = one or getattr(torch().Tensor, name)
+        return [act(tensor, *rest, **options) for tensor in tensors]
+
+    return Private(
+        f"torch._foreach_{name}",
+        f"call {name} on many tensors at once",
+        find=lambda: getattr(torch(), f"_foreach_{name}"),
+        instead=in_turn,
+    )
+
+
+foreach_mul_ = _foreach("mul_")
+foreach_zero_ = _foreach("zero_")
+foreach_clamp_min_ = _foreach("clamp_min_")
+foreach_clamp_max_ = _foreach("clamp_max_")
+foreach_norm = _foreach("norm", lambda tensor, order=2: torch().linalg.vector_norm(tensor, order))
+
+
+def _add_in_turn(tensors: Iterable[Any], others: Iterable[Any], alpha: float = 1) -> None:
+    for tensor, other in zip(tensors, others, strict=True):
+        tensor.add_(other, alpha=alpha)
+
+
+foreach_add_: Private[..., Any] = Private(
+    "torch._foreach_add_",
+    "call add_ on many tensors at once",
+    find=lambda: torch()._foreach_add_,
+    instead=_add_in_turn,
+)

@@ -1,0 +1,125 @@
+"""What a graph and its tensors know beside what torch documents."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from gradgate.torch_compat._private import Private, torch
+
+
+def _a_node() -> Any:
+    import torch
+
+    with torch.enable_grad():
+        return torch.zeros((), requires_grad=True).view_as(torch.zeros(())).grad_fn
+
+
+_asked = itertools.count()
+
+node_number: Private[[Any], int] = Private(
+    "torch.autograd.graph.Node._sequence_nr",
+    "tell in which order the nodes of a graph were made",
+    find=lambda: lambda node: node._sequence_nr(),
+    # A number of its own for each node, in the order in which they are looked at.
+    instead=lambda node: node.metadata.setdefault("gradgate number", next(_asked)),
+    works=lambda number: 0 <= number(_a_node()) < number(_a_node()),
+    rules=("GG203", "GG303", "GG305", "GG404", "GG405", "GG601"),
+)
+
+tensor_version: Private[[Any], int] = Private(
+    "torch.Tensor._version",
+    "see that a tensor was written in place",
+    find=lambda: lambda tensor: tensor._version,
+    instead=lambda tensor: 0,
+    works=lambda version: version(torch().zeros(1).add_(1)) == 1,
+    rules=("GG201", "GG202", "GG302", "GG505"),
+)
+
+
+def stored_stack(node: Any) -> Any:
+    """Return what anomaly mode has stored in a node: what :data:`stack_formatter` returned when it was made."""
+    return node.metadata.get("traceback_")
+
+
+def _is_asked(place: Callable[[], tuple[ModuleType, str] | None]) -> bool:
+    """Say whether anomaly mode stores in a node what the function at this place returns."""
+    import torch
+
+    found = place()
+    if found is None:
+        return False
+    module, name = found
+    original = getattr(module, name)
+    before = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    mine = ["mine"]
+    try:
+        setattr(module, name, lambda: mine)
+        torch.set_anomaly_enabled(True, False)
+        return stored_stack(_a_node()) is mine
+    finally:
+        torch.set_anomaly_enabled(*before)
+        setattr(module, name, original)
+
+
+def _stack_formatter() -> Callable[[], tuple[ModuleType, str] | None]:
+    import torch.fx.traceback
+
+    return lambda: (torch.fx.traceback, "format_stack")
+
+
+# Where the function stands that anomaly mode asks for the stack when a node is made, so that a quicker one can take
+# its place: torch/csrc/autograd/python_anomaly_mode.cpp.
+stack_formatter: Private[[], tuple[ModuleType, str] | None] = Private(
+    "torch.fx.traceback.format_stack",
+    "name the lines that made the parts of a loss",
+    find=_stack_formatter,
+    instead=lambda: None,
+    works=_is_asked,
+    rules=("GG102", "GG103", "GG104", "GG105", "GG106", "GG203", "GG402", "GG403", "GG404", "GG405", "GG601"),
+)
+
+
+def _knows_its_nodes(_: Any) -> bool:
+    """Say whether nodes have the names, and keep the values, that a loss is read by."""
+    import torch
+
+    nn = torch.nn.functional
+    with torch.enable_grad():
+        x, ones = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
+        samples: dict[str, tuple[Any, ...]] = {
+            "MeanBackward0": (x.mean(), "self_sym_sizes", "self_sym_numel"),
+            "SumBackward0": (x.sum(), "self_sym_sizes"),
+            "MulBackward0": (x * ones, "other"),
+            "DivBackward0": (x / ones, "other"),
+            "PowBackward0": (x**2, "exponent"),
+            "LogSoftmaxBackward0": (x.log_softmax(1), "result", "dim"),
+            "MseLossBackward0": (nn.mse_loss(x, ones), "self", "reduction"),
+            "NllLossBackward0": (
+                nn.nll_loss(x, torch.tensor([0, 1])),
+                *("target", "ignore_index", "weight", "total_weight", "reduction"),
+            ),
+        }
+    return all(
+        result.grad_fn.name() == name and all(hasattr(result.grad_fn, f"_saved_{one}") for one in saved)
+        for name, (result, *saved) in samples.items()
+    )
+
+
+reads_losses: Private[[], bool] = Private(
+    "a node's name or a value that it saves",
+    "read what a loss is made of",
+    find=lambda: lambda: True,
+    instead=lambda: False,
+    works=_knows_its_nodes,
+    rules=("GG101", "GG102", "GG103", "GG104", "GG105", "GG106", "GG203", "GG303", "GG402"),
+)
+
+view_base: Private[[Any], Any] = Private(
+    "torch.Tensor._base",
+    "follow what is written into a view of a tensor",
+    find=lambda: lambda tensor: tensor._base,
+    works=lambda base: base(torch().zeros(2)[:1]) is not None,
+)

@@ -1,0 +1,101 @@
+"""Modes: of torch's dispatcher, of its overrides, of its compiler."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from gradgate.torch_compat._private import Private, torch
+
+
+def _as_torch_itself() -> Callable[[], AbstractContextManager[None]]:
+    from contextlib import contextmanager
+
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    dispatching, overriding = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+
+    @contextmanager
+    def without_modes() -> Any:
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            yield
+
+    without_classes = torch._C.DisableTorchFunctionSubclass
+    return lambda: without_modes() if dispatching() or overriding() else without_classes()
+
+
+def _enters(use: Callable[[], AbstractContextManager[None]]) -> bool:
+    with use():
+        return True
+
+
+as_torch_itself: Private[[], AbstractContextManager[None]] = Private(
+    "torch._C.DisableTorchFunctionSubclass or torch.utils._python_dispatch._disable_current_modes",
+    "keep what it computes from modes and tensor classes that the script brings along",
+    find=_as_torch_itself,
+    instead=nullcontext,
+    works=_enters,
+    rules=("every rule",),
+)
+
+
+def _fake_tensors_on() -> Callable[[], bool]:
+    mode, key = torch()._C._get_dispatch_mode, torch()._C._TorchDispatchModeKey.FAKE
+    return lambda: mode(key) is not None
+
+
+fake_tensors_on: Private[[], bool] = Private(
+    "torch._C._get_dispatch_mode",
+    "tell a run on fake tensors from a training",
+    find=_fake_tensors_on,
+    instead=lambda: False,
+    works=lambda on: isinstance(on(), bool),
+    rules=("every rule",),
+)
+
+
+def _dispatch_modes() -> Callable[[], Iterable[Any]]:
+    count, at = torch()._C._len_torch_dispatch_stack, torch()._C._get_dispatch_stack_at
+    return lambda: map(at, range(count()))
+
+
+dispatch_modes: Private[[], Iterable[Any]] = Private(
+    "torch._C._get_dispatch_stack_at",
+    "tell the trial passes of gradgate.plan from a training",
+    find=_dispatch_modes,
+    instead=tuple,
+    works=lambda modes: not list(modes()) or True,
+    rules=("every rule",),
+)
+
+
+def _compiled() -> bool:
+    """Say whether torch.compile has compiled something; None stands among the backends from the start."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None:
+        return False
+    try:
+        return any(one is not None for one in dynamo.eval_frame.cached_backends.values())
+    except AttributeError:  # it was not there yet when this was tried out
+        anything_compiled.use = anything_compiled.otherwise
+        return anything_compiled.use()
+
+
+anything_compiled: Private[[], bool] = Private(
+    "torch._dynamo.eval_frame.cached_backends",
+    "tell whether the script compiles something",
+    find=lambda: _compiled,
+    instead=lambda: "torch._dynamo" in sys.modules,  # looks at less, rather than make torch compile anew
+    works=lambda compiled: isinstance(compiled(), bool),
+    rules=("GG401", "GG402"),
+)
+
+uncompiled: Private[[Callable[..., Any]], Callable[..., Any]] = Private(
+    "torch._disable_dynamo",
+    "keep a hook out of torch.compile without importing sympy",
+    find=lambda: torch()._disable_dynamo,
+    instead=lambda function: torch().compiler.disable(function),
+)

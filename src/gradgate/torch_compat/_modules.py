@@ -1,0 +1,77 @@
+"""Modules and learning-rate schedulers."""
+
+from __future__ import annotations
+
+from inspect import unwrap
+from typing import Any
+
+from gradgate.torch_compat._private import Private, torch
+
+buffers_of: Private[[Any], dict[str, Any]] = Private(
+    "torch.nn.Module._buffers",
+    "keep the buffers of a frozen module as they are",
+    find=lambda: lambda module: module._buffers,
+    works=lambda of: "running_mean" in of(torch().nn.BatchNorm1d(1)),
+)
+
+unsaved_buffers: Private[[Any], set[str]] = Private(
+    "torch.nn.Module._non_persistent_buffers_set",
+    "tell the caches of a frozen module from its buffers",
+    find=lambda: lambda module: module._non_persistent_buffers_set,
+    works=lambda of: of(torch().nn.BatchNorm1d(1)) == set(),
+)
+
+has_forward_hooks: Private[[Any], bool] = Private(
+    "torch.nn.Module._forward_hooks or _forward_pre_hooks",
+    "tell whether hooks run with a frozen module",
+    find=lambda: lambda module: bool(module._forward_hooks or module._forward_pre_hooks),
+    instead=lambda module: True,  # its buffers are then kept, hooks or not
+    works=lambda has: has(torch().nn.ReLU()) is False,
+)
+
+batch_norm_classes: Private[[], tuple[type, ...]] = Private(
+    "torch.nn.modules.batchnorm._BatchNorm",
+    "know a batch norm of a class of somebody's own",
+    find=lambda: lambda: (torch().nn.modules.batchnorm._BatchNorm,),
+    instead=lambda: tuple(
+        getattr(torch().nn, name) for name in ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
+    ),
+    works=lambda classes: issubclass(torch().nn.SyncBatchNorm, classes()),
+)
+
+compiled_in_place: Private[[Any], bool] = Private(
+    "torch.nn.Module._compiled_call_impl",
+    "tell whether a module was compiled in place",
+    find=lambda: lambda module: module._compiled_call_impl is not None,
+    instead=lambda module: False,
+    works=lambda compiled: compiled(torch().nn.ReLU()) is False,
+)
+
+
+def _keeps(*names: str) -> bool:
+    from torch.optim.lr_scheduler import SequentialLR
+
+    return set(names) <= {*unwrap(SequentialLR.__init__).__code__.co_names}  # it may be watched already
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+inner_schedulers: Private[[Any], list[Any]] = Private(
+    "torch.optim.lr_scheduler.SequentialLR._schedulers",
+    "tell when a scheduler made of others has run its course",
+    find=lambda: lambda scheduler: _list(getattr(scheduler, "_schedulers", None)),
+    instead=lambda scheduler: [],
+    works=lambda _: _keeps("_schedulers"),
+    rules=("GG301",),
+)
+
+inner_milestones: Private[[Any], list[int]] = Private(
+    "torch.optim.lr_scheduler.SequentialLR._milestones",
+    "tell when a scheduler made of others has run its course",
+    find=lambda: lambda scheduler: _list(getattr(scheduler, "_milestones", None)),
+    instead=lambda scheduler: [],
+    works=lambda _: _keeps("_milestones"),
+    rules=("GG301",),
+)

@@ -1,0 +1,84 @@
+"""Python: the end of the interpreter, and processes that a script starts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from gradgate.torch_compat._private import Private
+
+
+def _run_module(name: str = "__main__", alter_argv: bool = True) -> None:
+    import runpy
+
+    del alter_argv
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+# What python itself calls for -m: it sets argv[0], and its frames are the ones that python shows.
+run_module_as_main: Private[..., Any] = Private(
+    "runpy._run_module_as_main",
+    "run a module as python -m does",
+    find=lambda: import_module("runpy")._run_module_as_main,
+    instead=_run_module,
+)
+
+end_threads: Private[[], None] = Private(
+    "threading._shutdown",
+    "wait for a script's threads before it reports",
+    find=lambda: import_module("threading")._shutdown,
+    instead=lambda: None,
+    rules=("every rule",),
+)
+
+run_exit_functions: Private[[], None] = Private(
+    "atexit._run_exitfuncs",
+    "run what a script registered for its exit before it reports",
+    find=lambda: import_module("atexit")._run_exitfuncs,
+    instead=lambda: None,
+    rules=("every rule",),
+)
+
+
+def _of_process(name: str, cannot: str, missing: Any) -> Private[[Any], Any]:
+    """Return what reads an attribute of a process of multiprocessing."""
+    return Private(
+        f"multiprocessing.process.BaseProcess.{name}",
+        cannot,
+        find=lambda: lambda process: getattr(process, name, missing),
+        instead=lambda process: missing,
+        works=lambda _: (
+            name in import_module("multiprocessing.process").BaseProcess.__init__.__code__.co_names
+        ),
+        rules=("every rule",),
+    )
+
+
+process_target = _of_process("_target", "tell what a process of multiprocessing is for", None)
+process_arguments = _of_process("_args", "keep what the workers of a pool have seen", ())
+
+
+# Where a forked child does what a spawned one need not: it has inherited nothing.
+def _before_spawned() -> Callable[[Callable[[], None]], None]:
+    kind = import_module("multiprocessing.context").SpawnProcess
+    _ = kind._after_fork
+    return lambda act: setattr(kind, "_after_fork", staticmethod(act))
+
+
+before_spawned: Private[[Callable[[], None]], None] = Private(
+    "multiprocessing.context.SpawnProcess._after_fork",
+    "watch the processes that multiprocessing spawns",
+    find=_before_spawned,
+    instead=lambda act: None,
+    rules=("every rule",),
+)
+
+running_children: Private[[], Any] = Private(
+    "multiprocessing.process._children",
+    "tell whether a script that seems to wait for ever waits for its children",
+    find=lambda: lambda: getattr(sys.modules.get("multiprocessing.process"), "_children", ()),
+    instead=lambda: ("unknown",),  # is patient, as if there were some
+    works=lambda _: import_module("multiprocessing.process")._children is not None,
+)

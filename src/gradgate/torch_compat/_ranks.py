@@ -1,0 +1,52 @@
+"""Several ranks: DistributedDataParallel, fully_shard."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from gradgate.torch_compat._private import Private, torch
+
+default_store: Private[[], Any] = Private(
+    "torch.distributed.distributed_c10d._get_default_store",
+    "tell which ranks did not come to an exchange that timed out",
+    find=lambda: torch().distributed.distributed_c10d._get_default_store,
+    instead=lambda: None,
+)
+
+reset_reducer: Private[[Any], None] = Private(
+    "torch.distributed.Reducer._reset_state",
+    "sum over ranks beside DistributedDataParallel",
+    find=lambda: lambda wrapper: wrapper.reducer._reset_state(),
+    works=lambda _: hasattr(torch()._C._distributed_c10d.Reducer, "_reset_state"),
+)
+
+running_wrapper: Private[[], Any] = Private(
+    "torch.nn.parallel.DistributedDataParallel._get_active_ddp_module",
+    "see that a module runs inside another DistributedDataParallel",
+    find=lambda: torch().nn.parallel.DistributedDataParallel._get_active_ddp_module,
+)
+
+
+def _records(module: Any) -> list[Any]:
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:  # torch 2.11 has one group, or none
+        groups = [group for group in (state._fsdp_param_group,) if group is not None]
+    return [record for group in groups for record in group.fsdp_params]
+
+
+fsdp_records: Private[[Any], list[Any]] = Private(
+    "torch.distributed.fsdp.FSDPModule._get_fsdp_state",
+    "sum over ranks beside fully_shard",
+    find=lambda: _records,
+    works=lambda _: hasattr(import_module("torch.distributed.fsdp").FSDPModule, "_get_fsdp_state"),
+)
+
+gathered_parameter: Private[[Any], Any] = Private(
+    "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam._unsharded_param",
+    "sum over ranks beside fully_shard",
+    find=lambda: (
+        lambda record: getattr(record, "_unsharded_param", None)
+    ),  # None before the first forward pass
+)

@@ -1,0 +1,81 @@
+"""A count that is left out is read where the graph proves it, and asked for anywhere else: never guessed.
+
+Every loss is tried on unequal micro-batches against the whole batch's gradient by plain autograd. It is exact, or it is
+refused; there is no third case.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+
+import gradgate as gg
+from gradgate.accumulation._counts import count_in_graph
+from tests.accumulation.losses import ASKED, READ, Batch, Loss, Net, batch, net
+from tests.reference import error
+from tests.tensors import RTOL
+
+LOSSES: dict[str, Loss] = {name: loss for name, (loss, _) in READ.items()} | ASKED
+
+SPLITS = [(2, 4), (3, 3), (1, 5), (3, 1, 2), (1,) * 6]
+
+# Couple samples in a way that a micro-batch of a single sample does not show: [1, 1] may be a row or a column.
+HIDDEN_IN_ONE_SAMPLE = {"listwise, viewed", "broadcast against the targets"}
+
+
+def gradients(loss: Tensor, model: nn.Module) -> list[Tensor]:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
+
+
+def weighed(loss: Loss, model: Net, parts: Sequence[Batch]) -> tuple[list[Tensor], list[float]] | None:
+    """Return the gradient of micro-batches weighed by the counts that are read, and these; None if one is not."""
+    counts, sums = [], []
+    for part in parts:
+        value = loss(model, part)
+        count = count_in_graph(value)
+        if count is None:
+            return None
+        counts.append(float(count))
+        sums.append([count * gradient for gradient in gradients(value, model)])
+    return [sum(column) / sum(counts) for column in zip(*sums, strict=True)], counts  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_count_is_refused_or_exact(name: str) -> None:
+    model, whole = net(), batch()
+    expected = gradients(LOSSES[name](model, whole), model)
+    for split in SPLITS[: -1 if name in HIDDEN_IN_ONE_SAMPLE else None]:
+        found = weighed(LOSSES[name], model, whole.split(split))
+        if found is not None:
+            off = error(found[0], expected)
+            assert off <= RTOL, f"{split}: read wrongly, off by {off:.0%} of the largest gradient"
+
+
+@pytest.mark.parametrize("name", READ)
+def test_the_usual_losses_are_read(name: str) -> None:
+    loss, expected = READ[name]
+    for split in [(6,), (2, 4), (3, 3)]:
+        found = weighed(loss, net(), batch().split(split))
+        assert found is not None
+        assert sum(found[1]) == expected
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_any_other_loss_is_asked_for_its_count(name: str) -> None:
+    assert count_in_graph(ASKED[name](net(), batch())) is None
+
+
+def test_an_update_reads_and_asks_as_its_parts_do() -> None:
+    model = net()
+    accumulator = gg.Accumulator(SGD([p for p in model.parameters() if p.requires_grad], lr=0.0))
+    with accumulator.update() as update:
+        for part in update.micro_batches(batch().split([1, 5])):
+            update.backward(READ["cross entropy, flat tokens"][0](model, part))
+    assert update.count == 18
+    complaint = r"count is missing, and MulBackward0 weighs by a tensor without a graph.* count=mask.sum\(\)"
+    with pytest.raises(gg.errors.CountError, match=complaint), accumulator.update() as update:
+        update.backward(ASKED["mask"](model, batch()))
