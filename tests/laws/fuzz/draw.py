@@ -20,12 +20,16 @@ OPTIMIZERS = ("momentum", "two", "sgd", "adagrad", "adamw", "sgd foreach", "adam
 SEEDS = range(1000)
 
 
+def _losses(names: Sequence[str], words: bool) -> list[str]:
+    return [name for name in names if LOSSES[name].words or not words]
+
+
 def in_one_process(choose: Choose, *, compiled: bool = False, uncounted: bool = True) -> Scenario:
     """Draw a loop of one process."""
     model = choose([name for name in BODIES if name != "reentrant"] * 3 + ["reentrant"])
     words = model in OF_WORDS
     gate = choose(["none"] * 3 + [name for name in GATES if not (model == "complex" and name in BY_MICRO_BATCH)])
-    first = choose(list(LOSSES) if uncounted and choose([True, False]) else COUNTED)
+    first = choose(_losses(list(LOSSES) if uncounted and choose([True, False]) else COUNTED, words))
     two = choose([False, False, True])
     stateful, sparse = model == "stateful", model == "sparse"
     left = words and model != "recurrent" and choose([False, False, True])
@@ -36,7 +40,7 @@ def in_one_process(choose: Choose, *, compiled: bool = False, uncounted: bool = 
     scenario = Scenario(
         windows=(),
         model=model,
-        losses=(first, choose(SECOND)) if two else (first,),
+        losses=(first, choose(_losses(SECOND, words))) if two else (first,),
         layout=choose([name for name in layouts if not (left and name == "listed lengths")]),
         gate=gate,
         wrapper=choose(["none", "compiled", "compiled, aot"]) if compiled else "none",
@@ -71,11 +75,12 @@ def over_ranks(choose: Choose, ranks: int) -> Scenario:
     model = choose(["norm", "routed", "checkpointed", "attention", "tied"][: 4 if sharded else 5])
     words = model in OF_WORDS
     two = not sharded and choose([False, False, True])
+    first = choose(_losses(WITHOUT_NET, words))
     sync = choose(["last", "last", "every"] if sharded else ["last"] if two else ["last", "overlap"])
     scenario = Scenario(
         windows=(),
         model=model,
-        losses=(choose(WITHOUT_NET), choose(SECOND)) if two else (choose(WITHOUT_NET),),
+        losses=(first, choose(_losses(SECOND, words))) if two else (first,),
         layout=choose(["dict", "nested", "dataclass"]),
         gate=choose(["none", "none", "scale", "reverse", "hook"]),
         wrapper=wrapper,

@@ -22,6 +22,7 @@ class Loss:
         value: of logits, fields and the net.
         items: what a mean was divided by.
         given: the count is handed to gradgate, as it is or as a number; or left out.
+        words: of words, too: padding that a plan trims takes no part in it.
         may_refuse: left out, the count may be asked for (a CountError); a wrong one may not be guessed.
     """
 
@@ -30,6 +31,7 @@ class Loss:
     given: str = "left out"
     reduction: str = "mean"
     may_refuse: bool = False
+    words: bool = True
 
 
 def valid(f: Fields) -> Tensor:
@@ -71,6 +73,14 @@ def _by_sample(logits: Tensor, f: Fields) -> Tensor:
 def _one_hot(logits: Tensor, f: Fields) -> tuple[Tensor, Tensor]:
     chosen = valid(f)
     return logits[chosen], F.one_hot(f["y"][chosen], CLASSES).to(logits.dtype)
+
+
+def _all(logits: Tensor, f: Fields) -> tuple[Tensor, Tensor]:
+    return logits, F.one_hot(f["y"].clamp(min=0), CLASSES).to(logits.dtype)
+
+
+def elements(f: Fields) -> Tensor:
+    return torch.tensor(f["y"].numel() * CLASSES)
 
 
 def _kl(logits: Tensor, f: Fields, reduction: str) -> Tensor:
@@ -120,11 +130,11 @@ LOSSES: dict[str, Loss] = {
         lambda l, f, n: _cross_entropy(l, f, reduction="sum"), tokens, "number", "sum"
     ),
     "nll": Loss(lambda l, f, n: F.nll_loss(l.flatten(0, -2).log_softmax(-1), f["y"].flatten()), tokens),
-    "mse": Loss(lambda l, f, n: F.mse_loss(*_one_hot(l, f)), lambda f: CLASSES * tokens(f)),
-    "smooth l1": Loss(lambda l, f, n: F.smooth_l1_loss(*_one_hot(l, f)), tokens),
-    "huber": Loss(lambda l, f, n: F.huber_loss(*_one_hot(l, f)), tokens),
-    "bce": Loss(lambda l, f, n: F.binary_cross_entropy_with_logits(*_one_hot(l, f)), tokens),
-    "soft margin": Loss(lambda l, f, n: F.soft_margin_loss(*_one_hot(l, f)), tokens),
+    "mse": Loss(lambda l, f, n: F.mse_loss(*_all(l, f)), elements, words=False),
+    "smooth l1": Loss(lambda l, f, n: F.smooth_l1_loss(*_all(l, f)), elements, words=False),
+    "huber": Loss(lambda l, f, n: F.huber_loss(*_all(l, f)), elements, words=False),
+    "bce": Loss(lambda l, f, n: F.binary_cross_entropy_with_logits(*_all(l, f)), elements, words=False),
+    "soft margin": Loss(lambda l, f, n: F.soft_margin_loss(*_all(l, f)), elements, words=False),
     "masked by hand": Loss(
         lambda l, f, n: (_by_item(l, f) * valid(f)).sum() / valid(f).sum().clamp(min=1), tokens, "tensor"
     ),
