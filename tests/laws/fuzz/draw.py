@@ -115,7 +115,7 @@ def _window(choose: Choose, scenario: Scenario, ways: Sequence[str], acts: Seque
         before = "nothing"
     way = choose(ways)
     within = choose(["nothing"] * 5 + ["evaluate", "frozen"])
-    not_frozen = way == "resumed" or scenario.model == "tied" or "fsdp" in scenario.wrapper
+    not_frozen = way == "resumed" or scenario.model in ("tied", "reentrant") or "fsdp" in scenario.wrapper
     return Window(
         sizes=_sizes(choose, scenario, ranks),
         way=way,

@@ -98,6 +98,8 @@ def _uncertain(logits: Tensor, f: Fields, net: Net) -> Tensor:
 def _penalty(logits: Tensor, f: Fields, net: Net) -> Tensor:
     """The gradient of a gradient."""
     by_sample = _by_sample(logits, f)
+    if not logits.requires_grad:
+        return by_sample.mean()
     (slope,) = torch.autograd.grad(by_sample.sum(), logits, create_graph=True)
     return (slope.flatten(1).square().sum(1) + by_sample).mean()
 
@@ -194,7 +196,7 @@ LOSSES: dict[str, Loss] = {
     "kl, batchmean": Loss(lambda l, f, n: _kl(l, f, "batchmean"), tokens, may_refuse=True),
     "root": Loss(lambda l, f, n: _flat(l).square().mean().sqrt(), samples, may_refuse=True),
     "centred": Loss(lambda l, f, n: (_flat(l) - _flat(l).mean(0)).square().mean(), samples, may_refuse=True),
-    "largest": Loss(lambda l, f, n: _flat(l).amax(0).mean(), samples, may_refuse=True),
+    "largest": Loss(lambda l, f, n: _flat(l).amax(0).mean() if len(l) else l.sum(), samples, may_refuse=True),
     "spread": Loss(lambda l, f, n: (_flat(l).square().mean(0) - _flat(l).mean(0).square()).mean(), samples, may_refuse=True),
     "pairs": Loss(
         lambda l, f, n: (_flat(l)[:, None] - _flat(l)[None]).square().mean(), samples, may_refuse=True
