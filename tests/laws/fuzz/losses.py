@@ -178,9 +178,9 @@ LOSSES: dict[str, Loss] = {
         lambda l, f, n: _flat(l).mean(0).square().mean(), samples, may_refuse=True
     ),
     "einsum": Loss(
-        lambda l, f, n: torch.einsum("nc,n->c", _flat(l), f["weight"]).mean(), samples, may_refuse=True
+        lambda l, f, n: torch.einsum("nc,n->c", _flat(l), f["weight"].to(l.dtype)).mean(), samples, may_refuse=True
     ),
-    "matmul": Loss(lambda l, f, n: (f["weight"] @ _flat(l)).mean(), samples, may_refuse=True),
+    "matmul": Loss(lambda l, f, n: (f["weight"].to(l.dtype) @ _flat(l)).mean(), samples, may_refuse=True),
     "classes": Loss(lambda l, f, n: _classes(l, f), tokens, may_refuse=True),
     "weights normed by their sum": Loss(
         lambda l, f, n: (_by_sample(l, f) * f["weight"] / f["weight"].sum()).sum(),
@@ -208,7 +208,7 @@ LOSSES: dict[str, Loss] = {
         lambda l, f, n: torch.stack([_cross_entropy(l, f), _flat(l).mean()]).mean(), tokens, may_refuse=True
     ),
     "divided": Loss(lambda l, f, n: _cross_entropy(l, f) / len(f["y"]), tokens, may_refuse=True),
-    "dot": Loss(lambda l, f, n: torch.dot(_by_sample(l, f), f["weight"]), samples, may_refuse=True),
+    "dot": Loss(lambda l, f, n: torch.dot(_by_sample(l, f), f["weight"].to(l.dtype)), samples, may_refuse=True),
 }
 SECOND = ("cross entropy, counted", "means of samples, counted", "mse", "cross entropy, summed")
 """What comes as a second loss beside the first."""
