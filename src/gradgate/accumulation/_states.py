@@ -20,15 +20,20 @@ def plain_state(
     parameters: Sequence[Tensor],
     window: dict[str, Any] | None,
     carried: Sequence[Tensor | None] | None,
+    zeros: list[bool] | None,
     samples_that_fit: int | None,
     wide_state: bool,
 ) -> dict[str, Any]:
-    """Return the saved form. ``carried`` are the decayed gradients, which are copied here."""
+    """Return the saved form. ``carried`` are the decayed gradients, which are copied here.
+
+    ``zeros`` says which gradients are zeros that ``clear="zero"`` left: an optimizer steps on them.
+    """
     return {
         "format": _FORMAT,
         "shapes": [list(parameter.shape) for parameter in parameters],
         "window": window,
         "carried": None if carried is None else [None if g is None else g.detach().clone() for g in carried],
+        "zeros": zeros,
         "samples_that_fit": samples_that_fit,
         "wide_state": wide_state,
     }
