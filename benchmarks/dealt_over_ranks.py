@@ -36,7 +36,7 @@ def work(rank: int, folder: str, rounds: int) -> None:
     torch.manual_seed(0)
     model = Transformer(width=128, layers=4, time=LONGEST)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    accumulator = gg.Accumulator(optimizer)
+    accumulator = gg.Accumulator(optimizer, model=model)
     windows = [window_of(lengths_of_a_window(seed), "cpu") for seed in range(WINDOWS)]
     largest = max(windows, key=lambda window: window["ids"].shape[1])
 
@@ -54,7 +54,7 @@ def work(rank: int, folder: str, rounds: int) -> None:
 
     def in_order(window: dict[str, torch.Tensor]) -> gg.Update:
         mine = torch.arange(WINDOW).chunk(RANKS)[rank].split(BY_HAND)
-        return accumulator.step(loss_fn, [of_window(window, rows) for rows in mine], reduction="sum")
+        return accumulator.step_window(loss_fn, [of_window(window, rows) for rows in mine], reduction="sum")
 
     def by_plan(window: dict[str, torch.Tensor]) -> gg.Update:
         return accumulator.step(loss_fn, window, plan=plan, deal="whole", reduction="sum")

@@ -95,9 +95,9 @@ def by_plan(task: Task, limit: Limit) -> int:
 
 def by_halves(task: Task, limit: Limit) -> int:
     """Without a plan gradgate halves what did not fit, and replays."""
-    accumulator = gg.Accumulator(task.optimizer())
+    accumulator = gg.Accumulator(task.optimizer(), model=task.model)
     with limit:
-        accumulator.step(lambda batch: (task.loss(*batch), len(batch[1])), [(task.x, task.y)])
+        accumulator.step(lambda batch: (task.loss(*batch), len(batch[1])), (task.x, task.y))
     return accumulator.samples_that_fit or BATCH
 
 

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "sites": {"events", "torch"},
     "cards": set(),
     "memory": {"cards", "errors", "layout", "nests", "torch", "torch_compat", "events (lazily)"},
+    "autograd_graph": {"torch", "torch_compat"},
     "claims": {"torch"},
     "gates": {
         "cards",
@@ -39,6 +40,7 @@ MAY_IMPORT = {
     "watcher": {"errors", "events", "sites", "torch", "torch_compat"},
     "reduction": {"errors", "events", "tally", "torch", "torch_compat"},
     "accumulation": {
+        "autograd_graph",
         "cards",
         "claims",
         "errors",

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from gradgate.torch_compat import node_shape
+
 _REDUCTIONS: dict[int, Literal["mean", "sum"]] = {1: "mean", 2: "sum"}  # at::Reduction, as loss nodes save it
 
 CLASS_LOSSES = frozenset({"NllLossBackward0", "NllLoss2DBackward0"})
@@ -39,7 +41,7 @@ def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
 
 def shape_of(node: Any, output: int = 0) -> tuple[int, ...]:
     """Return the shape of what a node put out in the forward pass."""
-    return tuple(node._input_metadata[output].shape)
+    return node_shape(node, output)
 
 
 def signed(dim: int) -> int:
@@ -56,7 +58,7 @@ def divisor_of(node: Any) -> int | float | Tensor | None:
     kind = node.name()
     if kind in ("MeanBackward0", "MeanBackward1"):
         # MeanBackward1 saves the dimensions it reduced; a loss is what is left when these were all.
-        whole = kind == "MeanBackward0" or len(node._saved_dim) in (0, len(node._saved_self_sym_sizes))
+        whole = kind == "MeanBackward0" or len(node._saved_dim or ()) in (0, len(node._saved_self_sym_sizes))
         return int(node._saved_self_sym_numel) if whole else None
     if reduction_of(node) != "mean":
         return None

@@ -27,6 +27,8 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
         return [(Attribute(name), item) for name, item in zip(names, value, strict=True)]
     if isinstance(value, (list, tuple)):
         return list(enumerate(value))
+    if value is None:  # torch 2.11 cannot compile a question about the fields of its class
+        return None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(Attribute(each.name), getattr(value, each.name)) for each in dataclasses.fields(value)]
     return None

@@ -239,6 +239,7 @@ READ: dict[str, tuple[Loss, float]] = {
     "squares, mean over features": (lambda m, b: ((m(b.x) - b.t) ** 2).mean(dim=1).mean(), SAMPLES),
     "squares, kept dimension": (lambda m, b: ((m(b.x) - b.t) ** 2).sum(1, keepdim=True).mean(), SAMPLES),
     "squares, mean over dimension 0": (lambda m, b: ((m(b.x) - b.t) ** 2).sum(1).mean(0), SAMPLES),
+    "squares, no dimension": (lambda m, b: ((m(b.x) - b.t) ** 2).mean(dim=None), ELEMENTS),
     "squares, both dimensions": (lambda m, b: ((m(b.x) - b.t) ** 2).mean((0, 1)), ELEMENTS),
     "squares, of images": (
         lambda m, b: (m.conv(b.image)[:, 1:3] - b.image).abs().sum((1, 2, 3)).mean(),

@@ -1,4 +1,4 @@
-"""How many items: as given, or as torch's own loss divided by. test_counts_left_out.py says which losses are read."""
+"""How many items: as given, or as torch's own loss divided by. Which losses are read: test_counts_left_out.py."""
 
 import math
 

@@ -53,11 +53,17 @@ OPERATIONS: dict[str, Operation] = {
     "parameters": lambda m, b, v, w, i, j: v * m.square[0] + m.one.bias,
     "a column of parameters": lambda m, b, v, w, i, j: v + m.logs[:, None],
     "a penalty": lambda m, b, v, w, i, j: v + m.square.square().mean(),
+    "a slope": lambda m, b, v, w, i, j: F.prelu(v, m.scale.exp()[None]),
+    "repeated parameters": lambda m, b, v, w, i, j: v * m.scale.expand(v.shape[i]),
+    "a parameter for each": lambda m, b, v, w, i, j: v * m.square.flatten()[: v.shape[i]],
+    "clamped": lambda m, b, v, w, i, j: v.clamp(-0.5, 2),
     "a target": lambda m, b, v, w, i, j: v - torch.ones_like(v),
     # two of them
     "sum": lambda m, b, v, w, i, j: v + w,
     "product": lambda m, b, v, w, i, j: v * w,
     "quotient": lambda m, b, v, w, i, j: v / (1 + w.square()),
+    "cosine": lambda m, b, v, w, i, j: F.cosine_similarity(v, w, dim=i),
+    "distance": lambda m, b, v, w, i, j: F.pairwise_distance(v, w),
     "maximum": lambda m, b, v, w, i, j: torch.maximum(v, w),
     "square of itself": lambda m, b, v, w, i, j: v * v,
     "with its transpose": lambda m, b, v, w, i, j: v - v.transpose(i, j),
@@ -83,6 +89,10 @@ OPERATIONS: dict[str, Operation] = {
     "logsumexp over": lambda m, b, v, w, i, j: v.logsumexp(i),
     "maximum over": lambda m, b, v, w, i, j: v.amax(i),
     "variance over": lambda m, b, v, w, i, j: v.var(i, correction=0),
+    "norm of all": lambda m, b, v, w, i, j: v + v.norm(),
+    "pooled": lambda m, b, v, w, i, j: F.avg_pool2d(v, (2, 1)),
+    "resized": lambda m, b, v, w, i, j: F.interpolate(v, (2, 3), mode="bilinear"),
+    "layer norm": lambda m, b, v, w, i, j: F.layer_norm(v, v.shape[i:]),
     "softmax": lambda m, b, v, w, i, j: v.softmax(i),
     "log_softmax": lambda m, b, v, w, i, j: v.log_softmax(i),
     "cumsum": lambda m, b, v, w, i, j: v.cumsum(i),
@@ -97,6 +107,8 @@ OPERATIONS: dict[str, Operation] = {
     "all but the last": lambda m, b, v, w, i, j: v.narrow(i, 0, v.shape[i] - 1),
     "the first four": lambda m, b, v, w, i, j: v[:4],
     "half": lambda m, b, v, w, i, j: v.chunk(2, i)[0],
+    "taken apart": lambda m, b, v, w, i, j: v.unbind(i)[0] + v.unbind(i)[-1],
+    "steps": lambda m, b, v, w, i, j: torch.stack([step.tanh() for step in v.unbind(i)], j),
     "positive ones": lambda m, b, v, w, i, j: v[v.detach() > 0],
     "gather": lambda m, b, v, w, i, j: v.gather(i, torch.zeros_like(v, dtype=torch.long)),
     "gather of one": lambda m, b, v, w, i, j: v.gather(
@@ -111,12 +123,16 @@ OPERATIONS: dict[str, Operation] = {
     "flatten two": lambda m, b, v, w, i, j: v.flatten(min(i, j), max(i, j)),
     "rows": lambda m, b, v, w, i, j: v.reshape(-1, v.shape[-1]),
     "per sample": lambda m, b, v, w, i, j: v.reshape(len(b), -1),
+    "one row": lambda m, b, v, w, i, j: v.reshape(1, -1),
+    "as a column": lambda m, b, v, w, i, j: v.reshape(-1, 1),
+    "in pairs": lambda m, b, v, w, i, j: v.reshape(-1, 2),
+    "divided": lambda m, b, v, w, i, j: v.unflatten(i, (2, -1)),
     "in time": lambda m, b, v, w, i, j: v.reshape(len(b), TIME, -1),
     "unsqueeze": lambda m, b, v, w, i, j: v.unsqueeze(i),
     "squeeze": lambda m, b, v, w, i, j: v.squeeze(),
     "squeeze one": lambda m, b, v, w, i, j: v.squeeze(i),
     "expand": lambda m, b, v, w, i, j: v.expand(len(b), *[-1] * v.dim()),
-    "expand ones": lambda m, b, v, w, i, j: v.expand(*[len(b) if size == 1 else size for size in v.shape]),
+    "expand ones": lambda m, b, v, w, i, j: v.expand([len(b) if size == 1 else size for size in v.shape]),
     "repeat": lambda m, b, v, w, i, j: v.repeat(len(b), *[1] * (v.dim() - 1)),
     # weights
     "weights": lambda m, b, v, w, i, j: v * along_first(b.weight / b.weight.sum(), v),
@@ -158,13 +174,20 @@ SPLITS = st.sampled_from(
 )
 
 
+def small(v: Tensor) -> Tensor:
+    """Refuse pairs of pairs."""
+    if v.numel() > 100_000:
+        raise ValueError
+    return v
+
+
 def run(m: Net, b: Batch, start: str, steps: list[Step], kept: list[Step] | None = None) -> Tensor:
     """Go through the steps. With ``kept``, those that do not fit are left out, and the others noted there."""
     v = OUTPUTS[start](m, b)
     for step in steps:
         name, other, i, j = step
         try:
-            v = OPERATIONS[name](m, b, v, OUTPUTS[other](m, b), i, j)
+            v = small(OPERATIONS[name](m, b, v, OUTPUTS[other](m, b), i, j))
         except (RuntimeError, IndexError, ValueError):
             if kept is None:
                 raise

@@ -369,3 +369,104 @@ def test_a_loss_function_that_returns_something_else_is_told(outcome: Any) -> No
         OptionError, match=r"step: loss_fn returned a .*; it returns the loss, or the loss and its"
     ):
         one_weight()[2].step_window(lambda _: outcome, [arange(4)])
+
+
+# -- one batch, or a window -----------------------------------------------------------------------
+
+
+def test_a_tuple_of_inputs_and_targets_is_one_batch() -> None:
+    """Not two micro-batches, one of inputs and one of targets."""
+    weight, _, accumulator = one_weight()
+    x, y = arange(4), arange(4) * 3
+    update = accumulator.step(lambda batch: ((weight * batch[0] * batch[1]).mean(), len(batch[0])), (x, y))
+    assert (update.micro_batch_count, update.count) == (1, 4)
+    assert weight.item() == pytest.approx(-float((x * y).mean()), rel=RTOL)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"x": arange(5), "lengths": [3, 1, 4, 1, 5]},
+        (arange(5), [3, 1, 4, 1, 5]),
+        [arange(5), (3, 1, 4, 1, 5)],
+        {"x": arange(5), "lengths": [torch.ones(n) for n in (3, 1, 4, 1, 5)]},
+    ],
+    ids=["dict", "tuple", "list", "ragged tensors"],
+)
+def test_lists_beside_tensors_are_split_with_them(batch: Any) -> None:
+    weight, _, accumulator = one_weight()
+
+    def loss_fn(batch: Any) -> tuple[Tensor, int]:
+        x, lengths = batch.values() if isinstance(batch, dict) else batch
+        fitting(2, [], weight)(x)
+        sizes = [len(each) if isinstance(each, Tensor) else each for each in lengths]
+        pairs = list(zip(x.tolist(), sizes, strict=False))  # what is too long is read from its beginning
+        return weight * sum(value * size for value, size in pairs) / len(pairs), len(pairs)
+
+    assert accumulator.step(loss_fn, batch).micro_batch_count == 3
+    assert weight.item() == pytest.approx(-(0 * 3 + 1 * 1 + 2 * 4 + 3 * 1 + 4 * 5) / 5, rel=RTOL)
+
+
+def test_a_batch_of_time_first_sequences_is_split_where_it_is_said_to_hold_its_samples() -> None:
+    weight, _, accumulator = one_weight()
+
+    def loss_fn(x: Tensor) -> tuple[Tensor, int]:
+        fitting(2, [], weight)(x.T)
+        return (weight * x.sum(0)).mean(), x.shape[1]
+
+    update = accumulator.step(loss_fn, arange(12).view(3, 4), batch_dim=1)
+    assert (update.count, update.micro_batch_count) == (4, 2)
+    assert weight.item() == pytest.approx(-66 / 4, rel=RTOL)
+
+
+@pytest.mark.parametrize("window", [False, True])
+def test_raw_samples_are_collated_after_they_were_split(window: bool) -> None:
+    weight, _, accumulator = one_weight()
+    samples = [{"value": float(value)} for value in range(5)]
+
+    def collate(some: list[dict[str, float]]) -> Tensor:
+        return tensor([each["value"] for each in some])
+
+    if window:
+        accumulator.step_window(fitting(2, [], weight), [samples[:4], samples[4:]], collate=collate)
+    else:
+        accumulator.step(fitting(2, [], weight), samples, collate=collate)
+    assert weight.item() == pytest.approx(-2.0, rel=RTOL)
+
+
+def test_a_batch_is_read_once_however_often_it_is_split() -> None:
+    """Two samples beside a tuple of two fields could be read in two ways; four could not."""
+    weight, _, accumulator = one_weight()
+    batch = (arange(4), (arange(4), arange(4)))
+    accumulator.step(lambda piece: fitting(1, [], weight)(piece[0]), batch)
+    assert (weight.item(), accumulator.samples_that_fit) == (-1.5, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda a, f: a.step(f, [arange(4)], plan=object(), batch_dim=0),
+            "batch_dim and collate belong to the plan",
+        ),
+        (
+            lambda a, f: a.step(f, arange(4), plan=object(), collate=list),
+            "batch_dim and collate belong to the plan",
+        ),
+        (lambda a, f: a.step(f, arange(4), deal="whole"), "deal is given without a plan"),
+        (lambda a, f: a.step(f, gg.windows([arange(4)], size=1)), "one batch, and this is a Windows"),
+        (
+            lambda a, f: a.step(f, next(iter(gg.windows([arange(4)], size=1)))),
+            "one batch, and this is a Window",
+        ),
+        (lambda a, f: a.step(f, iter([arange(4)])), "one batch, and this is a list_iterator"),
+        (lambda a, f: a.step(f, [(arange(4), arange(4))]), "looks like several"),
+        (lambda a, f: a.step_window(f, arange(4)), "a window is a sequence of micro-batches"),
+        (lambda a, f: a.step_window(f, (ones(4, 2), arange(4))), "look like the fields of one batch"),
+    ],
+)
+def test_what_is_no_batch_or_no_window_is_refused(call: Any, message: str) -> None:
+    weight, _, accumulator = one_weight()
+    with pytest.raises(OptionError, match=message):
+        call(accumulator, lambda x: (weight * x).mean())
+    assert weight.item() == 0.0

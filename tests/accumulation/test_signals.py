@@ -96,8 +96,8 @@ def test_other_threads_have_nothing_to_hold_back() -> None:
 class Signals:
     """Sends a real signal at one bytecode of the traced code, and a second one at a later call or return.
 
-    An exception out of a trace function ends the tracing, so that the second place is found by profiling. CPython runs
-    handlers at calls, returns and jumps, of which these are all that matter.
+    An exception out of a trace function ends the tracing, so that the second place is found by profiling. CPython
+    runs handlers at calls, returns and jumps, of which these are all that matter.
     """
 
     def __init__(self, first: int, second: int | None, numbers: tuple[int, int]) -> None:

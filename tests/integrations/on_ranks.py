@@ -41,7 +41,7 @@ def accelerate(even_batches: bool) -> float:
     loader = DataLoader(TensorDataset(x, y), batch_size=MICRO_BATCH)
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=even_batches))
     prepared, _, loader = accelerator.prepare(model, optimizer, loader)
-    accumulator = gg.Accumulator(optimizer)
+    accumulator = gg.Accumulator(optimizer, model=prepared)
     for window in gg.windows(loader, size=8):
         with accumulator.update() as update:
             for part_x, part_y in update.micro_batches(window):
@@ -62,7 +62,7 @@ def lightning() -> float:
             return optimizer
 
         def on_train_start(self) -> None:
-            self.accumulator = gg.Accumulator(self.optimizers())
+            self.accumulator = gg.Accumulator(self.optimizers(), model=self.trainer.model)
 
         def train_dataloader(self):
             mine = slice(0, 14) if self.global_rank == 0 else slice(14, None)

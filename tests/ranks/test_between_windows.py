@@ -205,6 +205,10 @@ def hidden_wrapper(rank: int) -> Any:
     loop.called = DistributedDataParallel(loop.net)
     with pytest.raises(RankError, match="model=wrapper"):
         loop.window(rank)
+    wrapper = loop.called
+    loop.net.forward = lambda _: loop.accumulator.update().__enter__()  # as a trainer that runs a step inside
+    with pytest.raises(RankError, match="Words runs inside a DistributedDataParallel"):
+        wrapper(loop.x)
     with pytest.raises(RankError, match="model is not given"):
         gg.Accumulator(torch.optim.SGD(loop.net.parameters(), lr=1.0)).update().__enter__()
     head = nn.Linear(1, 1)

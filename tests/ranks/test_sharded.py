@@ -113,6 +113,11 @@ def several(rank: int) -> Any:
             update.backward(net(x).mean(), name="b", count=2)
     except UpdateError as error:
         said.append(str(error))
+    try:
+        with accumulator.update() as update:
+            update.backward(gg.clip_gradient(net(x), max_value=1.0).mean(), count=len(x))
+    except UpdateError as error:
+        said.append(str(error))
     net(x[: 12 * (rank + 1)]).sum().backward()
     return said, [one.grad.full_tensor() for one in net.parameters()]  # type: ignore[union-attr, operator]
 
@@ -123,6 +128,7 @@ def test_what_cannot_be_is_refused_and_the_engine_is_given_back() -> None:
     for said, gradients in together(several, 2):
         assert "rank 1 has no micro-batch in this window, and others 1" in said[0]
         assert "'b' is a second loss, and under fully_shard there is one sum for all losses" in said[1]
+        assert "the graph holds gg.clip_gradient" in said[2]
         assert_same(gradients, [one.grad for one in net.parameters()])
 
 

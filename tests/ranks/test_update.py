@@ -90,7 +90,9 @@ def test_the_gradient_is_that_of_the_whole_batch_to_a_trillionth(ranks: int) -> 
 def clamped(rank: int, counts: list[list[int]], sync: str) -> Any:
     """Clamp the gradient of an activation, at a value that about half of its entries exceed."""
     parameter = nn.Parameter(torch.ones(4, dtype=torch.float64))
-    accumulator = gg.Accumulator(torch.optim.SGD([parameter], lr=1.0), sync=sync)
+    accumulator = gg.Accumulator(
+        torch.optim.SGD([parameter], lr=1.0), sync=sync, model=nn.ParameterList([parameter])
+    )
     with accumulator.update() as update:
         for count in update.micro_batches(counts[rank]):
             activation = parameter * count

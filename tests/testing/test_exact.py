@@ -146,6 +146,7 @@ def test_a_right_loop_passes(training: Training, loop: Callable[[Training, Batch
         lambda batch: loop(training, batch),
         training.batch,
         optimizer=training.optimizer,
+        model=training.model,
         loss_fn=training.loss,
         rtol=1e-10,
     )
@@ -180,6 +181,7 @@ def test_a_mistake_is_told_by_its_factor_and_cause(
             lambda batch: loop(training, batch),
             training.batch,
             optimizer=training.optimizer,
+            model=training.model,
             loss_fn=training.loss,
         )
     assert text in str(raised.value)
@@ -193,6 +195,7 @@ def test_gradients_from_before_are_told(training: Training) -> None:
         lambda batch: exact(training, batch),
         training.batch,
         optimizer=training.optimizer,
+        model=training.model,
         loss_fn=training.loss,
     )
     assert "gradients from before the loop were still there" in str(verdict)
@@ -227,6 +230,7 @@ def test_everything_is_put_back(training: Training) -> None:
         lambda batch: exact(training, (batch[0] + torch.randn_like(batch[0]), batch[1])),
         training.batch,
         optimizer=training.optimizer,
+        model=training.model,
         loss_fn=training.loss,
     )
     assert all(torch.equal(a, b) for a, b in zip(parameters, training.model.parameters(), strict=True))
@@ -245,6 +249,7 @@ def test_a_loss_of_another_model_is_refused(training: Training) -> None:
             lambda batch: exact(training, batch),
             training.batch,
             optimizer=training.optimizer,
+            model=training.model,
             loss_fn=lambda batch: other(batch[0]).mean(),
         )
 
@@ -332,7 +337,9 @@ def test_a_complex_gradient_is_compared_in_both_parts(part: str) -> None:
         optimizer.zero_grad()
 
     for wrong in (False, True):
-        verdict = compare_update(lambda x, w=wrong: loop(x, wrong=w), x, optimizer=optimizer, loss_fn=loss)
+        verdict = compare_update(
+            lambda x, w=wrong: loop(x, wrong=w), x, optimizer=optimizer, model=model, loss_fn=loss
+        )
         assert verdict.exact != wrong
     assert verdict.error > 1e-2
 
@@ -366,9 +373,9 @@ def test_a_gradient_that_is_rounding_itself_is_no_difference(kind: torch.dtype, 
         optimizer.step()
         optimizer.zero_grad()
 
-    assert_exact_update(lambda x: loop(x, 4), x, optimizer=optimizer, loss_fn=loss)
+    assert_exact_update(lambda x: loop(x, 4), x, optimizer=optimizer, model=model, loss_fn=loss)
     assert "4 times the whole batch's" in str(
-        compare_update(lambda x: loop(x, 1), x, optimizer=optimizer, loss_fn=loss)
+        compare_update(lambda x: loop(x, 1), x, optimizer=optimizer, model=model, loss_fn=loss)
     )
 
 
@@ -378,7 +385,9 @@ def test_a_gradient_that_is_not_finite_is_never_exact(training: Training) -> Non
         training.model[2].bias.grad.fill_(float("nan"))
         training.step()
 
-    verdict = compare_update(loop, training.batch, optimizer=training.optimizer, loss_fn=training.loss)
+    verdict = compare_update(
+        loop, training.batch, optimizer=training.optimizer, model=training.model, loss_fn=training.loss
+    )
     assert not verdict.exact
     assert "not finite" in str(verdict)
 
@@ -391,7 +400,11 @@ def test_loss_fn_may_return_the_loss_and_its_count(training: Training) -> None:
         return training.loss(batch), len(batch[0])
 
     assert_exact_update(
-        lambda batch: exact(training, batch), training.batch, optimizer=training.optimizer, loss_fn=loss_fn
+        lambda batch: exact(training, batch),
+        training.batch,
+        optimizer=training.optimizer,
+        model=training.model,
+        loss_fn=loss_fn,
     )
 
 
@@ -401,6 +414,7 @@ def test_a_loss_that_is_no_scalar_is_refused(training: Training) -> None:
             lambda batch: exact(training, batch),
             training.batch,
             optimizer=training.optimizer,
+            model=training.model,
             loss_fn=lambda batch: training.model(batch[0]),
         )
 
@@ -430,6 +444,7 @@ def test_what_autocast_rounds_is_allowed_for(whole: str) -> None:
             lambda batch: loop(batch, sizes),
             batch,
             optimizer=optimizer,
+            model=model,
             loss_fn=lambda batch: loss(batch, cast=whole != "in float32"),
         )
 
@@ -472,7 +487,9 @@ def test_a_loop_that_moves_parameters_before_its_step_is_not_blamed_on_counts(tr
         training.loss(batch).backward()
         sam.step()
 
-    verdict = compare_update(loop, training.batch, optimizer=training.optimizer, loss_fn=training.loss)
+    verdict = compare_update(
+        loop, training.batch, optimizer=training.optimizer, model=training.model, loss_fn=training.loss
+    )
     assert not verdict.exact
     assert "SAM" in verdict.cause
     assert "unequal" not in verdict.cause
@@ -486,5 +503,7 @@ def test_a_step_of_another_optimizer_over_the_same_parameters_is_told(training: 
         inner.step()
         inner.zero_grad()
 
-    verdict = compare_update(loop, training.batch, optimizer=training.optimizer, loss_fn=training.loss)
+    verdict = compare_update(
+        loop, training.batch, optimizer=training.optimizer, model=training.model, loss_fn=training.loss
+    )
     assert "its parameters moved all the same" in str(verdict)

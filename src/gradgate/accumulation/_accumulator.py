@@ -209,7 +209,7 @@ class Accumulator:
             loss_fn: takes a micro-batch, returns its loss, or the loss and its count. Called again on a replay:
                 what it changes beside the model and random state (globals, a loader's place) changes twice.
             batch: one batch, a pytree of tensors, numpy arrays and lists with the samples along dimension 0
-                (:mod:`gradgate.layout` has the rule). Micro-batches that exist already go to :meth:`step_window`.
+                (docs/plan.md has the rule). Micro-batches that exist already go to :meth:`step_window`.
             plan: how to split, from :func:`gradgate.plan`.
             deal: over several ranks, with ``plan``: the samples are dealt so that ranks finish together, equal
                 lengths to different ranks. "whole": every rank brings the same whole batch; "parts": each brings

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from gradgate.torch_compat import tensor_version
+
 LARGE_BYTES = 1 << 20
 _CHUNK = 1 << 20
 _FACTOR = 0x5851F42D4C957F2D  # Knuth's, of MMIX: odd, so that no bit of a product is lost
@@ -71,4 +73,4 @@ def checksum(tensor: Tensor) -> int:
 
 
 def _place(tensor: Tensor) -> tuple[int, int]:
-    return (0 if tensor.is_inference() else tensor._version), tensor.data_ptr()
+    return (0 if tensor.is_inference() else tensor_version(tensor)), tensor.data_ptr()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gradgate.accumulation._graph import nodes
+from gradgate.errors import UpdateError
 from gradgate.reduction import Sharded
 from gradgate.torch_compat import run_backward, transforming
 
@@ -20,6 +21,12 @@ def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: Sh
     leaves = []
     for node in nodes(loss):
         sharded.check_known(node)
+        if node.name() == "_ClippedBackward":
+            raise UpdateError(
+                "backward: the graph holds gg.clip_gradient. Under fully_shard ranks add their gradients up within "
+                "the backward pass, so the graph carries them weighed by their counts, and a limit would mean "
+                "something else for each micro-batch. Clip the whole gradient: Accumulator(..., clip_norm=1.0)."
+            )
         if hasattr(node, "variable"):
             leaves.append(node.variable)
     with _on_purpose(), sharded.only_owned(leaves):

@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._items import NotUnderstoodError, check_items
+from gradgate.accumulation._items import check_items
+from gradgate.accumulation._layout import NotUnderstoodError
 from gradgate.autograd_graph import divisor_of, reduction_of
 from gradgate.errors import CountError
 
@@ -79,8 +80,8 @@ def check_reduction(loss: Tensor, reduction: Reduction) -> None:
 def count_in_graph(loss: Tensor) -> Count | None:
     """Return the number of items that a mean loss was taken over, or None where its graph does not prove it.
 
-    A number is returned only if every operation between the loss and the model's last layer is known to keep the
-    items of the batch apart: see ``_items.py``. Then micro-batches weighed by it make up the whole batch's gradient.
+    It is returned only if every operation between the loss and the model's last layer is known to keep the items of
+    the batch apart, see ``_items.py``: then micro-batches weighed by it give the whole batch's gradient.
     """
     try:
         return _read(_mean_of(loss))
@@ -144,7 +145,7 @@ def divided_by(loss: Tensor) -> float | None:
 
 
 def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
-    why = "a sum does not show over how many items it was taken"
+    why = "a sum does not say over how many items it was taken"
     if reduction == "mean":
         try:
             return _read(_mean_of(loss))
@@ -157,8 +158,8 @@ def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
                 "divides once, by all counts. Pass the mean itself, without the division."
             )
     raise CountError(
-        f"backward: count is missing, and {why}. Micro-batches are weighed by their counts, so a guess would give a "
-        "wrong update. Pass the number of items in this loss: count=len(y) for samples, count=y.numel() for "
+        f"backward: count is missing, and {why}. Micro-batches are weighed by their counts, so a guess would give "
+        "a wrong update. Pass the number of items in this loss: count=len(y) for samples, count=y.numel() for "
         "elements, count=mask.sum() for the valid ones."
     )
 

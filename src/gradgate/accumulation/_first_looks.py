@@ -9,15 +9,15 @@ from torch import Tensor
 
 from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._counts import Count, divided_by, divisor_in_graph
-from gradgate.accumulation._graph import nodes
-from gradgate.errors import CountWarning, DividedTwiceWarning, GraphError
+from gradgate.accumulation._hidden import HiddenParameters
+from gradgate.errors import CountWarning, DividedTwiceWarning
 
 _LOOKS = 16  # backward calls of each loss that are looked at
 _ROUNDING = 1e-5  # a loss of class weights saves the sum of its targets' weights in float32
 
 
 class FirstLooks:
-    """Looks at the first backward calls of each loss of an accumulator, then no more.
+    """Looks at the first backward calls of each loss of an accumulator; then only for what its graph may hide.
 
     Args:
         batch_norms: where a warning of batch norms is due.
@@ -25,6 +25,7 @@ class FirstLooks:
 
     def __init__(self, batch_norms: BatchNorms) -> None:
         self._batch_norms = batch_norms
+        self.hidden = HiddenParameters()
         self._seen: dict[str, int] = {}
         self._counted: dict[
             str, tuple[float, float]
@@ -47,12 +48,11 @@ class FirstLooks:
         Warns:
             DividedTwiceWarning, CountWarning, BatchNormWarning: each says what to change.
         """
+        self.hidden.refuse(name, loss, later)
         seen = self._seen.get(name, 0)
         if seen >= _LOOKS:
             return
         self._seen[name] = seen + 1
-        if seen == 0:
-            _refuse_hidden_parameters(loss)
         if not later:
             _warn_if_divided(loss, micro_batches)
         else:
@@ -77,10 +77,10 @@ class FirstLooks:
         if not math.isclose(count * first_known, first_count * known, rel_tol=_ROUNDING):
             self._contradicted = True
             warnings.warn(
-                f"backward: count is {count:.10g}, but this loss is a mean over {known:.10g} items, as its graph shows, "
-                f"and an earlier one in this window came with count {first_count:.10g} for {first_known:.10g} items. So "
-                "micro-batches are not weighed as in the whole batch. Pass the items that took part in the loss: "
-                "count=(labels != -100).sum(), of the labels as the loss gets them.",
+                f"backward: count is {count:.10g}, but this loss is a mean over {known:.10g} items, as its graph "
+                f"shows, and an earlier one in this window came with count {first_count:.10g} for "
+                f"{first_known:.10g} items. So micro-batches are not weighed as in the whole batch. Pass the items "
+                "that took part in the loss: count=(labels != -100).sum(), of the labels as the loss gets them.",
                 CountWarning,
                 stacklevel=4,
             )
@@ -96,16 +96,4 @@ def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:
             f"{micro_batches} times too small. Pass the loss without the division.",
             DividedTwiceWarning,
             stacklevel=4,
-        )
-
-
-def _refuse_hidden_parameters(loss: Tensor) -> None:
-    """Raise GraphError for a checkpoint whose parameters the graph does not show.
-
-    Autograd runs only what leads to an owned parameter, and would leave such a block out, silently.
-    """
-    if any(node.name() == "CheckpointFunctionBackward" for node in nodes(loss)):
-        raise GraphError(
-            "backward: the graph holds a reentrant checkpoint, which hides its parameters from autograd: "
-            "they would get no gradient. Write torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
         )

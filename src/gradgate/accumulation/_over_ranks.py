@@ -19,6 +19,7 @@ from gradgate.accumulation._settings import Settings
 from gradgate.accumulation._sums import Sums
 from gradgate.errors import OptionError, RankError
 from gradgate.reduction import Engine, Meeting, Ranks, Said, Sharded, Sync, agree, engine_of
+from gradgate.torch_compat import sparse_tensor
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -217,4 +218,4 @@ def _nothing(parameter: Tensor, *, sparse: bool) -> Tensor:
         1, 0, dtype=torch.long, device=parameter.device
     )  # of rows, as an embedding's gradient
     values = torch.empty(0, *parameter.shape[1:], dtype=dtype, device=parameter.device)
-    return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
+    return sparse_tensor(indices, values, parameter.shape)

@@ -21,6 +21,7 @@ from gradgate.accumulation._update import Update
 from gradgate.errors import BudgetError, CountError, OptionError
 from gradgate.layout import BatchDim, Unsaid, layout_of
 from gradgate.reduction import Engine, Sharded
+from gradgate.torch_compat import tensor_version
 
 if TYPE_CHECKING:
     from gradgate.accumulation._accumulator import Accumulator
@@ -144,7 +145,7 @@ def run_window(
     """
     parameters = owned_parameters(accumulator._settings.optimizers)
     engine = accumulator._engine(parameters)
-    versions = [parameter._version for parameter in parameters]
+    versions = [tensor_version(parameter) for parameter in parameters]
     # What is sharded is not replayed, see can_replay.
     modules = () if isinstance(engine, Sharded) else accumulator._models
     surroundings = Surroundings(modules, parameters, accumulator._at_rest)
@@ -179,7 +180,7 @@ def run_window(
         accumulator._unfinished = unfinished
         _free_caches()
         with attempt.ending_all():
-            if versions != [parameter._version for parameter in parameters]:
+            if versions != [tensor_version(parameter) for parameter in parameters]:
                 raise BudgetError(
                     "step: memory ran out, and the window cannot be replayed: loss_fn has changed parameters that "
                     "this accumulator's optimizers own, beside their step. Do that after it."

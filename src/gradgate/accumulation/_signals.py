@@ -17,8 +17,8 @@ class uninterrupted:  # noqa: N801 - it is used like the functions of contextlib
     Only the main thread receives signals in Python; elsewhere there is nothing to hold back. Nor is there
     for a signal without a handler in Python: it ends the process or does nothing, and is left alone.
 
-    A handler that raises may run between any two calls, also while handlers are installed and given back. Giving back
-    is therefore repeated by nested ``finally`` blocks, each of which outlasts one more signal.
+    A handler that raises may run between any two calls, also while handlers are installed and given back. Giving
+    back is therefore repeated by nested ``finally`` blocks, each of which outlasts one more signal.
     """
 
     def __init__(self) -> None:

@@ -169,6 +169,7 @@ class Update(Readings):
         self._accumulator._first_looks.at(name, loss, count, self._place.expected, later)
         with self._over_ranks(name, loss, count, reduction):
             self._sums.add(name, loss, count, reduction, retain_graph, receiving)
+        self._accumulator._first_looks.hidden.passed()
         self._place.called(len(self._sums.by_name[name].counts))
 
     def _over_ranks(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from gradgate.errors import OptionError, ShapeError
 from gradgate.gates._leaves import on_gradient
 from gradgate.gates._stand_in import Chosen, choose, give_back, is_chosen
+from gradgate.torch_compat import sparse_tensor
 
 
 class TrainedOnly:
@@ -145,9 +146,7 @@ class _Rows(Chosen):
         if gradient.is_sparse:
             gradient = gradient.coalesce()
             kept = torch.isin(gradient.indices()[0], ids)
-            return torch.sparse_coo_tensor(
-                gradient.indices()[:, kept], gradient.values()[kept], gradient.shape, check_invariants=False
-            )
+            return sparse_tensor(gradient.indices()[:, kept], gradient.values()[kept], gradient.shape)
         return torch.zeros_like(gradient).index_copy(0, ids, gradient.index_select(0, ids))
 
     def _on(self, x: Tensor) -> Tensor:
@@ -170,9 +169,7 @@ class _Entries(Chosen):
         if gradient.is_sparse:  # it stays sparse: a hook may not change the layout
             gradient = gradient.coalesce()
             rows = self._on(gradient)[gradient.indices()[0]]
-            return torch.sparse_coo_tensor(
-                gradient.indices(), gradient.values() * rows, gradient.shape, check_invariants=False
-            )
+            return sparse_tensor(gradient.indices(), gradient.values() * rows, gradient.shape)
         return torch.where(self._on(gradient), gradient, 0)
 
     def _on(self, x: Tensor) -> Tensor:

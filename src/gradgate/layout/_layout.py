@@ -164,10 +164,12 @@ def layout_of(batch: Any, batch_dim: BatchDim | Unsaid = UNSAID, like: Layout | 
         (samples,) = sizes
         return Layout(samples, root.places(samples))
     if sizes:
+        either = next(node for node in root.disagreeing() if node.fields)
+        counts = " or ".join(map(str, sorted(sizes)))
         raise OptionError(
-            f"split: the batch may hold {' or '.join(map(str, sorted(sizes)))} samples: a list in it may be fields "
-            "or have one entry for each. Say which: batch_dim=0 if all tensors hold the samples along "
-            'dimension 0; batch_dim="list", or {field: "list"}, if a list has one entry for each.'
+            f"split: the batch may hold {counts} samples: {field_name(either.path)} may be fields or have one "
+            "entry for each. Say which: batch_dim=0 if all tensors hold the samples along dimension 0; "
+            'batch_dim="list", or {field: "list"}, if a list has one entry for each.'
         )
     raise OptionError(_disagreement(list(root.disagreeing())))
 
@@ -221,7 +223,9 @@ def _node(value: Any, path: Path, given: Mapping[Path, Place], inherited: Place 
     if place == "list":
         raise _UnreadableError(path, f"it is a {type(value).__name__} of {len(items)}, not a list of samples")
     # A batch is a record, as a DataLoader yields it; but more than a pair of tensors that are alike may be samples.
-    either = listed and isinstance(place, Unsaid) and (path != () or (len(items) > 2 and _alike(items)))
+    either = listed and isinstance(place, Unsaid) and len(set(map(_kind, items))) == 1
+    if either and path == ():
+        either = len(items) > 2 and is_array(items[0]) and len({each.shape for each in items}) == 1
     try:
         nodes = [_node(item, (*path, key), given, place) for key, item in inside]
         fields = tuple(node for node in nodes if node is not None)
@@ -234,9 +238,9 @@ def _node(value: Any, path: Path, given: Mapping[Path, Place], inherited: Place 
     return _Node(path, fields=fields) if fields else None
 
 
-def _alike(items: Sequence[Any]) -> bool:
-    """Say whether all are tensors of one shape and type."""
-    return all(map(is_array, items)) and len({(each.shape, each.dtype) for each in items}) == 1
+def _kind(item: Any) -> Any:
+    """Return what is equal for all samples of a list, ragged ones too."""
+    return (type(item), item.dtype, item.ndim) if is_array(item) else type(item)
 
 
 def _disagreement(nodes: Sequence[_Node]) -> str:

@@ -238,7 +238,7 @@ def plan(
     Args:
         loss_fn: takes a micro-batch, returns its loss, or the loss and its count. Called two to six times.
         batch: one batch like those that the plan will split: a pytree of tensors, numpy arrays and lists with the
-            samples along dimension 0 (:mod:`gradgate.layout` has the rule); with ``collate`` a list of raw samples.
+            samples along dimension 0 (docs/plan.md has the rule); with ``collate`` a list of raw samples.
         budget_bytes: what parameters, gradients, optimizer state and one forward and backward pass may take
             together: bytes, or "8GiB". None: what the device has free now, less a tenth of it.
         lengths: for samples of unequal length: a mask ``[samples, columns]``, lengths ``[samples]``, the key of

@@ -219,18 +219,23 @@ def _refuse_inverted(path: Path, field: _Field, lengths: Lengths, *, named: bool
     """Raise OptionError if the data says that what is called valid is the padding."""
     if field.columns != lengths.width or field.value is lengths.source or not (named or field.plain):
         return
-    rows = field.rows
-    padding = lengths.padding(rows.device) if lengths.mask is None else ~lengths.mask.to(rows.device)
-    inside, outside = rows[~padding], rows[padding]
+    if lengths.mask is None:
+        if field.shows(replace(lengths, left=True)) and not field.shows(lengths):
+            raise OptionError(
+                f"plan: lengths counts columns from the left, and {field_name(path)} is padded on the left. Pass a "
+                "mask that is True where items are valid."
+            )
+        return
+    rows, mask = field.rows, lengths.mask.to(field.rows.device)
+    inside, outside = rows[mask], rows[~mask]
     if not inside.numel() or not outside.numel():
         return
     value = inside.flatten()[0]
     if bool((inside == value).all()) and bool((outside != value).all()) and not _constant(outside):
-        what = "lengths counts from the other side" if lengths.mask is None else "lengths marks the padding"
         raise OptionError(
-            f"plan: {what}: {field_name(path)} holds one value where lengths says that items are valid, and varies "
-            "elsewhere. Pass a mask that is True where items are valid: lengths=lambda batch: ~batch[...], if this "
-            "one is True for padding."
+            f"plan: lengths marks the padding: {field_name(path)} holds one value where lengths says that items "
+            "are valid, and varies elsewhere. Pass a mask that is True where items are valid, such as "
+            "lengths=lambda batch: ~batch[...]."
         )
 
 

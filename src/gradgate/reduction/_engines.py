@@ -48,13 +48,20 @@ class Engine:
         self.buckets = buckets
         self._modules = modules
         self._wrappers = wrappers
-        self._held = (*wrappers, *neighbours)
+        self._known = (*wrappers, *neighbours)
+        self._held: list[DistributedDataParallel] = []
         self._handles: list[RemovableHandle] = []
 
     def hold(self) -> None:
-        """Let no wrapper communicate."""
-        for wrapper in self._held:
+        """Let no wrapper communicate.
+
+        Raises:
+            RankError: a wrapper that is not known is in its forward pass, as Lightning's is in ``training_step``.
+        """
+        self._check_wrapper(self._modules[0] if self._modules else None)
+        for wrapper in self._known:
             _hold(wrapper)
+            self._held.append(wrapper)
         for wrapper in self._wrappers:
             # A forward pass with gradients before the window, an evaluation say, has prepared the reducer to
             # average the next backward pass, wherever that comes from.
@@ -69,16 +76,16 @@ class Engine:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        for wrapper in self._held:
-            _release(wrapper)
+        while self._held:
+            _release(self._held.pop())
 
-    def _check_wrapper(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def _check_wrapper(self, module: nn.Module | None = None, inputs: tuple[Any, ...] = ()) -> None:
         """Raise RankError if a module runs inside a wrapper that is not held back."""
         active = running_wrapper()
-        if active is not None and not any(active is wrapper for wrapper in self._held):
+        if active is not None and not any(active is wrapper for wrapper in self._known):
             raise RankError(
-                f"update: {type(module).__name__} runs inside a DistributedDataParallel that this accumulator was "
-                "not given, and that averages its gradients at each backward pass. Pass the wrapper: "
+                f"update: {type(module or active.module).__name__} runs inside a DistributedDataParallel that this "
+                "accumulator was not given, and that averages its gradients at each backward pass. Pass the wrapper: "
                 "Accumulator(..., model=wrapper); after it was wrapped again: accumulator.model = wrapper."
             )
 

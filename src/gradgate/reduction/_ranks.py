@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gradgate.errors import RankError
-from gradgate.torch_compat import default_store
+from gradgate.torch_compat import default_store, sparse_tensor
 
 _TEXT_BYTES = 512  # of what a rank says; the rest, if there is more, goes in a second round
 _ROLL_CALL_SECONDS = 5.0
@@ -83,7 +83,7 @@ class Ranks:
             self._gathered(values, numbers) for values in (tensor.indices().T.contiguous(), tensor.values())
         ]
         indices, values = (torch.cat(part) for part in parts)
-        return torch.sparse_coo_tensor(indices.T, values, tensor.shape, check_invariants=False).coalesce()
+        return sparse_tensor(indices.T, values, tensor.shape).coalesce()
 
     def _gathered(self, values: Tensor, numbers: list[int]) -> list[Tensor]:
         """Return every rank's rows, whose numbers differ."""

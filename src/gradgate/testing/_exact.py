@@ -78,7 +78,7 @@ def assert_exact_update(
     *,
     optimizer: Optimizer,
     loss_fn: Callable[[Any], Tensor | tuple[Tensor, Any]],
-    model: Model | None = None,
+    model: Model,
     rtol: float | None = None,
 ) -> Verdict:
     """Assert that a training loop makes the update of the whole batch.
@@ -95,7 +95,7 @@ def assert_exact_update(
         loss_fn: the mean loss of the whole batch at once, a scalar: what the update should be that of. It may
             return ``(loss, count)``, as for :meth:`Accumulator.step`. Where a first look finds a difference it is
             called again, to find out which gradients are nothing but rounding.
-        model: the module, or several, that the loop trains: buffers are put back, and messages name its parts.
+        model: the module, or several, that the loop trains: its buffers are put back, and messages name its parts.
         rtol: allowed ``max |difference| / max |gradient|`` of each parameter; by default what rounding explains:
             1e-10 in float64, 1e-4 in float32, 3e-2 in bfloat16, 1e-2 in float16; the widest of these for the types
             of the parameters and of autocast.
@@ -118,7 +118,8 @@ def assert_exact_update(
         ...     optimizer.step()
         ...     optimizer.zero_grad()
         >>> from gradgate.testing import assert_exact_update
-        >>> assert_exact_update(loop, batch, optimizer=optimizer, loss_fn=lambda x: model(x).pow(2).mean()
+        >>> assert_exact_update(
+        ...     loop, batch, optimizer=optimizer, model=model, loss_fn=lambda x: model(x).pow(2).mean()
         ... )  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         AssertionError: assert_exact_update: the gradient that the optimizer received is off by ...
@@ -135,7 +136,7 @@ def compare_update(
     *,
     optimizer: Optimizer,
     loss_fn: Callable[[Any], Tensor | tuple[Tensor, Any]],
-    model: Model | None = None,
+    model: Model,
     rtol: float | None = None,
 ) -> Verdict:
     """Do what :func:`assert_exact_update` does, and return the verdict whatever it is."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from gradgate.torch_compat._private import Private, torch
+
+T = TypeVar("T")
 
 
 def _a_node() -> Any:
@@ -29,6 +31,14 @@ node_number: Private[[Any], int] = Private(
     rules=("GG203", "GG303", "GG305", "GG404", "GG405", "GG601"),
 )
 
+next_node_number: Private[[], int] = Private(
+    "torch._C._autograd._get_sequence_nr",
+    "tell how large a graph is without walking it",
+    find=lambda: torch()._C._autograd._get_sequence_nr,
+    instead=lambda: next(_asked) ** 2,  # no two differences are equal: every graph is walked
+    works=lambda number: 0 <= number() < [_a_node(), number()][1],
+)
+
 tensor_version: Private[[Any], int] = Private(
     "torch.Tensor._version",
     "see that a tensor was written in place",
@@ -36,6 +46,14 @@ tensor_version: Private[[Any], int] = Private(
     instead=lambda tensor: 0,
     works=lambda version: version(torch().zeros(1).add_(1)) == 1,
     rules=("GG201", "GG202", "GG302", "GG505"),
+)
+
+
+node_shape: Private[[Any, int], tuple[int, ...]] = Private(
+    "torch.autograd.graph.Node._input_metadata",
+    "read how many items a loss was taken over",
+    find=lambda: lambda node, output: tuple(node._input_metadata[output].shape),
+    works=lambda shape: shape(_a_node(), 0) == (),
 )
 
 
@@ -68,6 +86,18 @@ def _stack_formatter() -> Callable[[], tuple[ModuleType, str] | None]:
     import torch.fx.traceback
 
     return lambda: (torch.fx.traceback, "format_stack")
+
+
+def sparse_tensor(indices: T, values: T, shape: Any) -> T:
+    """Return a sparse tensor whose indices are known to be right.
+
+    torch 2.11 warns that it does not check them also where ``check_invariants=False`` says so.
+    """
+    import torch
+
+    with torch.sparse.check_sparse_tensor_invariants(False):
+        made: Any = torch.sparse_coo_tensor(indices, values, shape)  # type: ignore[arg-type]
+    return made  # type: ignore[no-any-return]
 
 
 # Where the function stands that anomaly mode asks for the stack when a node is made, so that a quicker one can take

@@ -1,0 +1,310 @@
+"""Padding is trimmed where the data shows that it is padding, or the field is named; anything else is refused.
+
+The truth is the whole batch, untrimmed, in float64.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import gradgate as gg
+from gradgate.errors import OptionError
+from tests.tensors import RTOL
+
+SAMPLES, WIDTH, WORDS = 6, 12, 40
+LENGTHS = [3, 12, 5, 7, 2, 12]
+PAD = 0
+
+
+def valid_columns(lengths: list[int] = LENGTHS, *, left: bool = False, width: int = WIDTH) -> Tensor:
+    columns, sizes = torch.arange(width), torch.tensor(lengths)[:, None]
+    return columns >= width - sizes if left else columns < sizes
+
+
+def texts(*, left: bool = False, lengths: list[int] = LENGTHS, width: int = WIDTH) -> dict[str, Tensor]:
+    """Ids, labels and a mask."""
+    torch.manual_seed(0)
+    mask = valid_columns(lengths, left=left, width=width)
+    ids = torch.where(mask, torch.randint(1, WORDS, mask.shape), PAD)
+    return {"ids": ids, "labels": torch.where(mask, ids % 7, -100), "mask": mask}
+
+
+class Reader(nn.Module):
+    """Ignores padding; takes positions from the columns, as many models do, or from the mask."""
+
+    def __init__(self, *, columns: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.words, self.places = nn.Embedding(WORDS, 4), nn.Embedding(WIDTH, 4)
+        self.image, self.columns = nn.Linear(1, 4), columns
+        self.double()
+
+    def forward(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        ids, mask = batch["ids"], batch["mask"]
+        places = torch.arange(ids.shape[1]).expand_as(ids) if self.columns else mask.long().cumsum(1) - 1
+        h = self.words(ids) * self.places(places.clamp(min=0))
+        if "image" in batch:  # of each sample: the mean of all its pixels
+            h = h * self.image(batch["image"].double().mean((1, 2))[:, None])[:, None]
+        return (h.tanh().sum(2) * mask).square().sum(), mask.sum()
+
+
+def gradients(model: nn.Module) -> list[Tensor]:
+    return [p.detach().clone() if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+
+def error(batch: dict[str, Any], *, columns: bool = True, **options: Any) -> float:
+    """How far off an update by plan is, from that of the whole batch."""
+    model = Reader(columns=columns)
+    total, count = model(batch)
+    truth = torch.autograd.grad(total / count, list(model.parameters()), allow_unused=True)
+    before = [p.detach().clone() for p in model.parameters()]
+    plan = gg.plan(model, batch, budget_bytes="11 KB", **{"lengths": "mask", **options})
+    split = plan.split(batch)
+    assert sorted(index for micro in split for index in micro.indices) == list(range(len(batch["ids"])))
+    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0))
+    accumulator.step(model, batch, plan=plan, reduction="sum")
+    moved = [old - new.detach() for old, new in zip(before, model.parameters(), strict=True)]
+    largest = max(float(each.abs().max()) for each in truth if each is not None)
+    pairs = zip(moved, truth, strict=True)
+    return max(float((a - (0 if b is None else b)).abs().max()) for a, b in pairs) / largest
+
+
+def lengths_of(batch: dict[str, Any], **options: Any) -> list[int]:
+    plan = gg.plan(Reader(), batch, budget_bytes="11 KB", **{"lengths": "mask", **options})
+    return [micro.data["ids"].shape[1] for micro in plan.split(batch)]
+
+
+def test_ids_labels_and_masks_are_trimmed_and_the_update_is_the_whole_batchs() -> None:
+    batch = texts()
+    assert error(batch) <= RTOL
+    assert min(lengths_of(batch)) < WIDTH
+
+
+@given(lengths=st.lists(st.integers(1, WIDTH), min_size=4, max_size=9), wide=st.booleans())
+def test_whatever_the_lengths_it_is_exact(lengths: list[int], wide: bool) -> None:
+    assert error(texts(lengths=lengths, width=WIDTH if wide else max(lengths))) <= RTOL
+
+
+def test_images_as_wide_as_the_texts_are_not_cropped() -> None:
+    """Cropped to the texts' lengths the mean of the pixels is another."""
+    batch: dict[str, Any] = {**texts(), "image": torch.rand(SAMPLES, WIDTH, WIDTH)}
+    with pytest.raises(
+        OptionError, match=r'batch\["image"\] has the size 12, as the samples\' columns'
+    ) as caught:
+        error(batch)
+    assert 'trim=["ids", "labels", "mask"]' in str(caught.value)
+    assert error(batch, trim=["ids", "labels", "mask"]) <= RTOL
+    assert error(batch, trim=["ids", "mask"]) <= RTOL
+
+
+def test_the_law_rejects_an_image_that_is_cropped() -> None:
+    batch: dict[str, Any] = {**texts(), "image": torch.rand(SAMPLES, WIDTH, WIDTH)}
+    assert error(batch, trim={"ids": 1, "mask": 1, "image": (1, 2)}) > 1e-3
+
+
+@pytest.mark.parametrize("channels", [(), (1,), (3,)])
+@pytest.mark.parametrize("black", [False, True], ids=["random", "with a black border"])
+def test_images_of_all_kinds_are_refused_or_left(channels: tuple[int, ...], black: bool) -> None:
+    image = torch.rand(SAMPLES, *channels, WIDTH, WIDTH)
+    if black:
+        image[..., 2:, :] = image[..., 2:] = 0  # beyond the shortest text
+    batch: dict[str, Any] = {**texts(), "pixels": image}
+    with pytest.raises(OptionError, match=r'batch\["pixels"\]'):
+        lengths_of(batch)
+    plan = gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="mask", trim=["ids", "labels", "mask"])
+    assert all(micro.data["pixels"].shape[1:] == image.shape[1:] for micro in plan.split(batch))
+
+
+def test_features_that_end_where_the_lengths_say_are_trimmed() -> None:
+    mask = valid_columns()
+    features = torch.rand(SAMPLES, WIDTH, 5) * mask[..., None]
+    batch = {**texts(), "features": features}
+    plan = gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="mask")
+    assert all(micro.data["features"].shape[1] == micro.length for micro in plan.split(batch))
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("position ids", torch.arange(WIDTH).expand(SAMPLES, WIDTH)),
+        ("features without padding", torch.ones(SAMPLES, WIDTH, 5)),
+        ("a mask of attention", torch.ones(SAMPLES, 1, WIDTH, WIDTH)),
+        ("a mask that knows no padding", torch.ones(SAMPLES, WIDTH, dtype=torch.long)),
+        ("a causal mask for each", torch.ones(SAMPLES, WIDTH, WIDTH).tril().bool()),
+    ],
+)
+def test_what_does_not_show_its_padding_is_asked_about(name: str, field: Tensor) -> None:
+    batch = {**texts(), name: field}
+    with pytest.raises(OptionError, match=f'batch\\["{name}"\\] has the size 12'):
+        lengths_of(batch)
+    assert lengths_of(batch, trim=()) == [WIDTH] * len(lengths_of(batch, trim=()))
+
+
+def test_a_field_of_several_such_dimensions_is_trimmed_along_those_that_are_named() -> None:
+    batch = {**texts(), "attention": torch.ones(SAMPLES, 1, WIDTH, WIDTH)}
+    with pytest.raises(
+        OptionError, match=r'along the dimensions \[2, 3\]. Say which are trimmed: trim=\{"attention": 2\}'
+    ):
+        lengths_of(batch, trim=["ids", "mask", "attention"])
+    plan = gg.plan(
+        Reader(), batch, budget_bytes="11 KB", lengths="mask", trim={"ids": 1, "mask": 1, "attention": (2, 3)}
+    )
+    assert {tuple(m.data["attention"].shape[2:]) for m in plan.split(batch)} == {
+        (m.length, m.length) for m in plan.split(batch)
+    }
+
+
+def test_token_types_that_are_all_zero_are_trimmed() -> None:
+    batch = {**texts(), "types": torch.zeros(SAMPLES, WIDTH, dtype=torch.long)}
+    plan = gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="mask")
+    assert all(micro.data["types"].shape[1] == micro.length for micro in plan.split(batch))
+
+
+# -- the left, and the inverse ---------------------------------------------------------------------
+
+
+def test_padding_on_the_left_is_trimmed_only_if_it_is_named() -> None:
+    """A model that counts columns sees other positions then: 9 to 110 % off."""
+    batch = texts(left=True)
+    with pytest.raises(OptionError, match="padded on the left, and trimming moves them to other columns"):
+        error(batch)
+    assert error(batch, trim=()) <= RTOL
+    assert error(batch, columns=False, trim=["ids", "labels", "mask"]) <= RTOL
+    assert error(batch, trim=["ids", "labels", "mask"]) > 1e-3  # what a guess would do
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("trim", [None, (), ["ids", "labels"]], ids=["shown", "none", "named"])
+def test_a_mask_that_marks_padding_is_found_out(left: bool, trim: Any) -> None:
+    """As nn.Transformer's key_padding_mask: True is padding."""
+    batch = texts(left=left)
+    batch["padding"] = ~batch.pop("mask")
+    with pytest.raises(
+        OptionError, match=r"lengths marks the padding: batch.* Pass a mask that is True where items"
+    ):
+        gg.plan(lambda b: b["ids"].double().mean(), batch, budget_bytes="1 MB", lengths="padding", trim=trim)
+
+
+def test_its_inverse_is_what_lengths_takes() -> None:
+    batch = texts()
+    batch["padding"] = ~batch["mask"]
+    assert error(batch, lengths=lambda b: ~b["padding"]) <= RTOL
+
+
+@pytest.mark.parametrize("trim", [None, ["ids", "labels", "mask"]], ids=["shown", "named"])
+def test_lengths_beside_texts_that_are_padded_on_the_left_are_found_out(trim: Any) -> None:
+    batch = {**texts(left=True), "sizes": torch.tensor(LENGTHS)}
+    with pytest.raises(OptionError, match="lengths counts columns from the left, and batch"):
+        gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="sizes", trim=trim)
+
+
+def test_a_mask_of_labels_keeps_the_prompt_before_them() -> None:
+    batch = texts()
+    batch["labels"][:, :2] = -100
+    assert error(batch, lengths=lambda b: b["labels"] != -100) <= RTOL
+    batch["labels"][4] = -100  # nothing of this text is learned: it keeps all its columns
+    assert error(batch, lengths=lambda b: b["labels"] != -100) <= RTOL
+
+
+def test_tokens_behind_the_last_label_are_not_cut_off() -> None:
+    batch = texts(lengths=[12] * SAMPLES)
+    batch["labels"][:, 9:] = -100
+    with pytest.raises(OptionError, match=r'batch\["ids"\] has the size 12'):
+        error(batch, lengths=lambda b: b["labels"] != -100)
+
+
+# -- lengths as numbers, and other layouts ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, torch.tensor(LENGTHS)], ids=["list", "tensor"])
+def test_lengths_find_the_width_of_the_fields_that_show_them(lengths: Any) -> None:
+    batch: dict[str, Any] = {**texts(), "sizes": lengths, "vector": torch.rand(SAMPLES, 20)}
+    assert error(batch, lengths="sizes") <= RTOL
+    assert min(lengths_of(batch, lengths="sizes")) < WIDTH
+
+
+def test_lengths_that_no_field_shows_are_asked_about() -> None:
+    batch = {**texts(lengths=[12] * SAMPLES), "sizes": torch.tensor(LENGTHS)}
+    with pytest.raises(OptionError, match="which fields have the columns that lengths counts"):
+        gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="sizes")
+
+
+def test_time_first_batches_are_trimmed_along_dimension_zero() -> None:
+    batch = {name: field.T.contiguous() for name, field in texts().items()}
+    model = Reader()
+
+    def loss_fn(batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        return model({name: field.T for name, field in batch.items()})
+
+    plan = gg.plan(loss_fn, batch, budget_bytes="11 KB", lengths=lambda b: b["mask"].T, batch_dim=1)
+    split = plan.split(batch)
+    assert {micro.data["ids"].shape for micro in split} == {(m.length, len(m.indices)) for m in split}
+    total, count = loss_fn(batch)
+    assert sum(int(loss_fn(micro.data)[1]) for micro in split) == int(count)
+    torch.testing.assert_close(sum(loss_fn(micro.data)[0] for micro in split), total, rtol=RTOL, atol=0)
+
+
+def test_a_later_batch_is_trimmed_as_the_first_was() -> None:
+    """Its vectors happen to have as many entries as its texts have columns."""
+
+    def batch(width: int) -> dict[str, Tensor]:
+        return {**texts(lengths=[3, width, 4, 2, 5, 1], width=width), "vector": torch.rand(SAMPLES, 9)}
+
+    plan = gg.plan(Reader(), batch(12), budget_bytes="11 KB", lengths="mask")
+    assert all(micro.data["vector"].shape[1] == 9 for micro in plan.split(batch(9)))
+    with pytest.raises(OptionError, match=r'batch\["vector"\]'):
+        gg.plan(Reader(), batch(9), budget_bytes="11 KB", lengths="mask")
+    wrong = batch(10)
+    wrong["ids"][:] = 3
+    with pytest.raises(OptionError, match=r'batch\["ids"\] has the size 10'):
+        plan.split(wrong)
+    wrong = {**batch(10), "ids": torch.ones(SAMPLES, 11, dtype=torch.long)}
+    with pytest.raises(
+        OptionError, match=r'batch\["ids"\] is trimmed with the samples\' lengths, and has 11'
+    ):
+        plan.split(wrong)
+
+
+@pytest.mark.parametrize(
+    ("trim", "message"),
+    [
+        (["image"], r'trim names batch\["image"\]; the fields that have samples and columns are'),
+        (["scores"], r'trim names batch\["scores"\], of shape \[6, 5\], and the samples have 12 columns'),
+        ({"ids": 0}, r'trim names batch\["ids"\], of shape \[6, 12\]'),
+    ],
+)
+def test_what_is_named_wrongly_is_refused(trim: Any, message: str) -> None:
+    batch = {**texts(), "scores": torch.rand(SAMPLES, 5)}
+    with pytest.raises(OptionError, match=message):
+        lengths_of(batch, trim=trim)
+
+
+# -- several batches made one ----------------------------------------------------------------------
+
+
+def test_what_batches_share_is_the_same_in_all_that_are_pooled() -> None:
+    plan = gg.plan(
+        lambda b: b["x"].mean() * b["rate"],
+        {"x": torch.ones(4, 2, requires_grad=True), "rate": 2.0},
+        budget_bytes="1 MB",
+    )
+    some = {"x": torch.ones(3, 2), "rate": 2.0}
+    assert plan.pool([some, some])["x"].shape == (6, 2)
+    with pytest.raises(
+        OptionError, match=r'batch\["rate"\] is shared by the samples of each batch, and differs'
+    ):
+        plan.pool([some, {**some, "rate": 3.0}])
+    with pytest.raises(OptionError, match="the window is empty"):
+        plan.pool([])
+
+
+def test_a_window_is_no_batch_for_a_plan() -> None:
+    batch = texts()
+    plan = gg.plan(Reader(), batch, budget_bytes="1 MB", lengths="mask")
+    for call in (plan.split, lambda b: gg.plan(Reader(), b, budget_bytes="1 MB")):
+        with pytest.raises(OptionError, match=r"looks like several.*plan\.pool\(window\)"):
+            call([batch, batch])
