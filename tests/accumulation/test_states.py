@@ -314,3 +314,20 @@ def test_zeros_that_were_left_are_left_again(inside: bool) -> None:
     accumulator.load_state_dict(through_a_file(saved))
     update(accumulator, resumed[:1])
     assert [weight.item() for weight in resumed] == [weight.item() for weight in weights] == [-2.5, -1.5]
+
+
+def test_moments_that_are_wider_than_float32_are_loaded_as_they_were() -> None:
+    def made() -> tuple[nn.Parameter, SGD, gg.Accumulator]:
+        weight = nn.Parameter(torch.zeros(1))
+        optimizer = SGD([weight], lr=1.0, momentum=0.9)
+        return weight, optimizer, gg.Accumulator(optimizer, accumulate_dtype=torch.float64)
+
+    weight, optimizer, accumulator = made()
+    with accumulator.update() as update:
+        update.backward(weight.double().sum() * (1 + 1e-12), count=1)
+    other, resumed, again = made()
+    resumed.load_state_dict(through_a_file(optimizer.state_dict()))
+    again.load_state_dict(accumulator.state_dict())
+    assert resumed.state[other]["momentum_buffer"].item() == optimizer.state[weight]["momentum_buffer"].item()
+    with pytest.raises(StateError, match="wider than its parameters"):
+        made()[2].load_state_dict(accumulator.state_dict())

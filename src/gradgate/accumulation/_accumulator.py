@@ -169,7 +169,7 @@ class Accumulator:
             refusal = optimizer.register_step_pre_hook(NoStepInside(self))
         except AttributeError:  # a wrapper around an optimizer, without torch's hooks
             return []
-        return [refusal, *keep_loaded_state_wide(optimizer)]
+        return [refusal, *keep_loaded_state_wide(optimizer, self._settings.accumulate_dtype)]
 
     def _engine(self, parameters: Sequence[Tensor]) -> Engine | None:
         return self._over_ranks.engine(parameters, self._settings)
