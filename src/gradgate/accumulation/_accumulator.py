@@ -425,7 +425,9 @@ class Accumulator:
             self._leftovers.check(parameters, self._settings)
             for parameter, zeros in zip(parameters, state["zeros"], strict=True):
                 if zeros != (parameter.grad is not None):
-                    parameter.grad = torch.zeros_like(parameter, dtype=parameter.grad_dtype) if zeros else None
+                    parameter.grad = (
+                        torch.zeros_like(parameter, dtype=parameter.grad_dtype) if zeros else None
+                    )
             self._leftovers.remember(parameters)
         self._unfinished = state["window"]
         self.samples_that_fit = state["samples_that_fit"]

@@ -144,9 +144,7 @@ def _divide_and_clip(values: list[Tensor], factor: float, norm: float | Tensor, 
         foreach_clamp_max_(values, settings.clip_value)
 
 
-def _step(
-    parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings, scale: LossScale
-) -> None:
+def _step(parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings, scale: LossScale) -> None:
     """Step every optimizer once, or change nothing and raise.
 
     Raises:

@@ -68,7 +68,9 @@ def round_gradients(wide: Iterable[Wide]) -> None:
     """Round each sum once to its parameter's own type, for an optimizer that cannot take a wide one."""
     for one in wide:
         gradient = one.parameter.grad
-        narrow([one])  # also where no loss reached it: the next window takes the type that it finds for the usual one
+        narrow(
+            [one]
+        )  # also where no loss reached it: the next window takes the type that it finds for the usual one
         if gradient is not None:
             one.parameter.grad = gradient.to(one.parameter.dtype)
 
@@ -108,7 +110,9 @@ def keep_loaded_state_wide(optimizer: Optimizer, dtype: torch.dtype | None) -> l
         current = [parameter for group in loaded.param_groups for parameter in group["params"]]
         for key, parameter in zip(keys, current, strict=False):
             for name, value in saved["state"].get(key, {}).items():
-                kept = parameter.dtype in _NARROW or getattr(value, "dtype", None) == sum_dtype(parameter, dtype)
+                kept = parameter.dtype in _NARROW or getattr(value, "dtype", None) == sum_dtype(
+                    parameter, dtype
+                )
                 if kept and _is_likeness(value, parameter):
                     loaded.state[parameter][name] = value.to(parameter.device, copy=True)
 

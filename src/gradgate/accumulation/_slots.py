@@ -39,7 +39,9 @@ class Slots:
         self.wide = widen(self.parameters, self._settings.accumulate_dtype)
         if self._settings.clear == "zero":
             for parameter, zeros in zip(self.parameters, self.before, strict=True):
-                if zeros is not None and parameter.grad is None:  # dropped with its type: it is stepped on all the same
+                if (
+                    zeros is not None and parameter.grad is None
+                ):  # dropped with its type: it is stepped on all the same
                     parameter.grad = zeros.to(parameter.grad_dtype)
 
     @property

@@ -97,7 +97,11 @@ class Sharded(Engine):
                 f"torch {torch.__version__} adds to one another. Nothing was stepped. Let every rank use every "
                 "parameter, or take a torch whose FSDPModule has set_reduce_scatter_unused_params."
             )
-        unreached = {id(p) for p, digits in zip(parameters, zip(*filled, strict=True), strict=True) if "1" not in digits}
+        unreached = {
+            id(p)
+            for p, digits in zip(parameters, zip(*filled, strict=True), strict=True)
+            if "1" not in digits
+        }
         for parameter in self._without:
             if id(parameter) in unreached:
                 parameter.grad = None

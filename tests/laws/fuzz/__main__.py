@@ -1,4 +1,4 @@
-"""Search for long: ``python -m tests.laws.fuzz --minutes 60 [--ranks 2]``. Failures are printed, none ends the search."""
+"""Search for long: ``python -m tests.laws.fuzz --minutes 60 [--ranks 2]``. No failure ends the search."""
 
 import argparse
 import collections
@@ -52,7 +52,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the first scenario")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--compiled", action="store_true", help="run nets through torch.compile, too")
-    parser.add_argument("--counted", action="store_true", help="leave out losses whose counts may be asked for")
+    parser.add_argument(
+        "--counted", action="store_true", help="leave out losses whose counts may be asked for"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("error")

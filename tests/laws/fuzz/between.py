@@ -37,7 +37,7 @@ def refused(*errors: type[Exception]) -> Iterator[None]:
 def _stop(loop: Loop, window: Window, how: str) -> None:
     """Leave a window by an exception, which steps nothing."""
     with contextlib.suppress(StopError), loop.accumulator.update() as update:
-        for number, rows in enumerate(update.micro_batches([*window, [0]])):
+        for number, rows in enumerate(update.micro_batches([*window, [0], [0]])):
             if number or how == "at once":
                 raise StopError
             if how == "in forward":
@@ -79,7 +79,7 @@ def _nothing_in_it(loop: Loop, window: Window) -> None:
 def _change_inside(loop: Loop, window: Window) -> None:
     """``zero_grad`` in the block: the sum is lost, and nothing may be stepped."""
     with refused(GradientError), loop.accumulator.update() as update:
-        for rows in update.micro_batches([*window, [0]]):
+        for rows in update.micro_batches([*window, [0], [0]]):
             loop.add_losses(update, rows)
             loop.clear()
 
@@ -171,7 +171,32 @@ ACTS: dict[str, Act] = {
 MOVING_STATE = ("stop", "stop in forward", "own backward", "poison", "change inside")
 IN_ONE_PROCESS = tuple(name for name in ACTS if name != "wrap again")
 OVER_RANKS = (
-    *("nothing", "evaluate", "evaluate in train mode", "evaluate with grad", "forward", "stop", "stop at once"),
-    *("stop in forward", "change the rate", "zero_grad", "average", "collect", "round trip", "freeze for a while"),
+    *(
+        "nothing",
+        "evaluate",
+        "evaluate in train mode",
+        "evaluate with grad",
+        "forward",
+        "stop",
+        "stop at once",
+    ),
+    *(
+        "stop in forward",
+        "change the rate",
+        "zero_grad",
+        "average",
+        "collect",
+        "round trip",
+        "freeze for a while",
+    ),
 )
-WITH_DDP = (*OVER_RANKS, "wrap again", "freeze", "unfreeze", "add the head", "own backward", "copy", "save and load")
+WITH_DDP = (
+    *OVER_RANKS,
+    "wrap again",
+    "freeze",
+    "unfreeze",
+    "add the head",
+    "own backward",
+    "copy",
+    "save and load",
+)

@@ -14,7 +14,9 @@ from tests.laws.fuzz.ways import IN_LOOPS, WAYS
 Choose = Callable[[Sequence[Any]], Any]
 
 COUNTED = tuple(name for name, loss in LOSSES.items() if not loss.may_refuse)
-WITHOUT_NET = tuple(name for name in COUNTED if "uncertain" not in name)  # whose parameters are used in forward alone
+WITHOUT_NET = tuple(
+    name for name in COUNTED if "uncertain" not in name
+)  # whose parameters are used in forward alone
 SMALL = (1, 2, 3, 4, 5, 6, 8)
 OPTIMIZERS = ("momentum", "two", "sgd", "adagrad", "adamw", "sgd foreach", "adamw fused")
 SEEDS = range(1000)
@@ -28,7 +30,9 @@ def in_one_process(choose: Choose, *, compiled: bool = False, uncounted: bool = 
     """Draw a loop of one process."""
     model = choose([name for name in BODIES if name != "reentrant"] * 3 + ["reentrant"])
     words = model in OF_WORDS
-    gate = choose(["none"] * 3 + [name for name in GATES if not (model == "complex" and name in BY_MICRO_BATCH)])
+    gate = choose(
+        ["none"] * 3 + [name for name in GATES if not (model == "complex" and name in BY_MICRO_BATCH)]
+    )
     first = choose(_losses(list(LOSSES) if uncounted and choose([True, False]) else COUNTED, words))
     two = choose([False, False, True])
     stateful, sparse = model == "stateful", model == "sparse"
@@ -45,7 +49,9 @@ def in_one_process(choose: Choose, *, compiled: bool = False, uncounted: bool = 
         gate=gate,
         wrapper=choose(["none", "compiled", "compiled, aot"]) if compiled else "none",
         optimizer="sgd" if sparse else choose(OPTIMIZERS[:-1] if model == "complex" else OPTIMIZERS),
-        clip=choose(["none"] if sparse else ["none", "norm"] if model == "complex" else ["none", "norm", "value"]),
+        clip=choose(
+            ["none"] if sparse else ["none", "norm"] if model == "complex" else ["none", "norm", "value"]
+        ),
         clear=choose(["none", "none", "zero", "decay"]),
         nonfinite=choose(["raise", "skip"]),
         schedule=choose([False, True]),
@@ -60,7 +66,7 @@ def in_one_process(choose: Choose, *, compiled: bool = False, uncounted: bool = 
         left_padding=left,
         seed=choose(SEEDS),
     )
-    ways = IN_LOOPS if two or gate in BY_MICRO_BATCH and choose([True, False]) else tuple(WAYS)
+    ways = IN_LOOPS if two or (gate in BY_MICRO_BATCH and choose([True, False])) else tuple(WAYS)
     if gate in BY_MICRO_BATCH:  # which see the gradient with the loss scale, as hooks do in any loop
         scenario = dataclasses.replace(scenario, scaler=False)
         ways = tuple(way for way in ways if way in (*IN_LOOPS, "step_window"))
@@ -70,7 +76,9 @@ def in_one_process(choose: Choose, *, compiled: bool = False, uncounted: bool = 
 
 def over_ranks(choose: Choose, ranks: int) -> Scenario:
     """Draw a loop over ranks."""
-    wrapper = choose(["none", "ddp", "ddp, unused", "ddp, views", "fsdp", "fsdp, gathered", "fsdp, resharded"])
+    wrapper = choose(
+        ["none", "ddp", "ddp, unused", "ddp, views", "fsdp", "fsdp, gathered", "fsdp, resharded"]
+    )
     sharded = "fsdp" in wrapper
     model = choose(["norm", "routed", "checkpointed", "attention", "tied"][: 4 if sharded else 5])
     words = model in OF_WORDS
@@ -101,7 +109,11 @@ def over_ranks(choose: Choose, ranks: int) -> Scenario:
         ways = (*ways, "step_window, no memory in forward", "step_window, no memory in backward")
     if sync == "overlap":
         ways = IN_LOOPS[:3]
-    acts = WITH_DDP if "ddp" in wrapper else tuple(a for a in WITH_DDP if a != "wrap again" and not sharded) or OVER_RANKS
+    acts = (
+        WITH_DDP
+        if "ddp" in wrapper
+        else tuple(a for a in WITH_DDP if a != "wrap again" and not sharded) or OVER_RANKS
+    )
     windows = tuple(_window(choose, scenario, ways, acts, ranks) for _ in range(choose([2, 3, 4])))
     return _with(scenario, windows)
 
@@ -110,9 +122,13 @@ def _with(scenario: Scenario, windows: tuple[Window, ...]) -> Scenario:
     return dataclasses.replace(scenario, windows=windows)
 
 
-def _window(choose: Choose, scenario: Scenario, ways: Sequence[str], acts: Sequence[str], ranks: int) -> Window:
+def _window(
+    choose: Choose, scenario: Scenario, ways: Sequence[str], acts: Sequence[str], ranks: int
+) -> Window:
     before = choose(acts) if choose([True, True, False]) else "nothing"
-    if before == "poison" and scenario.clear == "decay" or (before == "compile" and scenario.wrapper == "none"):
+    if (before == "poison" and scenario.clear == "decay") or (
+        before == "compile" and scenario.wrapper == "none"
+    ):
         before = "nothing"
     way = choose(ways)
     within = choose(["nothing"] * 5 + ["evaluate", "frozen"])
@@ -128,7 +144,11 @@ def _window(choose: Choose, scenario: Scenario, ways: Sequence[str], acts: Seque
 def _sizes(choose: Choose, scenario: Scenario, ranks: int) -> Sizes:
     """Samples for each micro-batch of each rank; empty ones where the model can take them."""
     # A rank that uses no part of what `fully_shard` gathers lets the others wait: torch's own rule.
-    takes_empty = scenario.model not in ("recurrent", "reentrant", "routed" if "fsdp" in scenario.wrapper else "")
+    takes_empty = scenario.model not in (
+        "recurrent",
+        "reentrant",
+        "routed" if "fsdp" in scenario.wrapper else "",
+    )
     sizes = (*SMALL, 0) if takes_empty else SMALL
     dealt = [[choose(sizes) for _ in range(choose([1, 2, 3, 4]))] for _ in range(ranks)]
     if ranks > 1 and "fsdp" not in scenario.wrapper and choose([False] * 5 + [True]):

@@ -121,94 +121,103 @@ def _flat(logits: Tensor) -> Tensor:
     return logits.flatten(1)
 
 
+# z: logits, [samples, ..., classes]; f: fields; n: the net.
 LOSSES: dict[str, Loss] = {
-    "cross entropy": Loss(lambda l, f, n: _cross_entropy(l, f), tokens),
-    "cross entropy, counted": Loss(lambda l, f, n: _cross_entropy(l, f), tokens, "number"),
-    "cross entropy, counted on a device": Loss(lambda l, f, n: _cross_entropy(l, f), tokens, "tensor"),
+    "cross entropy": Loss(lambda z, f, n: _cross_entropy(z, f), tokens),
+    "cross entropy, counted": Loss(lambda z, f, n: _cross_entropy(z, f), tokens, "number"),
+    "cross entropy, counted on a device": Loss(lambda z, f, n: _cross_entropy(z, f), tokens, "tensor"),
     "cross entropy, weighted": Loss(
-        lambda l, f, n: _cross_entropy(l, f, weight=ITEM_WEIGHTS.to(l.dtype)), class_weights
+        lambda z, f, n: _cross_entropy(z, f, weight=ITEM_WEIGHTS.to(z.dtype)), class_weights
     ),
     "cross entropy, summed": Loss(
-        lambda l, f, n: _cross_entropy(l, f, reduction="sum"), tokens, "number", "sum"
+        lambda z, f, n: _cross_entropy(z, f, reduction="sum"), tokens, "number", "sum"
     ),
-    "nll": Loss(lambda l, f, n: F.nll_loss(l.flatten(0, -2).log_softmax(-1), f["y"].flatten()), tokens),
-    "mse": Loss(lambda l, f, n: F.mse_loss(*_all(l, f)), elements, words=False),
-    "smooth l1": Loss(lambda l, f, n: F.smooth_l1_loss(*_all(l, f)), elements, words=False),
-    "huber": Loss(lambda l, f, n: F.huber_loss(*_all(l, f)), elements, words=False),
-    "bce": Loss(lambda l, f, n: F.binary_cross_entropy_with_logits(*_all(l, f)), elements, words=False),
-    "soft margin": Loss(lambda l, f, n: F.soft_margin_loss(*_all(l, f)), elements, words=False),
+    "nll": Loss(lambda z, f, n: F.nll_loss(z.flatten(0, -2).log_softmax(-1), f["y"].flatten()), tokens),
+    "mse": Loss(lambda z, f, n: F.mse_loss(*_all(z, f)), elements, words=False),
+    "smooth l1": Loss(lambda z, f, n: F.smooth_l1_loss(*_all(z, f)), elements, words=False),
+    "huber": Loss(lambda z, f, n: F.huber_loss(*_all(z, f)), elements, words=False),
+    "bce": Loss(lambda z, f, n: F.binary_cross_entropy_with_logits(*_all(z, f)), elements, words=False),
+    "soft margin": Loss(lambda z, f, n: F.soft_margin_loss(*_all(z, f)), elements, words=False),
     "masked by hand": Loss(
-        lambda l, f, n: (_by_item(l, f) * valid(f)).sum() / valid(f).sum().clamp(min=1), tokens, "tensor"
+        lambda z, f, n: (_by_item(z, f) * valid(f)).sum() / valid(f).sum().clamp(min=1), tokens, "tensor"
     ),
-    "summed by hand": Loss(lambda l, f, n: _by_item(l, f).sum(), tokens, "number", "sum"),
-    "smoothed, counted": Loss(lambda l, f, n: _cross_entropy(l, f, label_smoothing=0.1), tokens, "number"),
-    "means of samples, counted": Loss(lambda l, f, n: _by_sample(l, f).mean(), samples, "number"),
+    "summed by hand": Loss(lambda z, f, n: _by_item(z, f).sum(), tokens, "number", "sum"),
+    "smoothed, counted": Loss(lambda z, f, n: _cross_entropy(z, f, label_smoothing=0.1), tokens, "number"),
+    "means of samples, counted": Loss(lambda z, f, n: _by_sample(z, f).mean(), samples, "number"),
     "weighted, counted": Loss(
-        lambda l, f, n: (_by_sample(l, f) * f["weight"]).sum() / f["weight"].sum(), sample_weights, "tensor"
+        lambda z, f, n: (_by_sample(z, f) * f["weight"]).sum() / f["weight"].sum(), sample_weights, "tensor"
     ),
-    "kl, batchmean, counted": Loss(lambda l, f, n: _kl(l, f, "batchmean"), tokens, "number"),
+    "kl, batchmean, counted": Loss(lambda z, f, n: _kl(z, f, "batchmean"), tokens, "number"),
     "uncertain, counted": Loss(_uncertain, samples, "number"),
     "penalty, counted": Loss(_penalty, samples, "number"),
     # The count is left out and may be asked for.
-    "means of samples": Loss(lambda l, f, n: _by_sample(l, f).mean(), samples, may_refuse=True),
-    "means of items": Loss(lambda l, f, n: _by_item(l, f)[valid(f)].mean(), tokens, may_refuse=True),
-    "squares": Loss(lambda l, f, n: l[valid(f)].square().mean(), tokens, may_refuse=True),
-    "l1": Loss(lambda l, f, n: F.l1_loss(*_one_hot(l, f)), tokens, may_refuse=True),
+    "means of samples": Loss(lambda z, f, n: _by_sample(z, f).mean(), samples, may_refuse=True),
+    "means of items": Loss(lambda z, f, n: _by_item(z, f)[valid(f)].mean(), tokens, may_refuse=True),
+    "squares": Loss(lambda z, f, n: z[valid(f)].square().mean(), tokens, may_refuse=True),
+    "l1": Loss(lambda z, f, n: F.l1_loss(*_one_hot(z, f)), tokens, may_refuse=True),
     "masked by hand, uncounted": Loss(
-        lambda l, f, n: (_by_item(l, f) * valid(f)).sum() / valid(f).sum().clamp(min=1),
+        lambda z, f, n: (_by_item(z, f) * valid(f)).sum() / valid(f).sum().clamp(min=1),
         tokens,
         may_refuse=True,
     ),
-    "masked mean": Loss(lambda l, f, n: (_by_item(l, f) * valid(f)).mean(), samples, may_refuse=True),
-    "smoothed": Loss(lambda l, f, n: _cross_entropy(l, f, label_smoothing=0.1), tokens, may_refuse=True),
+    "masked mean": Loss(lambda z, f, n: (_by_item(z, f) * valid(f)).mean(), samples, may_refuse=True),
+    "smoothed": Loss(lambda z, f, n: _cross_entropy(z, f, label_smoothing=0.1), tokens, may_refuse=True),
     "with a term": Loss(
-        lambda l, f, n: _cross_entropy(l, f) + 0.1 * n.head.weight.square().sum(), tokens, may_refuse=True
+        lambda z, f, n: _cross_entropy(z, f) + 0.1 * n.head.weight.square().sum(), tokens, may_refuse=True
     ),
     "two terms": Loss(
-        lambda l, f, n: _cross_entropy(l, f) + 0.1 * l[valid(f)].square().mean(), tokens, may_refuse=True
+        lambda z, f, n: _cross_entropy(z, f) + 0.1 * z[valid(f)].square().mean(), tokens, may_refuse=True
     ),
     "two columns": Loss(
-        lambda l, f, n: _flat(l)[:, 0].square().mean() + _flat(l)[:, 1].mean(), samples, may_refuse=True
+        lambda z, f, n: _flat(z)[:, 0].square().mean() + _flat(z)[:, 1].mean(), samples, may_refuse=True
     ),
     "uncertain": Loss(_uncertain, samples, may_refuse=True),
-    "transposed": Loss(lambda l, f, n: _flat(l).square().t().mean(1).mean(), samples, may_refuse=True),
-    "moved": Loss(lambda l, f, n: _flat(l).square().movedim(0, 1).mean(-1).mean(), samples, may_refuse=True),
-    "columns first": Loss(lambda l, f, n: _flat(l).square().mean(0).mean(), samples, may_refuse=True),
+    "transposed": Loss(lambda z, f, n: _flat(z).square().t().mean(1).mean(), samples, may_refuse=True),
+    "moved": Loss(lambda z, f, n: _flat(z).square().movedim(0, 1).mean(-1).mean(), samples, may_refuse=True),
+    "columns first": Loss(lambda z, f, n: _flat(z).square().mean(0).mean(), samples, may_refuse=True),
     "columns first, nonlinear": Loss(
-        lambda l, f, n: _flat(l).mean(0).square().mean(), samples, may_refuse=True
+        lambda z, f, n: _flat(z).mean(0).square().mean(), samples, may_refuse=True
     ),
     "einsum": Loss(
-        lambda l, f, n: torch.einsum("nc,n->c", _flat(l), f["weight"].to(l.dtype)).mean(), samples, may_refuse=True
+        lambda z, f, n: torch.einsum("nc,n->c", _flat(z), f["weight"].to(z.dtype)).mean(),
+        samples,
+        may_refuse=True,
     ),
-    "matmul": Loss(lambda l, f, n: (f["weight"].to(l.dtype) @ _flat(l)).mean(), samples, may_refuse=True),
-    "classes": Loss(lambda l, f, n: _classes(l, f), tokens, may_refuse=True),
+    "matmul": Loss(lambda z, f, n: (f["weight"].to(z.dtype) @ _flat(z)).mean(), samples, may_refuse=True),
+    "classes": Loss(lambda z, f, n: _classes(z, f), tokens, may_refuse=True),
     "weights normed by their sum": Loss(
-        lambda l, f, n: (_by_sample(l, f) * f["weight"] / f["weight"].sum()).sum(),
+        lambda z, f, n: (_by_sample(z, f) * f["weight"] / f["weight"].sum()).sum(),
         sample_weights,
         may_refuse=True,
     ),
     "weights normed by their mean": Loss(
-        lambda l, f, n: (_by_sample(l, f) * f["weight"] / f["weight"].mean()).mean(),
+        lambda z, f, n: (_by_sample(z, f) * f["weight"] / f["weight"].mean()).mean(),
         sample_weights,
         may_refuse=True,
     ),
-    "dice": Loss(lambda l, f, n: _dice(l, f), tokens, may_refuse=True),
-    "kl, batchmean": Loss(lambda l, f, n: _kl(l, f, "batchmean"), tokens, may_refuse=True),
-    "root": Loss(lambda l, f, n: _flat(l).square().mean().sqrt(), samples, may_refuse=True),
-    "centred": Loss(lambda l, f, n: (_flat(l) - _flat(l).mean(0)).square().mean(), samples, may_refuse=True),
-    "largest": Loss(lambda l, f, n: _flat(l).amax(0).mean() if len(l) else l.sum(), samples, may_refuse=True),
-    "spread": Loss(lambda l, f, n: (_flat(l).square().mean(0) - _flat(l).mean(0).square()).mean(), samples, may_refuse=True),
+    "dice": Loss(lambda z, f, n: _dice(z, f), tokens, may_refuse=True),
+    "kl, batchmean": Loss(lambda z, f, n: _kl(z, f, "batchmean"), tokens, may_refuse=True),
+    "root": Loss(lambda z, f, n: _flat(z).square().mean().sqrt(), samples, may_refuse=True),
+    "centred": Loss(lambda z, f, n: (_flat(z) - _flat(z).mean(0)).square().mean(), samples, may_refuse=True),
+    "largest": Loss(lambda z, f, n: _flat(z).amax(0).mean() if len(z) else z.sum(), samples, may_refuse=True),
+    "spread": Loss(
+        lambda z, f, n: (_flat(z).square().mean(0) - _flat(z).mean(0).square()).mean(),
+        samples,
+        may_refuse=True,
+    ),
     "pairs": Loss(
-        lambda l, f, n: (_flat(l)[:, None] - _flat(l)[None]).square().mean(), samples, may_refuse=True
+        lambda z, f, n: (_flat(z)[:, None] - _flat(z)[None]).square().mean(), samples, may_refuse=True
     ),
     "softmax over samples": Loss(
-        lambda l, f, n: (_flat(l).softmax(0) * _flat(l)).mean(), samples, may_refuse=True
+        lambda z, f, n: (_flat(z).softmax(0) * _flat(z)).mean(), samples, may_refuse=True
     ),
     "stacked": Loss(
-        lambda l, f, n: torch.stack([_cross_entropy(l, f), _flat(l).mean()]).mean(), tokens, may_refuse=True
+        lambda z, f, n: torch.stack([_cross_entropy(z, f), _flat(z).mean()]).mean(), tokens, may_refuse=True
     ),
-    "divided": Loss(lambda l, f, n: _cross_entropy(l, f) / len(f["y"]), tokens, may_refuse=True),
-    "dot": Loss(lambda l, f, n: torch.dot(_by_sample(l, f), f["weight"].to(l.dtype)), samples, may_refuse=True),
+    "divided": Loss(lambda z, f, n: _cross_entropy(z, f) / len(f["y"]), tokens, may_refuse=True),
+    "dot": Loss(
+        lambda z, f, n: torch.dot(_by_sample(z, f), f["weight"].to(z.dtype)), samples, may_refuse=True
+    ),
 }
 SECOND = ("cross entropy, counted", "means of samples, counted", "mse", "cross entropy, summed")
 """What comes as a second loss beside the first."""

@@ -12,7 +12,6 @@ from tests.laws.fuzz.verdict import Outcome, judge, train
 from tests.laws.fuzz.ways import WRONG_OVER_RANKS
 from tests.ranks.processes import together
 
-
 Run = tuple[Scenario, str]
 """A scenario, and the known-wrong way that makes its updates, if any."""
 

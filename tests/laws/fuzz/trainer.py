@@ -22,7 +22,9 @@ def joined(micro_batches: Iterable[Rows]) -> list[int]:
 
 
 def logits_of(net: nn.Module, fields: Fields) -> Tensor:
-    logits: Tensor = net(**{key: fields[key] for key in ("x", "mask", "image") if fields.get(key) is not None})
+    logits: Tensor = net(
+        **{key: fields[key] for key in ("x", "mask", "image") if fields.get(key) is not None}
+    )
     return logits
 
 

@@ -20,6 +20,7 @@ from tests.laws.standing import differences, standing
 
 # Of what a parameter has moved since the start: some hundred float64 additions per window; and of float32 ones.
 RTOL, RTOL_WIDE = 1e-11, 2e-4
+STATE = ("seen", "moment", "plain", "number")  # of a model that counts its samples
 _CHAOS = 1e3  # a loop whose gradient has this norm may be anywhere by rounding
 ATOL = 1e-13  # for parameters that move by rounding alone
 
@@ -89,10 +90,14 @@ def _window(loop: Loop, window: Window, mine: list[Rows], way: Way) -> Outcome:
 
 def _state_is_kept(scenario: Scenario) -> bool:
     """Say whether the forward passes of all windows are those of the truth: no window was left or run in part."""
-    return scenario.gate not in BY_MICRO_BATCH and not any(w.before in MOVING_STATE or w.way == "resumed" or w.within == "frozen" for w in scenario.windows)
+    return scenario.gate not in BY_MICRO_BATCH and not any(
+        w.before in MOVING_STATE or w.way == "resumed" or w.within == "frozen" for w in scenario.windows
+    )
 
 
-def expected_refusals(scenario: Scenario, window: Window, whole: Whole, dealt: list[list[Rows]]) -> dict[str, str]:
+def expected_refusals(
+    scenario: Scenario, window: Window, whole: Whole, dealt: list[list[Rows]]
+) -> dict[str, str]:
     """Return the errors that this window may raise, each with its reason."""
     allowed = {}
     if not all(whole.count([rows for rank in dealt for rows in rank])):
@@ -121,7 +126,11 @@ def expected_refusals(scenario: Scenario, window: Window, whole: Whole, dealt: l
         allowed["OptionError"] = "a plan needs a loss with a graph"
     if scenario.layout == "nested" and sum(map(sum, window.sizes)) == 2:
         allowed["OptionError"] = "two fields in a tuple look like the two samples of the batch"
-    if "plan" in (window.way.split(",")[0], window.before) and trim_is_asked_for(scenario) and not scenario.seed % 2:
+    if (
+        "plan" in (window.way.split(",")[0], window.before)
+        and trim_is_asked_for(scenario)
+        and not scenario.seed % 2
+    ):
         allowed["OptionError"] = "a plan does not guess what may be trimmed"
     return allowed
 
@@ -170,7 +179,7 @@ def _differs(
         if not abs(value - true) <= rtol * max(abs(true), 1.0):
             return f"update.{name} is {value}, true is {true}"
     if outcome.state:
-        for name, value, true in zip(("seen", "moment", "plain", "number"), outcome.state, whole.net.body.state()):
+        for name, value, true in zip(STATE, outcome.state, whole.net.body.state(), strict=True):
             if not torch.allclose(value.double(), true.double(), rtol=1e-9):
                 return f"{name} of the body is {value.tolist()}, true is {true.tolist()}"
     return ""

@@ -99,9 +99,7 @@ WAYS: dict[str, Way] = {
     "step_window, no memory in forward": lambda loop, window: _step_window(loop, window, (2, "forward")),
     "step_window, no memory in backward": lambda loop, window: _step_window(loop, window, (2, "backward")),
     "plan": lambda loop, window: _step(loop, window, plan=planned(loop, window)),
-    "plan, no memory": lambda loop, window: _step(
-        loop, window, (2, "backward"), plan=planned(loop, window)
-    ),
+    "plan, no memory": lambda loop, window: _step(loop, window, (2, "backward"), plan=planned(loop, window)),
     "plan, loop": _plan_loop,
 }
 IN_LOOPS = ("loop", "generator", "windows", "resumed")
