@@ -82,7 +82,7 @@ def spelled(package: Path) -> list[str]:
 
 
 def test_no_other_file_spells_a_private_name_of_torch_or_of_python() -> None:
-    assert [line for line in spelled(PACKAGE)] == []
+    assert spelled(PACKAGE) == []
 
 
 def test_a_private_name_would_be_noticed(tmp_path: Path) -> None:
