@@ -38,6 +38,10 @@ class NotUnderstoodError(Exception):
     """A graph does not say what was asked of it. The text names the node, and why."""
 
 
+class SamplesMixedError(NotUnderstoodError):
+    """A product or distance between all the samples of a micro-batch."""
+
+
 def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
     """Return how a loss of torch was reduced; None for no reduction, and for any other node."""
     return _REDUCTIONS.get(getattr(node, "_saved_reduction", 0))
