@@ -179,16 +179,17 @@ TEXTS: list[tuple[Callable[[], None], type[BaseException], str]] = [
     (
         missing_count,
         errors.CountError,
-        "backward: count is missing, and the loss ends in MulBackward0, which does not say over how many items it "
-        "is a mean. Micro-batches are weighed by their counts, so one that is guessed would give a wrong update. "
-        "Pass count=y.numel(), or the valid items: count=mask.sum().",
+        "backward: count is missing, and the loss's graph does not prove it: it ends in MulBackward0, which is not "
+        "known to be a mean over items. Micro-batches are weighed by their counts, so a guess would give a wrong "
+        "update. Pass the number of items in this loss: count=len(y) for samples, count=y.numel() for elements, "
+        "count=mask.sum() for the valid ones.",
     ),
     (
         missing_count_of_a_sum,
         errors.CountError,
         "backward: count is missing, and a sum does not say over how many items it was taken. Micro-batches are "
-        "weighed by their counts, so one that is guessed would give a wrong update. Pass count=y.numel(), or the "
-        "valid items: count=mask.sum().",
+        "weighed by their counts, so a guess would give a wrong update. Pass the number of items in this loss: "
+        "count=len(y) for samples, count=y.numel() for elements, count=mask.sum() for the valid ones.",
     ),
     (
         no_items,

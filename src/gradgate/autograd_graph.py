@@ -34,6 +34,10 @@ ELEMENT_LOSSES = frozenset(
 """Losses of each element alone: the mean is divided by the elements."""
 
 
+class NotUnderstoodError(Exception):
+    """A graph does not say what was asked of it. The text names the node, and why."""
+
+
 def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
     """Return how a loss of torch was reduced; None for no reduction, and for any other node."""
     return _REDUCTIONS.get(getattr(node, "_saved_reduction", 0))
@@ -41,6 +45,8 @@ def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
 
 def shape_of(node: Any, output: int = 0) -> tuple[int, ...]:
     """Return the shape of what a node put out in the forward pass."""
+    if node_shape.lost:
+        raise NotUnderstoodError(node_shape.loss)
     return node_shape(node, output)
 
 

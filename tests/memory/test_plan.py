@@ -126,7 +126,7 @@ def test_raw_samples_are_collated() -> None:
     def collate(some: list[list[int]]) -> Tensor:
         return nn.utils.rnn.pad_sequence([torch.tensor(one) for one in some], batch_first=True)
 
-    plan = gg.plan(length_loss(lambda b: b), samples, budget_bytes="400 B", lengths=len, collate=collate)
+    plan = gg.plan(length_loss(lambda b: b), samples, budget_bytes="700 B", lengths=len, collate=collate)
     cut = plan.split(samples)
     assert len(cut) > 1
     for micro in cut:

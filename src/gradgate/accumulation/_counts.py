@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from gradgate.accumulation._items import check_items
-from gradgate.accumulation._layout import NotUnderstoodError
-from gradgate.autograd_graph import divisor_of, reduction_of
+from gradgate.autograd_graph import NotUnderstoodError, divisor_of, reduction_of
 from gradgate.errors import CountError
 
 Count: TypeAlias = "int | float | Tensor"

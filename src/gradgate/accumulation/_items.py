@@ -27,6 +27,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradgate.accumulation._dimensions import (
+    FREE,
+    ITEMS,
+    OUTPUT,
+    REPEATED,
+    Dimensions,
+    check_free,
+    expanded,
+    layer_of_elements,
+    permuted,
+    squeezed,
+    together,
+    unsqueezed,
+    viewed,
+    with_data,
+    without,
+)
 from gradgate.accumulation._layers import (
     LEAF,
     Shape,
@@ -40,28 +57,11 @@ from gradgate.accumulation._layers import (
     product,
     samples_first,
 )
-from gradgate.accumulation._layout import (
-    FREE,
-    ITEMS,
-    OUTPUT,
-    REPEATED,
-    Layout,
-    NotUnderstoodError,
-    check_free,
-    expanded,
-    layer_of_elements,
-    permuted,
-    squeezed,
-    together,
-    unsqueezed,
-    viewed,
-    with_data,
-    without,
-)
 from gradgate.autograd_graph import (
     CLASS_LOSSES,
     ELEMENT_LOSSES,
     MARGIN_LOSSES,
+    NotUnderstoodError,
     reduction_of,
     shape_of,
     signed,
@@ -87,7 +87,7 @@ def check_items(node: Any) -> None:
         raise NotUnderstoodError(
             f"{node.name()} is taken over what a Python function returned (a compiled, custom or gathered one)"
         )
-    if REPEATED in known.dims:
+    if REPEATED in known.held:
         raise NotUnderstoodError(f"{node.name()} is taken over expanded values")
 
 
@@ -106,25 +106,25 @@ def _straight_from_a_linearlayer(node: Any) -> bool:
 # -- each element alone ---------------------------------------------------------------------------------
 
 
-def _same(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _same(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     (edge,) = node.next_functions
-    return walk.layout(edge)
+    return walk.dimensions(edge)
 
 
-def _of_two(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _of_two(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     first, second = node.next_functions[:2]
     if first[0] is None or second[0] is None:
-        return with_data(node.name(), walk.layout(second if first[0] is None else first), shape)
+        return with_data(node.name(), walk.dimensions(second if first[0] is None else first), shape)
     if first == second:
-        return walk.layout(first)
-    return together(node.name(), walk.layout(first), walk.layout(second), shape)
+        return walk.dimensions(first)
+    return together(node.name(), walk.dimensions(first), walk.dimensions(second), shape)
 
 
-def _scaled(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _scaled(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     first, second = node.next_functions
     if first[0] is not None and second[0] is not None:
         return _of_two(walk, node, shape)
-    known = walk.layout(second if first[0] is None else first)
+    known = walk.dimensions(second if first[0] is None else first)
     if _is_number(node._saved_self if first[0] is None else node._saved_other):
         return known
     if known.samples:
@@ -152,33 +152,33 @@ def _dims(node: Any, count: int) -> list[int]:
     return [signed(dim) % count for dim in dims if count] or list(range(count))
 
 
-def _reduced(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _reduced(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     known = _same(walk, node, shape)
-    dims = _dims(node, len(known.dims))
+    dims = _dims(node, len(known.held))
     check_free(node.name(), known, dims)
     return without(known, dims, shape)
 
 
-def _along(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _along(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     known = _same(walk, node, shape)
-    check_free(node.name(), known, _dims(node, len(known.dims)))
+    check_free(node.name(), known, _dims(node, len(known.held)))
     return known
 
 
-def _over_classes(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _over_classes(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     known = _same(walk, node, shape)
-    check_free(node.name(), known, _dims(node, len(known.dims)), also=OUTPUT)
+    check_free(node.name(), known, _dims(node, len(known.held)), also=OUTPUT)
     return known
 
 
-def _part(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _part(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     known = _same(walk, node, shape)
-    dims = _dims(node, len(known.dims))
+    dims = _dims(node, len(known.held))
     check_free(node.name(), known, dims)
     return without(known, dims, shape)
 
 
-def _sliced(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _sliced(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     if (node._saved_start, node._saved_end, node._saved_step) == (0, 2**63 - 1, 1):  # [:]
         return _same(walk, node, shape)
     known = _part(walk, node, shape)
@@ -189,39 +189,39 @@ def _sliced(walk: Walk, node: Any, shape: Shape) -> Layout:
     return known
 
 
-def _gathered(walk: Walk, node: Any, shape: Shape) -> Layout:
-    known = walk.layout(node.next_functions[0])
-    (dim,) = _dims(node, len(known.dims))
+def _gathered(walk: Walk, node: Any, shape: Shape) -> Dimensions:
+    known = walk.dimensions(node.next_functions[0])
+    (dim,) = _dims(node, len(known.held))
     check_free(node.name(), known, [dim])
     if any(size != shape[i] for i, size in enumerate(known.shape) if i != dim):
         raise NotUnderstoodError(f"{node.name()} takes only {list(shape)} of shape {list(known.shape)}")
-    return known._replace(dims=(*known.dims[:dim], ITEMS, *known.dims[dim + 1 :]), shape=shape)
+    return known._replace(held=(*known.held[:dim], ITEMS, *known.held[dim + 1 :]), shape=shape)
 
 
-def _joined(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _joined(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     if any(below is None for below, _ in node.next_functions):
         raise NotUnderstoodError(f"{node.name()} puts a tensor without a graph beside others")
-    first, *others = (walk.layout(edge) for edge in node.next_functions)
-    if any(other.dims != first.dims or other.opaque or not other.samples for other in (first, *others)):
+    first, *others = (walk.dimensions(edge) for edge in node.next_functions)
+    if any(other.held != first.held or other.opaque or not other.samples for other in (first, *others)):
         raise NotUnderstoodError(f"{node.name()} puts tensors of different kinds side by side")
     (dim,) = _dims(node, len(shape))
-    if len(shape) > len(first.dims):
+    if len(shape) > len(first.held):
         return unsqueezed(first, dim, ITEMS, shape)._replace(ordered=False)
-    ordered = first.dims[dim] == FREE and all(part.ordered for part in (first, *others))
-    return Layout(first.dims, shape, ordered=ordered)
+    ordered = first.held[dim] == FREE and all(part.ordered for part in (first, *others))
+    return Dimensions(first.held, shape, ordered=ordered)
 
 
-def _within_samples(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _within_samples(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     known = _same(walk, node, shape)
-    check_free(node.name(), known, range(1, len(known.dims)))
+    check_free(node.name(), known, range(1, len(known.held)))
     return known._replace(shape=shape)
 
 
 # -- losses of torch ------------------------------------------------------------------------------------
 
 
-def _of_loss(walk: Walk, node: Any) -> Layout:
-    """Return the layout of a loss before it was reduced. What it was given is the model's output."""
+def _of_loss(walk: Walk, node: Any) -> Dimensions:
+    """Return what is known of a loss before it was reduced. What it was given is the model's output."""
     if node.name() in ELEMENT_LOSSES:
         if getattr(node, "_saved_weight", None) is not None:
             raise NotUnderstoodError(
@@ -229,16 +229,16 @@ def _of_loss(walk: Walk, node: Any) -> Layout:
             )
         given = next(edge for edge in node.next_functions if edge[0] is not None)
         both = len(node.next_functions) > 1
-        known = _of_two(walk, node, shape_of(*given)) if both else walk.layout(given)
+        known = _of_two(walk, node, shape_of(*given)) if both else walk.dimensions(given)
     else:
-        known = walk.layout(node.next_functions[0])
-        classes = min(1, len(known.dims) - 1)
+        known = walk.dimensions(node.next_functions[0])
+        classes = min(1, len(known.held) - 1)
         check_free(node.name(), known, [classes], also=OUTPUT)
         known = without(known, [classes], known.shape[:classes] + known.shape[classes + 1 :])
-    return known._replace(dims=tuple(ITEMS if held == OUTPUT else held for held in known.dims), opaque=False)
+    return known._replace(held=tuple(ITEMS if held == OUTPUT else held for held in known.held), opaque=False)
 
 
-def _unreduced(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _unreduced(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     if reduction_of(node) is not None:
         raise NotUnderstoodError(f"{node.name()} below it is one number for the whole micro-batch")
     return _of_loss(walk, node)._replace(shape=shape)
@@ -247,28 +247,28 @@ def _unreduced(walk: Walk, node: Any, shape: Shape) -> Layout:
 # -- changes of shape -----------------------------------------------------------------------------------
 
 
-def _viewed(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _viewed(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     return viewed(_same(walk, node, shape), shape)
 
 
-def _squeezed(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _squeezed(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     known = _same(walk, node, shape)
-    return squeezed(known, _dims(node, len(known.dims)), shape)
+    return squeezed(known, _dims(node, len(known.held)), shape)
 
 
-def _unsqueezed(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _unsqueezed(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     return unsqueezed(_same(walk, node, shape), _dims(node, len(shape))[0], FREE, shape)
 
 
-def _expanded(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _expanded(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     return expanded(node.name(), _same(walk, node, shape), shape)
 
 
-def _permuted(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _permuted(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     return permuted(_same(walk, node, shape), [signed(dim) % len(shape) for dim in node._saved_dims], shape)
 
 
-def _transposed(walk: Walk, node: Any, shape: Shape) -> Layout:
+def _transposed(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     order = list(range(len(shape)))
     if len(shape) > 1:
         a, b = signed(getattr(node, "_saved_dim0", 0)), signed(getattr(node, "_saved_dim1", 1))

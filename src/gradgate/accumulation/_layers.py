@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from torch import Tensor, nn
+from torch import nn
 from torch.autograd.function import BackwardCFunction
 
-from gradgate.accumulation._layout import FREE, ITEMS, OUTPUT, REPEATED, Layout, NotUnderstoodError
-from gradgate.autograd_graph import shape_of
+from gradgate.accumulation._dimensions import FREE, ITEMS, OUTPUT, REPEATED, Dimensions
+from gradgate.autograd_graph import NotUnderstoodError, shape_of
 from gradgate.torch_compat import view_base
 
 LEAF = "torch::autograd::AccumulateGrad"
 _DEEPEST, _MOST = 64, 512  # operations on one path, and in all
 
 Shape: TypeAlias = "tuple[int, ...]"
-Understand: TypeAlias = "Callable[[Walk, Any, Shape], Layout]"
-"""Returns the layout of what a node put out, which has this shape."""
+Understand: TypeAlias = "Callable[[Walk, Any, Shape], Dimensions]"
+"""Returns what is known of what a node put out, which has this shape."""
 
 
 class Walk:
@@ -29,11 +29,11 @@ class Walk:
 
     def __init__(self, table: Mapping[str, Understand]) -> None:
         self._table = table
-        self._known: dict[tuple[Any, int], Layout] = {}
+        self._known: dict[tuple[Any, int], Dimensions] = {}
         self._depth = 0
 
-    def layout(self, edge: tuple[Any, int]) -> Layout:
-        """Return the layout of what an edge of the graph brings."""
+    def dimensions(self, edge: tuple[Any, int]) -> Dimensions:
+        """Return what is known of what an edge of the graph brings."""
         known = self._known.get(edge)
         if known is not None:
             return known
@@ -60,14 +60,14 @@ def is_weight(node: Any) -> bool:
     return node is not None and node.name() == LEAF and isinstance(node.variable, nn.Parameter)
 
 
-def _opaque(walk: Walk, node: Any, shape: Shape) -> Layout:
-    return Layout((ITEMS, *[OUTPUT] * (len(shape) - 1))[: len(shape)], shape, opaque=True)
+def _opaque(walk: Walk, node: Any, shape: Shape) -> Dimensions:
+    return Dimensions((ITEMS, *[OUTPUT] * (len(shape) - 1))[: len(shape)], shape, opaque=True)
 
 
-def leaf(walk: Walk, node: Any, shape: Shape) -> Layout:
+def leaf(walk: Walk, node: Any, shape: Shape) -> Dimensions:
     if not isinstance(node.variable, nn.Parameter):
         raise NotUnderstoodError(f"a leaf of shape {list(shape)} is no nn.Parameter")
-    return Layout((FREE,) * len(shape), shape, samples=False)
+    return Dimensions((FREE,) * len(shape), shape, samples=False)
 
 
 def _is_parameter(walk: Walk, node: Any, place: int, saved: str) -> bool:
@@ -77,26 +77,26 @@ def _is_parameter(walk: Walk, node: Any, place: int, saved: str) -> bool:
         return True
     if edge[0] is None:
         tensor = getattr(node, f"_saved_{saved}", None)
-        base = view_base(tensor) if isinstance(tensor, Tensor) and tensor._is_view() else tensor
-        return isinstance(base, nn.Parameter)
+        base = None if tensor is None or view_base.lost else view_base(tensor)
+        return isinstance(tensor if base is None else base, nn.Parameter)
     try:
-        known = walk.layout(edge)
+        known = walk.dimensions(edge)
     except NotUnderstoodError:
         return False
-    return not known.samples and REPEATED not in known.dims
+    return not known.samples and REPEATED not in known.held
 
 
 def product(first: int, left: str, right: str) -> Understand:
     """Return what understands a matrix product whose operands are the edges ``first`` and the next."""
 
-    def understand(walk: Walk, node: Any, shape: Shape) -> Layout:
+    def understand(walk: Walk, node: Any, shape: Shape) -> Dimensions:
         by_right = _is_parameter(walk, node, first + 1, right)
         if not by_right and (len(shape) == 1 or not _is_parameter(walk, node, first, left)):
             raise NotUnderstoodError(f"{node.name()} multiplies by what is no parameter, and may mix samples")
         if first and node.next_functions[0][0] is not None and not _is_parameter(walk, node, 0, "self"):
             raise NotUnderstoodError(f"{node.name()} adds what is no parameter")
         rows = (ITEMS,) if len(shape) == 1 else (ITEMS, FREE) if by_right else (FREE, ITEMS)
-        return Layout((FREE,) * (len(shape) - len(rows)) + rows, shape)
+        return Dimensions((FREE,) * (len(shape) - len(rows)) + rows, shape)
 
     return understand
 
@@ -104,10 +104,10 @@ def product(first: int, left: str, right: str) -> Understand:
 def layer(place: int, dims: Callable[[Any, int], tuple[str, ...]]) -> Understand:
     """Return what understands a layer whose weight is the edge ``place``."""
 
-    def understand(walk: Walk, node: Any, shape: Shape) -> Layout:
+    def understand(walk: Walk, node: Any, shape: Shape) -> Dimensions:
         if not _is_parameter(walk, node, place, "weight"):
             raise NotUnderstoodError(f"the weight of {node.name()} is no parameter")
-        return Layout(dims(node, len(shape)), shape)
+        return Dimensions(dims(node, len(shape)), shape)
 
     return understand
 

@@ -122,10 +122,11 @@ class Update(Readings):
         Args:
             loss: a scalar, shape ``[]`` or ``[1]``, floating, attached to a graph. The graph is freed.
             count: items in the loss, ``>= 0``: samples, valid tokens, or their summed weights. A number,
-                or a tensor of one element; one on a device is not waited for. Left out, it is read from
-                the graph of a mean loss of torch (``cross_entropy`` with its ignored and weighted
-                targets, ``mse_loss``, ``.mean()``...). Zero is fine: nothing is run. A zero that lies on a
-                device is found out too late for that, so its loss has to be finite.
+                or a tensor of one element; one on a device is not waited for. Left out, it is read where the
+                graph proves it: of ``cross_entropy`` with its ignored and weighted targets, ``mse_loss``,
+                ``.mean()``, if every operation down to the model's last layer is known to keep samples apart.
+                Zero is fine: nothing is run. A zero that lies on a device is found out too late for that, so
+                its loss has to be finite.
             reduction: "mean" if ``loss`` is a mean over its items, "sum" if it is their sum.
             name: which loss this is. Several calls in one micro-batch are several losses, told apart by
                 their order if they have no names. Each is averaged over its own items of the window, and
@@ -139,7 +140,7 @@ class Update(Readings):
         Raises:
             OwnerError: ``into`` names something of which nothing is owned.
             ShapeError: ``loss`` is not a floating scalar.
-            CountError: ``count`` is negative, not finite, or missing where the graph does not tell it.
+            CountError: ``count`` is negative, not finite, or missing where the graph does not prove it.
             GraphError: ``loss`` has no graph, or every owned parameter is frozen, or one in ``into``; or the loss
                 reaches nothing in ``into`` (asked in an accumulator's first windows).
             UpdateError: the update is not open, or it is unclear whether this is another micro-batch or
