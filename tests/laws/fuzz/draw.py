@@ -139,7 +139,7 @@ def _window(
         and "ddp" in scenario.wrapper
         and ("unused" in scenario.wrapper or scenario.wide)
     ):
-        before = "nothing"  # torch's reducer raises after any no_sync, and where gradients are wider than parameters
+        before = "nothing"  # torch's reducer raises there
     return Window(
         sizes=_sizes(choose, scenario, ranks),
         way=way,
