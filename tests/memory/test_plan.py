@@ -193,9 +193,10 @@ def test_what_a_plan_leaves_alone_refuses_no_sample_that_fits() -> None:
     plan = gg.plan(lambda x: model(x).mean(), batch, budget_bytes="1MiB")
     plan.foreseen = False  # as if it had been measured: a part of the budget is left alone
     cut = plan.split(batch)
-    for most in (2, 1):
+    while len(cut) < 3:
+        before = len(cut)
         cut = plan.finer(cut, 0)
-        assert max(len(micro.indices) for micro in cut) == most
+        assert len(cut) > before
 
 
 def test_a_plan_learns_from_a_micro_batch_that_did_not_fit() -> None:
