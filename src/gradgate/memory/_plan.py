@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -183,8 +184,14 @@ class Plan:
             keep: micro-batches at the beginning that stay as they are.
         """
         part = cut.parts[place]
-        room = max(part.peak_bytes // 2, self.peak_bytes(1, part.length))
+        one_sample = self.peak_bytes(1, part.length)
+        room = max(part.peak_bytes // 2, one_sample)
         self.budget_bytes = min(self.budget_bytes, self.standing.total_bytes + room)
+        if (
+            self._room() < one_sample
+        ):  # a part of it is left alone, which is no reason to refuse a sample that fits
+            room = self.budget_bytes - self.standing.total_bytes
+            self.budget_bytes += math.ceil(one_sample * room / self._room()) - room + 1
         rest = [index for each in cut.parts[keep:] for index in each.indices]
         return Cut([*cut.parts[:keep], *self._packed(cut.samples, rest)], cut.samples)
 

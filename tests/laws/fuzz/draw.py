@@ -86,6 +86,7 @@ def over_ranks(choose: Choose, ranks: int) -> Scenario:
     # FSDP2 has no second derivatives.
     first = choose([name for name in _losses(WITHOUT_NET, words) if not (sharded and "penalty" in name)])
     sync = choose(["last", "last", "every"] if sharded else ["last"] if two else ["last", "overlap"])
+    late_head = wrapper == "none" and choose([False, False, True])
     scenario = Scenario(
         windows=(),
         model=model,
@@ -99,9 +100,9 @@ def over_ranks(choose: Choose, ranks: int) -> Scenario:
         sync=sync,
         schedule=choose([False, True]),
         wide=choose([False, False, False, True]),
-        late_head=wrapper == "none" and choose([False, False, True]),
+        late_head=late_head,
         named=choose([True, False]),
-        into=two and model != "tied" and choose([False, True]),
+        into=two and model != "tied" and not late_head and choose([False, True]),
         seed=choose(SEEDS),
     )
     ways = IN_LOOPS[:3] if two else (*IN_LOOPS[:3], "step_window", "step")
@@ -133,6 +134,12 @@ def _window(
     way = choose(ways)
     within = choose(["nothing"] * 5 + ["evaluate", "frozen"])
     not_frozen = way == "resumed" or scenario.model in ("tied", "reentrant") or "fsdp" in scenario.wrapper
+    if (
+        before == "own backward"
+        and "ddp" in scenario.wrapper
+        and ("unused" in scenario.wrapper or scenario.wide)
+    ):
+        before = "nothing"  # torch's reducer raises there
     return Window(
         sizes=_sizes(choose, scenario, ranks),
         way=way,
