@@ -22,7 +22,7 @@ def warn_if_coupled(loss: Tensor) -> None:
     todo: list[Any] = [loss.grad_fn]
     while todo:
         node = todo.pop()
-        if node is None:
+        if node is None or not node.next_functions:
             continue
         if node.name() in _TERMS:  # of two directions, or weighted
             todo += [following for following, _ in node.next_functions]
