@@ -47,6 +47,15 @@ def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
     return _REDUCTIONS.get(getattr(node, "_saved_reduction", 0))
 
 
+def is_sum_of_losses(node: Any) -> bool:
+    """Say whether a node adds up a loss of torch that was not reduced, as ``reduction="sum"`` does."""
+    if node is None or node.name() != "SumBackward0":
+        return False
+    below = node.next_functions[0][0]
+    known = CLASS_LOSSES | ELEMENT_LOSSES | MARGIN_LOSSES
+    return below is not None and below.name() in known and reduction_of(below) is None
+
+
 def shape_of(node: Any, output: int = 0) -> tuple[int, ...]:
     """Return the shape of what a node put out in the forward pass."""
     if node_shape.lost:
