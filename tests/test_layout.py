@@ -106,7 +106,6 @@ def test_what_is_no_sample_goes_along_whole() -> None:
         ([arange(4), arange(4), arange(4)], "may hold 3 or 4 samples"),
         ({"x": arange(2), "views": [arange(2), arange(2)]}, 'batch["views"] has 2 entries, each with 2'),
     ],
-    ids=repr,
 )
 def test_what_cannot_be_told_is_refused_by_name(batch: Any, field: str) -> None:
     with pytest.raises(OptionError) as caught:
@@ -205,7 +204,6 @@ def test_what_a_tokenizer_knows_of_each_sample_goes_with_it() -> None:
         iter([SIX]),
         torch.utils.data.DataLoader([1, 2]),
     ],
-    ids=repr,
 )
 def test_several_batches_in_place_of_one_are_refused(several: Any) -> None:
     with pytest.raises(OptionError, match="batch is one batch, and this"):

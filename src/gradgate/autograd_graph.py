@@ -38,9 +38,22 @@ class NotUnderstoodError(Exception):
     """A graph does not say what was asked of it. The text names the node, and why."""
 
 
+class SamplesMixedError(NotUnderstoodError):
+    """A product or distance between all the samples of a micro-batch."""
+
+
 def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
     """Return how a loss of torch was reduced; None for no reduction, and for any other node."""
     return _REDUCTIONS.get(getattr(node, "_saved_reduction", 0))
+
+
+def is_sum_of_losses(node: Any) -> bool:
+    """Say whether a node adds up a loss of torch that was not reduced, as ``reduction="sum"`` does."""
+    if node is None or node.name() != "SumBackward0":
+        return False
+    below = node.next_functions[0][0]
+    known = CLASS_LOSSES | ELEMENT_LOSSES | MARGIN_LOSSES
+    return below is not None and below.name() in known and reduction_of(below) is None
 
 
 def shape_of(node: Any, output: int = 0) -> tuple[int, ...]:
@@ -59,8 +72,7 @@ def divisor_of(node: Any) -> int | float | Tensor | None:
     """Return the number by which a mean of torch divided a sum, or None where a node does not say.
 
     It is a fact about a node that put out one number. Whether what was added up are the items of a batch is another
-    question.
-    A number that lies on a device is returned as a tensor, so that nobody waits for it here.
+    question. A number that lies on a device is returned as a tensor, so that nobody waits for it here.
     """
     kind = node.name()
     if kind in ("MeanBackward0", "MeanBackward1"):

@@ -21,6 +21,8 @@
     GradgateWarning (UserWarning)
     ├── BatchNormWarning                  a window's batch norm differs from the whole batch's
     ├── CountWarning                      counts are out of proportion to what the losses' graphs know
+    ├── CoupledLossWarning                a loss compares the items of a micro-batch with one another
+    ├── EstimateWarning                   what a plan estimates is uncertain, or it left something behind
     └── DividedTwiceWarning               a loss was already divided by the number of micro-batches
 
 Each message says where, what was found, why it cannot go on, and what to write instead.
@@ -101,3 +103,11 @@ class DividedTwiceWarning(GradgateWarning):
 
 class BatchNormWarning(GradgateWarning):
     """A batch norm sees one micro-batch at a time, so no cut gives the whole batch's gradient."""
+
+
+class CoupledLossWarning(GradgateWarning):
+    """A loss compares the items of a micro-batch with one another, so no split gives the whole batch's gradient."""
+
+
+class EstimateWarning(GradgateWarning):
+    """An estimate of memory is uncertain, or left fake tensors where it could not undo it."""

@@ -1,6 +1,7 @@
 """How many items: as given, or as torch's own loss divided by. Which losses are read: test_counts_left_out.py."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -149,3 +150,21 @@ def test_a_mean_that_was_divided_by_hand_is_told_so() -> None:
         accumulator.update() as update,
     ):
         update.backward((weight * ones(3)).mean() / 4)
+
+
+@pytest.mark.parametrize(
+    "loss_fn",
+    [
+        lambda x, y: F.cross_entropy(x, y, reduction="sum"),
+        lambda x, y: F.cross_entropy(x, y, reduction="none").sum(),
+        lambda x, y: F.mse_loss(x[:, 0], y.to(x.dtype), reduction="none").sum(),
+    ],
+)
+def test_a_sum_of_torchs_own_losses_is_not_taken_for_a_mean(loss_fn: Callable[..., torch.Tensor]) -> None:
+    weight = nn.Parameter(ones(2, 3))
+    x, y = ones(4, 2) @ weight, torch.tensor([0, 1, 2, 0], device=weight.device)
+    accumulator = gg.Accumulator(SGD([weight], lr=1.0))
+    with pytest.raises(CountError, match="loss is a sum"), accumulator.update() as update:
+        update.backward(loss_fn(x, y), count=4)
+    with accumulator.update() as update:
+        update.backward(loss_fn(ones(4, 2) @ weight, y), count=4, reduction="sum")

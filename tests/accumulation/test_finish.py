@@ -1,6 +1,7 @@
 """The end of a window: divided, clipped, stepped, scheduled; or refused with nothing changed."""
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -206,6 +207,19 @@ def test_what_is_not_finite_raises_by_default_and_says_where(value: float) -> No
     with pytest.raises(NonfiniteError, match=r"in 1 of 2 parameters: 'bad'\. Losses .*: number 2\."):
         accumulator.step_window(lambda factor: (a + b * factor + abs(factor), 1), [1.0, value])
     assert (a.item(), b.item(), a.grad, b.grad) == (0.0, 0.0, None, None)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "complex"])
+@pytest.mark.parametrize("nonfinite", ["raise", "skip"])
+def test_gradients_of_every_kind_are_looked_at(kind: str, nonfinite: str) -> None:
+    table = nn.Embedding(3, 2, sparse=True) if kind == "sparse" else nn.Linear(1, 2, dtype=torch.complex64)
+    index = torch.tensor([1]) if kind == "sparse" else torch.ones(1, dtype=torch.complex64)
+    accumulator = gg.Accumulator(SGD(table.parameters(), lr=1.0), model=table, nonfinite=nonfinite)
+    before = table.weight.detach().clone()
+    expected = pytest.raises(NonfiniteError, match="'weight'") if nonfinite == "raise" else nullcontext()
+    with expected, accumulator.update() as update:
+        update.backward(table(index).abs().sum() * float("inf"), count=1)
+    assert torch.equal(table.weight, before)
 
 
 @pytest.mark.parametrize("clear", ["none", "zero"])

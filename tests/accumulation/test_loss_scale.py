@@ -189,3 +189,41 @@ def test_a_loss_that_was_scaled_by_hand_is_refused(factor: str) -> None:
     with accumulator.update() as update:
         update.backward(weight.exp() * 2, count=1)
     assert weight.item() == -2.0
+
+
+@pytest.mark.parametrize("empty", [1, 2])
+def test_a_window_that_was_saved_before_its_first_item_goes_on(empty: int) -> None:
+    window = [(5.0, 0)] * empty + [(1.0, 2), (4.0, 1)]
+    weight, optimizer, accumulator = one_weight(scaler=scaler())
+    with stopped_by(StopError), accumulator.update() as update:
+        add(update, weight, window[:empty])
+        saved = accumulator.state_dict()
+        raise StopError
+    resumed = gg.Accumulator(optimizer, scaler=scaler())
+    resumed.load_state_dict(saved)
+    update_by(resumed, weight, window)
+    assert weight.item() == pytest.approx(-2.0)
+
+
+def test_an_optimizer_whose_gradients_are_all_carried_over_steps_too() -> None:
+    """The scaler has nothing to judge in them: they were judged a window ago."""
+    weights = [nn.Parameter(tensor(0.0)) for _ in range(2)]
+    optimizers = [SGD([weight], lr=1.0) for weight in weights]
+    accumulator = gg.Accumulator(optimizers, scaler=scaler(), clear=gg.decay(0.5))
+    for reached in (weights, weights[:1]):
+        with accumulator.update() as update:
+            update.backward(sum(8 * weight for weight in reached), count=1)
+    assert [weight.item() for weight in weights] == [-20.0, -12.0]
+
+
+def test_a_window_that_reaches_nothing_does_not_step_on_what_is_carried_over() -> None:
+    weight, other = nn.Parameter(tensor(0.0)), nn.Parameter(tensor(0.0))
+    for options in ({}, {"scaler": scaler()}):
+        accumulator = gg.Accumulator(SGD([weight], lr=1.0), clear=gg.decay(0.5), **options)
+        with accumulator.update() as update:
+            update.backward(8 * weight, count=1)
+        before = weight.item()
+        with pytest.raises(GraphError, match="received a gradient"), accumulator.update() as update:
+            update.backward(8 * other, count=1)
+        assert weight.item() == before
+        weight.grad = None

@@ -283,3 +283,51 @@ def test_a_state_holds_nothing_but_tensors_numbers_texts_and_containers() -> Non
             assert type(value) in (*plain, bool)
 
     assert_plain(stopped_after(2, accumulator, weight))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_zeros_that_were_left_are_left_again(inside: bool) -> None:
+    """Momentum goes on moving a parameter that the resumed run's next window does not reach."""
+
+    def made() -> tuple[list[nn.Parameter], SGD, gg.Accumulator]:
+        weights = [nn.Parameter(tensor(0.0)) for _ in range(2)]
+        optimizer = SGD(weights, lr=1.0, momentum=0.5)
+        return weights, optimizer, gg.Accumulator(optimizer, clear="zero")
+
+    def update(accumulator: gg.Accumulator, reached: list[nn.Parameter]) -> dict[str, Any]:
+        with accumulator.update() as update:
+            update.backward(sum(reached), count=1)
+        return accumulator.state_dict()
+
+    weights, optimizer, accumulator = made()
+    saved = update(accumulator, weights)
+    if inside:
+        with stopped_by(StopError), accumulator.update():
+            saved = accumulator.state_dict()
+            raise StopError
+    values, moments = [weight.item() for weight in weights], copy.deepcopy(optimizer.state_dict())
+    update(accumulator, weights[:1])
+    resumed, optimizer, accumulator = made()
+    for weight, value in zip(resumed, values, strict=True):
+        weight.data.fill_(value)
+    optimizer.load_state_dict(moments)
+    accumulator.load_state_dict(through_a_file(saved))
+    update(accumulator, resumed[:1])
+    assert [weight.item() for weight in resumed] == [weight.item() for weight in weights] == [-2.5, -1.5]
+
+
+def test_moments_that_are_wider_than_float32_are_loaded_as_they_were() -> None:
+    def made() -> tuple[nn.Parameter, SGD, gg.Accumulator]:
+        weight = nn.Parameter(torch.zeros(1))
+        optimizer = SGD([weight], lr=1.0, momentum=0.9)
+        return weight, optimizer, gg.Accumulator(optimizer, accumulate_dtype=torch.float64)
+
+    weight, optimizer, accumulator = made()
+    with accumulator.update() as update:
+        update.backward(weight.double().sum() * (1 + 1e-12), count=1)
+    other, resumed, again = made()
+    resumed.load_state_dict(through_a_file(optimizer.state_dict()))
+    again.load_state_dict(accumulator.state_dict())
+    assert resumed.state[other]["momentum_buffer"].item() == optimizer.state[weight]["momentum_buffer"].item()
+    with pytest.raises(StateError, match="wider than its parameters"):
+        made()[2].load_state_dict(accumulator.state_dict())

@@ -126,7 +126,7 @@ def test_raw_samples_are_collated() -> None:
     def collate(some: list[list[int]]) -> Tensor:
         return nn.utils.rnn.pad_sequence([torch.tensor(one) for one in some], batch_first=True)
 
-    plan = gg.plan(length_loss(lambda b: b), samples, budget_bytes="400 B", lengths=len, collate=collate)
+    plan = gg.plan(length_loss(lambda b: b), samples, budget_bytes="700 B", lengths=len, collate=collate)
     cut = plan.split(samples)
     assert len(cut) > 1
     for micro in cut:
@@ -186,6 +186,17 @@ def test_a_sample_that_cannot_fit_is_named() -> None:
         gg.plan(length_loss(lambda b: b), x, budget_bytes=250, lengths=mask)
     with pytest.raises(BudgetError, match="stand before anything is computed"):
         gg.plan(length_loss(lambda b: b), x, budget_bytes=10, lengths=mask)
+
+
+def test_what_a_plan_leaves_alone_refuses_no_sample_that_fits() -> None:
+    model, batch = nn.Linear(8, 1), torch.randn(3, 8)
+    plan = gg.plan(lambda x: model(x).mean(), batch, budget_bytes="1MiB")
+    plan.foreseen = False  # as if it had been measured: a part of the budget is left alone
+    cut = plan.split(batch)
+    while len(cut) < 3:
+        before = len(cut)
+        cut = plan.finer(cut, 0)
+        assert len(cut) > before
 
 
 def test_a_plan_learns_from_a_micro_batch_that_did_not_fit() -> None:

@@ -195,3 +195,59 @@ def test_gradients_go_over_ranks_at_the_last_micro_batch_or_at_every_one() -> No
     (last, _), (every, _) = together(counting, 2, "last"), together(counting, 2, "every")
     assert last > 0
     assert every == 4 * last
+
+
+class Experts(nn.Module):
+    """Three experts of one shape, of which a pass takes one; the third is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.experts = nn.ModuleList(nn.Linear(4, 6) for _ in range(3))
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor, which: int) -> Tensor:
+        return self.head(self.experts[which](x).tanh())
+
+
+# Of each rank, for each window, which expert its micro-batches take: others on the other rank, in another order.
+TAKEN = [[[0], [0, 1], [1, 0]], [[1], [1, 0], [1, 1]]]
+
+
+def routed(rank: int, ranks: int, optimizer: type[torch.optim.Optimizer], **options: Any) -> Any:
+    """Train with gradgate on several ranks, or on one process on whole batches."""
+    from torch.distributed.fsdp import fully_shard
+
+    net = Experts().double()
+    if ranks > 1:
+        fully_shard(net)
+    parameters = list(net.parameters())
+    stepper = optimizer(parameters, lr=0.1)
+    x = torch.randn(2, 3, 2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    accumulator = gg.Accumulator(stepper, model=net, **options) if ranks > 1 else None
+    for window in range(3):
+        if accumulator is None:
+            stepper.zero_grad()
+            passes = [(x[r, window, i], e) for r in range(2) for i, e in enumerate(TAKEN[r][window])]
+            (sum(net(part, e).square().mean() for part, e in passes) / len(passes)).backward()
+            stepper.step()
+            continue
+        with accumulator.update() as update:
+            for number, expert in enumerate(update.micro_batches(TAKEN[rank][window])):
+                update.backward(net(x[rank, window, number], expert).square().mean(), count=6)
+    return [getattr(p.detach(), "full_tensor", p.detach)().clone() for p in parameters], [
+        bool(stepper.state[p]) for p in parameters
+    ]
+
+
+@pytest.mark.parametrize("sync", ["last", "every"])
+def test_ranks_may_use_different_parameters(sync: Any) -> None:
+    """By itself ``fully_shard`` adds what one rank used to what another one used in its place."""
+    expected, stepped = routed(0, 1, torch.optim.AdamW)
+    for values, moved in together(routed_by_ranks, 2, sync):
+        assert_same(values, expected, rtol=1e-12)
+        assert moved == stepped  # the third expert is not stepped on, as it has no gradient
+
+
+def routed_by_ranks(rank: int, sync: Any) -> Any:
+    return routed(rank, 2, torch.optim.AdamW, sync=sync)

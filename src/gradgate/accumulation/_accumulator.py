@@ -169,7 +169,7 @@ class Accumulator:
             refusal = optimizer.register_step_pre_hook(NoStepInside(self))
         except AttributeError:  # a wrapper around an optimizer, without torch's hooks
             return []
-        return [refusal, *keep_loaded_state_wide(optimizer)]
+        return [refusal, *keep_loaded_state_wide(optimizer, self._settings.accumulate_dtype)]
 
     def _engine(self, parameters: Sequence[Tensor]) -> Engine | None:
         return self._over_ranks.engine(parameters, self._settings)
@@ -351,14 +351,15 @@ class Accumulator:
         """
         parameters = owned_parameters(self._settings.optimizers)
         window = self._unfinished
-        carried = None
+        carried, before = None, [parameter.grad for parameter in parameters]
         if self._open_update is not None:
             window = self._open_update._unfinished()
-            carried = self._open_update._carried
+            carried, before = self._open_update._carried, self._open_update._before
         elif isinstance(self._settings.clear, Decay):
             carried = [parameter.grad for parameter in parameters]
         wide = has_wide_state(self._settings.optimizers)
-        return plain_state(parameters, window, carried, self.samples_that_fit, wide)
+        zeros = [gradient is not None for gradient in before] if self._settings.clear == "zero" else None
+        return plain_state(parameters, window, carried, zeros, self.samples_that_fit, wide)
 
     def state_by_rank(self) -> dict[str, Any]:
         """Return :meth:`state_dict` for a checkpoint that all ranks write together.
@@ -419,6 +420,14 @@ class Accumulator:
                 if gradient is not None:
                     parameter.grad_dtype = gradient.dtype
                     parameter.grad = gradient.to(parameter.device, copy=True)
+            self._leftovers.remember(parameters)
+        if state.get("zeros") is not None and self._settings.clear == "zero":
+            self._leftovers.check(parameters, self._settings)
+            for parameter, zeros in zip(parameters, state["zeros"], strict=True):
+                if zeros != (parameter.grad is not None):
+                    parameter.grad = (
+                        torch.zeros_like(parameter, dtype=parameter.grad_dtype) if zeros else None
+                    )
             self._leftovers.remember(parameters)
         self._unfinished = state["window"]
         self.samples_that_fit = state["samples_that_fit"]

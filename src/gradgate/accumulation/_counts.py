@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradgate.accumulation._items import check_items
-from gradgate.autograd_graph import NotUnderstoodError, divisor_of, reduction_of
+from gradgate.autograd_graph import NotUnderstoodError, divisor_of, is_sum_of_losses, reduction_of
 from gradgate.errors import CountError
 
 Count: TypeAlias = "int | float | Tensor"
@@ -67,7 +67,7 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
 def check_reduction(loss: Tensor, reduction: Reduction) -> None:
     """Raise CountError where the loss's own graph says that it is the other one, a sum or a mean."""
     node = _mean_of(loss)
-    known = reduction_of(node)
+    known = "sum" if is_sum_of_losses(node) else reduction_of(node)
     if known not in (None, reduction):
         raise CountError(
             f"backward: loss is a {known} ({_kind(node)}), but reduction is {reduction!r}, so its gradient would "

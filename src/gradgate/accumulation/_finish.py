@@ -23,7 +23,7 @@ from gradgate.accumulation._gradients import (
 )
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._over_ranks import add_over_ranks
-from gradgate.accumulation._parameters import named_some, owned_parameters
+from gradgate.accumulation._parameters import named_some
 from gradgate.accumulation._precision import (
     Wide,
     WideState,
@@ -76,10 +76,6 @@ def finish(
             "gradient is 0/0. Skip this update: do not enter the block for a window without items."
         )
     scale.unscale(settings.optimizers, parameters[0].device)
-    if slots.carried is not None:
-        multiply(dense_values(parameters), factor)
-        add(parameters, slots.carried)
-        factor = 1.0
     values = dense_values(parameters)
     if not values:
         raise GraphError(
@@ -87,6 +83,10 @@ def finish(
             f"{named_some(parameters, settings)}. The losses do not depend on them (detached, "
             "frozen, or another model's). Check that the optimizer was made from this model's parameters."
         )
+    if slots.carried is not None:
+        multiply(values, factor)
+        add(parameters, slots.carried)
+        values, factor = dense_values(parameters), 1.0
     norm, usable = _measure(parameters, values, factor, settings)
     update._noted_norm(norm)
     if not usable:
@@ -98,7 +98,7 @@ def finish(
     _divide_and_clip(values, factor, norm, settings)
     with uninterrupted():
         with update._stepping():
-            _step(parameters, slots.wide, settings)
+            _step(parameters, slots.wide, settings, scale)
         try:
             update._noted_step()
             clear_gradients(parameters, settings.clear)
@@ -144,7 +144,7 @@ def _divide_and_clip(values: list[Tensor], factor: float, norm: float | Tensor, 
         foreach_clamp_max_(values, settings.clip_value)
 
 
-def _step(parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings) -> None:
+def _step(parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings, scale: LossScale) -> None:
     """Step every optimizer once, or change nothing and raise.
 
     Raises:
@@ -160,11 +160,7 @@ def _step(parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings
     try:
         with WideState() if wide else nullcontext():
             for one in settings.optimizers:
-                # Without a gradient a scaler has nothing to judge and would refuse the step.
-                if settings.scaler is not None and any(p.grad is not None for p in owned_parameters([one])):
-                    settings.scaler.step(one)
-                else:
-                    one.step()
+                scale.step(one)
     except BaseException as error:
         if snapshot is not None:
             snapshot.restore()
@@ -197,7 +193,7 @@ def _torn(
 
 
 def _where_nonfinite(parameters: Sequence[Tensor], sums: Sums, settings: Settings) -> str:
-    bad = [p for p in parameters if p.grad is not None and not p.grad.isfinite().all()]
+    bad = [p for p in parameters if p.grad is not None and not _is_finite(p.grad)]
     losses = [float(loss) for one in sums.by_name.values() for loss in one.losses]
     numbers = [str(number) for number, loss in enumerate(losses, 1) if not math.isfinite(loss)]
     cause = f" Losses that are not finite themselves: number {', '.join(numbers[:5])}." if numbers else ""
@@ -206,3 +202,8 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: Sums, settings: Setting
         f"{named_some(bad, settings)}.{cause} Nothing was stepped. Lower the learning rate or clip, "
         "or pass nonfinite='skip' to leave such windows out."
     )
+
+
+def _is_finite(gradient: Tensor) -> bool:
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient  # torch asks dense tensors only
+    return bool(values.isfinite().all())

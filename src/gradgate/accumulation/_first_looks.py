@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._counts import Count, divided_by, divisor_in_graph
+from gradgate.accumulation._coupled import warn_if_coupled
 from gradgate.accumulation._hidden import HiddenParameters
 from gradgate.errors import CountWarning, DividedTwiceWarning
 
@@ -31,6 +32,7 @@ class FirstLooks:
             str, tuple[float, float]
         ] = {}  # of each loss in this window: a count, and what its graph says
         self._contradicted = False
+        self._checked_for_pairs: set[str] = set()
 
     def at(self, name: str, loss: Tensor, count: Count, micro_batches: int, later: bool) -> None:
         """Look at one loss before its backward pass.
@@ -46,7 +48,7 @@ class FirstLooks:
             GraphError: the graph hides parameters from autograd.
 
         Warns:
-            DividedTwiceWarning, CountWarning, BatchNormWarning: each says what to change.
+            DividedTwiceWarning, CountWarning, BatchNormWarning, CoupledLossWarning: each says what to change.
         """
         self.hidden.refuse(name, loss, later)
         seen = self._seen.get(name, 0)
@@ -57,6 +59,9 @@ class FirstLooks:
             _warn_if_divided(loss, micro_batches)
         else:
             self._batch_norms.warn_once(name, loss)
+            if name not in self._checked_for_pairs:
+                self._checked_for_pairs.add(name)
+                warn_if_coupled(loss)
         if not self._contradicted:
             self._warn_if_counted_otherwise(name, loss, count, later)
 

@@ -98,7 +98,8 @@ def total_norm(values: list[Tensor]) -> float | Tensor:
 
 def exact_norm(values: list[Tensor]) -> float:
     """Return the norm again in float64: finite gradients beyond 1e19 overflow when squared in float32."""
-    return float(torch.linalg.vector_norm(torch.stack([value.double().norm().cpu() for value in values])))
+    sizes = [value.abs() if value.is_complex() else value for value in values]
+    return float(torch.linalg.vector_norm(torch.stack([size.double().norm().cpu() for size in sizes])))
 
 
 def norm_of_parts(parameters: Sequence[Tensor]) -> float:

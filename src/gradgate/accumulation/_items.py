@@ -53,6 +53,7 @@ from gradgate.accumulation._layers import (
     layer,
     leaf,
     normalized_last,
+    pairs,
     product,
     samples_first,
 )
@@ -271,6 +272,7 @@ def _named(names: str, understand: Understand, *, numbers: str = "0") -> dict[st
 
 _TABLE: dict[str, Understand] = {
     LEAF: leaf,
+    **_named("Cdist EuclideanDist", pairs),
     **_named("Mm Bmm", product(0, "self", "mat2")),
     **_named("Mv", product(0, "self", "vec")),
     **_named("Addmm", product(1, "mat1", "mat2")),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 
 from gradgate.accumulation._dimensions import FREE, ITEMS, OUTPUT, REPEATED, Dimensions
-from gradgate.autograd_graph import NotUnderstoodError, shape_of
+from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, shape_of
 from gradgate.torch_compat import view_base
 
 LEAF = "torch::autograd::AccumulateGrad"
@@ -92,6 +92,7 @@ def product(first: int, left: str, right: str) -> Understand:
     def understand(walk: Walk, node: Any, shape: Shape) -> Dimensions:
         by_right = _is_parameter(walk, node, first + 1, right)
         if not by_right and (len(shape) == 1 or not _is_parameter(walk, node, first, left)):
+            _check_pairs(node, node.next_functions[first : first + 2], shape)
             raise NotUnderstoodError(f"{node.name()} multiplies by what is no parameter, and may mix samples")
         if first and node.next_functions[0][0] is not None and not _is_parameter(walk, node, 0, "self"):
             raise NotUnderstoodError(f"{node.name()} adds what is no parameter")
@@ -99,6 +100,19 @@ def product(first: int, left: str, right: str) -> Understand:
         return Dimensions((FREE,) * (len(shape) - len(rows)) + rows, shape)
 
     return understand
+
+
+def pairs(walk: Walk, node: Any, shape: Shape) -> Dimensions:
+    """Refuse distances between two sets of points."""
+    _check_pairs(node, node.next_functions[:2], shape)
+    raise NotUnderstoodError(f"{node.name()} compares what may be samples")
+
+
+def _check_pairs(node: Any, edges: Sequence[Any], shape: Shape) -> None:
+    """Raise SamplesMixedError for as many rows as columns, both of them made of what is trained."""
+    square = len(shape) > 1 and shape[-1] == shape[-2] > 1 and set(shape[:-2]) <= {1}
+    if square and all(following is not None and not is_weight(following) for following, _ in edges):
+        raise SamplesMixedError(f"{node.name()} makes a matrix of {shape[-2]} by {shape[-1]} pairs")
 
 
 def layer(place: int, dims: Callable[[Any, int], tuple[str, ...]]) -> Understand:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
+from gradgate.accumulation._parameters import owned_parameters
 from gradgate.errors import UpdateError
 
 
@@ -27,6 +28,7 @@ class LossScale:
         self._resumed: float | None = None
         self._unscaled = False
         self._factor: Tensor | None = None
+        self._judged: set[Optimizer] = set()
 
     def look_at(self, loss: Tensor) -> None:
         """Keep the last factor of a loss, to see at the end whether it was the scale. Nothing waits here."""
@@ -80,6 +82,15 @@ class LossScale:
         self._unscaled = True
         for optimizer in optimizers:
             self._scaler.unscale_(optimizer)
+            if any(parameter.grad is not None for parameter in owned_parameters([optimizer])):
+                self._judged.add(optimizer)
+
+    def step(self, optimizer: Optimizer) -> None:
+        """Step an optimizer: by the scaler, which refuses one in whose gradients it found nothing to judge."""
+        if self._scaler is not None and optimizer in self._judged:
+            self._scaler.step(optimizer)
+        else:
+            optimizer.step()
 
     def overflowed(self) -> None:
         """Let the scaler lower its scale after a window that was skipped."""

@@ -182,6 +182,7 @@ def add_over_ranks(
         return None
     factor = sums.gather(totals)
     if isinstance(engine, Sharded):
+        engine.keep_reached([each.filled for each in meeting.said], parameters)
         (total,) = totals.values()
         factor = engine.unit / total
         # Near what a rank adds up in a window, so that sums stay at the size of means.

@@ -68,8 +68,10 @@ def round_gradients(wide: Iterable[Wide]) -> None:
     """Round each sum once to its parameter's own type, for an optimizer that cannot take a wide one."""
     for one in wide:
         gradient = one.parameter.grad
+        narrow(
+            [one]
+        )  # also where no loss reached it: the next window takes the type that it finds for the usual one
         if gradient is not None:
-            narrow([one])
             one.parameter.grad = gradient.to(one.parameter.dtype)
 
 
@@ -92,8 +94,8 @@ def widen_state(optimizer: Optimizer, wide: Iterable[Wide]) -> None:
                 state[key] = value.to(one.dtype)
 
 
-def keep_loaded_state_wide(optimizer: Optimizer) -> list[RemovableHandle]:
-    """Make ``optimizer.load_state_dict`` keep the saved type of moments of 16-bit parameters.
+def keep_loaded_state_wide(optimizer: Optimizer, dtype: torch.dtype | None) -> list[RemovableHandle]:
+    """Make ``optimizer.load_state_dict`` keep moments in the type of the sums; ``dtype`` is what was asked for.
 
     torch rounds loaded state to the parameter's own type, so that a resumed run would differ from one that
     was not stopped. Registers two hooks on the optimizer, none where it cannot take wide gradients.
@@ -108,7 +110,10 @@ def keep_loaded_state_wide(optimizer: Optimizer) -> list[RemovableHandle]:
         current = [parameter for group in loaded.param_groups for parameter in group["params"]]
         for key, parameter in zip(keys, current, strict=False):
             for name, value in saved["state"].get(key, {}).items():
-                if parameter.dtype in _NARROW and _is_likeness(value, parameter):
+                kept = parameter.dtype in _NARROW or getattr(value, "dtype", None) == sum_dtype(
+                    parameter, dtype
+                )
+                if kept and _is_likeness(value, parameter):
                     loaded.state[parameter][name] = value.to(parameter.device, copy=True)
 
     return [
@@ -118,12 +123,12 @@ def keep_loaded_state_wide(optimizer: Optimizer) -> list[RemovableHandle]:
 
 
 def has_wide_state(optimizers: Iterable[Optimizer]) -> bool:
-    """Say whether any optimizer keeps state of a 16-bit parameter in a wider type."""
+    """Say whether any optimizer keeps state of a parameter in a wider type."""
     return any(
-        _is_likeness(value, parameter) and value.dtype != parameter.dtype
+        _is_likeness(value, parameter) and value.dtype.itemsize > parameter.dtype.itemsize
         for one in optimizers
         for parameter, state in one.state.items()
-        if isinstance(parameter, Tensor) and parameter.dtype in _NARROW
+        if isinstance(parameter, Tensor)
         for value in state.values()
     )
 

@@ -37,6 +37,12 @@ class Slots:
             for parameter in self.parameters:
                 parameter.grad = None
         self.wide = widen(self.parameters, self._settings.accumulate_dtype)
+        if self._settings.clear == "zero":
+            for parameter, zeros in zip(self.parameters, self.before, strict=True):
+                if (
+                    zeros is not None and parameter.grad is None
+                ):  # dropped with its type: it is stepped on all the same
+                    parameter.grad = zeros.to(parameter.grad_dtype)
 
     @property
     def carried(self) -> list[Tensor | None] | None:

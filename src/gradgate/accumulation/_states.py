@@ -20,15 +20,20 @@ def plain_state(
     parameters: Sequence[Tensor],
     window: dict[str, Any] | None,
     carried: Sequence[Tensor | None] | None,
+    zeros: list[bool] | None,
     samples_that_fit: int | None,
     wide_state: bool,
 ) -> dict[str, Any]:
-    """Return the saved form. ``carried`` are the decayed gradients, which are copied here."""
+    """Return the saved form. ``carried`` are the decayed gradients, which are copied here.
+
+    ``zeros`` says which gradients are zeros that ``clear="zero"`` left: an optimizer steps on them.
+    """
     return {
         "format": _FORMAT,
         "shapes": [list(parameter.shape) for parameter in parameters],
         "window": window,
         "carried": None if carried is None else [None if g is None else g.detach().clone() for g in carried],
+        "zeros": zeros,
         "samples_that_fit": samples_that_fit,
         "wide_state": wide_state,
     }
@@ -63,7 +68,9 @@ def checked_state(state: dict[str, Any], parameters: Sequence[Tensor], settings:
         )
     _check_types(state["window"], parameters, settings)
     scaled = state["window"] is not None and state["window"]["scale"] is not None
-    if scaled != (settings.scaler is not None) and state["window"] is not None and state["window"]["sums"]:
+    # A window whose micro-batches were all empty has run no backward pass, so it has no scale yet.
+    begun = state["window"] is not None and any(each["unit"] is not None for each in state["window"]["sums"])
+    if begun and scaled != (settings.scaler is not None):
         raise StateError(
             "load_state_dict: the unfinished window was saved "
             f"{'with' if scaled else 'without'} a GradScaler, this accumulator has {'none' if scaled else 'one'}. "

@@ -208,6 +208,8 @@ class Sums:
 
     def filled(self) -> list[str]:
         """Say for each parameter whether any loss has a gradient for it: "0" no, "1" yes, "2" a sparse one."""
+        if self._sharded is not None:  # which holds zeros for what this rank did not reach
+            return [str(int(id(parameter) in self._sharded.reached)) for parameter in self.parameters]
         kinds = []
         for place, parameter in enumerate(self.parameters):
             asides = [one.aside[place] for one in self.by_name.values() if one.aside is not None]

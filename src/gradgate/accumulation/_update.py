@@ -292,6 +292,11 @@ class Update(Readings):
         """The decayed gradients that stand aside while the window is open."""
         return None if self._slots is None else self._slots.carried
 
+    @property
+    def _before(self) -> list[Tensor | None]:
+        """What stood in ``.grad`` when the window began."""
+        return [] if self._slots is None else self._slots.before
+
     def _unfinished(self) -> dict[str, Any]:
         """Return a copy of the window so far, in plain containers; see :meth:`Accumulator.state_dict`."""
         if self._accumulator._batch_norms.stand_aside:

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from gradgate.torch_compat import dispatch_mode, storage_key
 
 
-class peak_memory(TorchDispatchMode):  # noqa: N801 - used as torch.no_grad is
+class peak_memory(dispatch_mode()):  # type: ignore[misc]  # noqa: N801 - used as torch.no_grad is
     """Measure the most bytes that new tensors held at once inside a block, on any device.
 
     Counts every storage that an operation makes while the block runs, forward and backward, until it is
@@ -33,7 +34,8 @@ class peak_memory(TorchDispatchMode):  # noqa: N801 - used as torch.no_grad is
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
+        self._key = storage_key.use
         self.peak_bytes = 0
         self.live_bytes = 0
         self._known: dict[int, weakref.ref[Any]] = {}
@@ -61,7 +63,7 @@ class peak_memory(TorchDispatchMode):  # noqa: N801 - used as torch.no_grad is
         self._know(storage, storage.nbytes())
 
     def _know(self, storage: torch.UntypedStorage, size: int) -> None:
-        key = storage._cdata
+        key = self._key(storage)
         if key in self._known:
             return
 

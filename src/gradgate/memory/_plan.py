@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,25 +12,21 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradgate.errors import BudgetError, OptionError
+from gradgate.errors import BudgetError, EstimateWarning, OptionError
 from gradgate.layout import UNSAID, BatchDim, Unsaid
 from gradgate.memory._budget import MARGIN, as_bytes, free_bytes, written
 from gradgate.memory._deal import deal
-from gradgate.memory._follower import MANY, Fakes, NotForeseeableError, TooLongError
-from gradgate.memory._forecast import Followed, Forecast
+from gradgate.memory._estimate import MARGIN as UNSURE
+from gradgate.memory._estimate import Estimate
 from gradgate.memory._kinds import identity, kind_of, representative, told
 from gradgate.memory._micro_batches import Cut, Part
 from gradgate.memory._packing import pack
+from gradgate.memory._passes import START_FLOPS, Passes
 from gradgate.memory._pool import pooled
 from gradgate.memory._samples import Collate, Samples
-from gradgate.memory._standing import Standing, standing
-from gradgate.memory._trace import trace_fake, trace_real
+from gradgate.memory._standing import Standing
 from gradgate.memory._trim import Trim
 from gradgate.nests import tensors_in
-
-_MEASURED = 32  # samples at most, where a pass is run and measured
-_UNSURE = 0.05  # of what varies, left alone where it was measured, or where operations differ with the batch
-_START_FLOPS = {"cpu": 4e5, "cuda": 1e8}  # that take as long as to start one operation
 
 
 class Plan:
@@ -44,7 +42,7 @@ class Plan:
 
     def __init__(
         self,
-        forecast: Forecast,
+        estimate: Estimate,
         budget_bytes: int,
         samples: Samples,
         stands: Standing,
@@ -57,11 +55,11 @@ class Plan:
         pad: Any,
         start: float,
     ) -> None:
-        self.forecast = forecast
+        self.estimate = estimate
         self.budget_bytes = budget_bytes
         self.standing = stands
         self.foreseen, self.reason = not reason, reason
-        self.warnings = tuple(sorted(forecast.mixes))
+        self.warnings = tuple(sorted(estimate.mixes))
         self._lengths, self._collate, self._pad, self._start = lengths, collate, pad, start
         self._batch_dim, self._trim = batch_dim, trim
         # Later batches are read as this one was. Its data is not kept.
@@ -168,12 +166,12 @@ class Plan:
         if samples.lengths is None:
             return [1.0] * samples.count
         different = list(dict.fromkeys(samples.lengths.values))
-        costs = self.forecast.costs(different)
+        costs = self.estimate.costs(different)
         return [costs[length] for length in samples.lengths.values]
 
     def peak_bytes(self, samples: int, length: int = 0) -> int:
         """Return what a pass over so many samples of a length holds at once, beside what stands."""
-        return self.forecast.peaks([samples], [length])[0]
+        return self.estimate.peaks([samples], [length])[0]
 
     def finer(self, cut: Cut[Any], place: int, *, keep: int = 0) -> Cut[Any]:
         """Learn that memory ran out where it was foreseen to suffice, and cut anew.
@@ -186,18 +184,25 @@ class Plan:
             keep: micro-batches at the beginning that stay as they are.
         """
         part = cut.parts[place]
-        room = max(part.peak_bytes // 2, self.peak_bytes(1, part.length))
+        one_sample = self.peak_bytes(1, part.length)
+        room = max(part.peak_bytes // 2, one_sample)
         self.budget_bytes = min(self.budget_bytes, self.standing.total_bytes + room)
+        if (
+            self._room() < one_sample
+        ):  # a part of it is left alone, which is no reason to refuse a sample that fits
+            room = self.budget_bytes - self.standing.total_bytes
+            self.budget_bytes += math.ceil(one_sample * room / self._room()) - room + 1
         rest = [index for each in cut.parts[keep:] for index in each.indices]
         return Cut([*cut.parts[:keep], *self._packed(cut.samples, rest)], cut.samples)
 
     def _packed(self, samples: Samples, among: Sequence[int]) -> list[Part]:
-        return pack(samples, among, self.forecast, self._room(), self._start)
+        return pack(samples, among, self.estimate, self._room(), self._start)
 
     def _room(self) -> int:
         room = self.budget_bytes - self.standing.total_bytes
-        if not (self.foreseen and self.forecast.same):
-            room = int((1 - _UNSURE) * room)
+        unsure = max(self.estimate.margin(room), 0.0 if self.foreseen else UNSURE)
+        if unsure:
+            room = int((1 - unsure) * room)
         if room <= 0:
             raise BudgetError(
                 f"plan: the budget is {written(self.budget_bytes)}, and {self.standing} stand before anything is "
@@ -228,15 +233,18 @@ def plan(
     pad: Any = None,
     optimizer: Optimizer | None = None,
 ) -> Plan:
-    """Foresee what training on a batch takes in memory, and cut it so that it fits, with the least padding.
+    """Estimate what training on a batch takes in memory, and split it so that it fits, with the least padding.
 
     The loss function runs a few times on fake tensors, which have shapes and no values: nothing is computed,
-    nothing allocated, nothing tried. What is live after each operation is a polynomial in samples and length, so
-    the peak of every cut is known. What fake tensors cannot run (``.item()``, numpy, shapes that depend on values)
-    is run and measured on a few samples instead; buffers and random state are put back.
+    nothing allocated. What is live after each operation is a polynomial in samples and length, so the peak of every
+    micro-batch is known. One real pass of three samples confirms it, where that takes next to nothing. What fake
+    tensors cannot run (``.item()``, numpy, shapes that depend on values), or estimate wrongly, is run and measured
+    on a few samples instead. What the passes change is put back: tensors, attributes and items of whatever the loss
+    function leads to, gradients, random states. Training after a plan is bit for bit what it is without.
 
     Args:
-        loss_fn: takes a micro-batch, returns its loss, or the loss and its count. Called two to six times.
+        loss_fn: takes a micro-batch, returns its loss, or the loss and its count. Called two to ten
+            times, at least once for real unless that takes long.
         batch: one batch like those that the plan will split: a pytree of tensors, numpy arrays and lists with the
             samples along dimension 0 (docs/plan.md has the rule); with ``collate`` a list of raw samples.
         budget_bytes: what parameters, gradients, optimizer state and one forward and backward pass may take
@@ -261,6 +269,10 @@ def plan(
         OptionError: the budget, the batch or the lengths cannot be read, or which part of the batch belongs to
             which sample, or is padding; the loss function returns no scalar.
 
+    Warns:
+        EstimateWarning: memory grows with the samples in steps, so that more than a twentieth of it is left alone;
+            or fake tensors are left where they cannot be removed, with the name of what holds them.
+
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
         >>> p = plan(lambda x: model(x).pow(2).mean(), torch.randn(512, 64), budget_bytes="500 KB")
@@ -275,14 +287,21 @@ def plan(
     device = next((one.device for one in tensors_in(batch)), torch.device("cpu"))
     given = None if budget_bytes is None else as_bytes(budget_bytes)
     free = int((1 - MARGIN) * free_bytes(device)) if given is None else 0
-    followed, reason = _followed(loss_fn, samples, given or free)
-    stands = standing(followed[0].trace, optimizer)
-    for each in followed:
-        each.trace.let_go()  # a plan may outlive the model
-    forecast = Forecast(followed)
+    passes = Passes(loss_fn, samples, budget_bytes=given or free, optimizer=optimizer, device=device)
+    estimate, reason = passes.estimate()
+    stands = estimate.standing.beside(optimizer)
     budget = given or free + stands.there_bytes
+    room = budget - stands.total_bytes
+    margin = estimate.margin(room)
+    if margin > UNSURE:
+        warnings.warn(
+            f"plan: {estimate.doubt(room)}. {margin:.0%} of the memory for a pass is left alone. If that does not "
+            "suffice, give a smaller budget_bytes.",
+            EstimateWarning,
+            stacklevel=2,
+        )
     found = Plan(
-        forecast,
+        estimate,
         budget,
         samples,
         stands,
@@ -292,7 +311,7 @@ def plan(
         batch_dim=batch_dim,
         trim=trim,
         pad=pad,
-        start=followed[0].trace.operations * _START_FLOPS.get(device.type, 1e8),
+        start=estimate.operations * START_FLOPS.get(device.type, 1e8),
     )
     _tell(found)
     return found
@@ -314,49 +333,3 @@ def _tell(plan: Plan) -> None:
             foreseen=plan.foreseen,
         )
     )
-
-
-def _followed(loss_fn: Callable[[Any], Any], samples: Samples, room: float) -> tuple[list[Followed], str]:
-    """Follow a few passes: on fake tensors, or else, with the reason, on real ones."""
-    lengths, fakes, copies = _some_lengths(samples), Fakes(), samples.copies
-    try:
-        if samples.raw:  # so many would have to be collated
-            raise TooLongError
-        traces = [
-            trace_fake(loss_fn, _maker(samples, MANY, each), fakes, copies=copies, many=True)
-            for each in lengths
-        ]
-        if not any(trace.mixed for trace in traces):
-            pairs = list(zip(lengths, traces, strict=True))
-            return [Followed(n, each, trace.with_samples(n)) for each, trace in pairs for n in (2, MANY)], ""
-    except (TooLongError, NotForeseeableError):
-        pass
-    try:
-        return [
-            Followed(n, each, trace_fake(loss_fn, _maker(samples, n, each), fakes, copies=copies))
-            for each in lengths
-            for n in (2, 3)
-        ], ""
-    except NotForeseeableError as error:
-        reason = str(error)
-    two = trace_real(loss_fn, _maker(samples, 2, lengths[-1]), copies=copies)
-    # Few samples are a special case for some kernels; but no more than what is sure to fit.
-    most = min(max(int(room / 2 / max(two.peak_bytes, 1)), 4), _MEASURED)
-    return [
-        Followed(n, each, trace_real(loss_fn, _maker(samples, n, each), copies=copies))
-        for each in lengths
-        for n in (most // 2, most)
-    ], reason
-
-
-def _maker(samples: Samples, count: int, length: int) -> Callable[[], Any]:
-    return lambda: samples.take([index % samples.count for index in range(count)], length)
-
-
-def _some_lengths(samples: Samples) -> list[int]:
-    """Return up to three lengths between which the others lie."""
-    if samples.lengths is None:
-        return [0]
-    least, most = min(samples.lengths.values), max(samples.lengths.values)
-    least = min(max(least, 8), most)  # one column is a special case for many operations
-    return sorted({least, (least + most) // 2, most})

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
 
 from gradgate.memory._budget import written
-from gradgate.memory._follower import Trace
+from gradgate.torch_compat import fake_tensors, storage_key
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,10 @@ class Standing:
         there_bytes: of all this, what lies in memory already.
     """
 
-    parameter_bytes: int
-    gradient_bytes: int
-    state_bytes: int | None
-    there_bytes: int
+    parameter_bytes: int = 0
+    gradient_bytes: int = 0
+    state_bytes: int | None = None
+    there_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -41,14 +40,17 @@ class Standing:
         state = f", {written(self.state_bytes)} of optimizer state" if self.state_bytes else ""
         return f"{written(self.parameter_bytes)} of parameters, {written(self.gradient_bytes)} of gradients{state}"
 
+    def beside(self, optimizer: Optimizer | None) -> Standing:
+        """Return this with the state of an optimizer."""
+        state, there = _state_bytes(optimizer)
+        return replace(self, state_bytes=state, there_bytes=self.there_bytes + there)
 
-def standing(trace: Trace, optimizer: Optimizer | None) -> Standing:
-    """Return what stands beside a pass that was followed."""
-    parameters = trace.parameters
-    used = _nbytes([*parameters, *trace.others])
-    state, stepped = _state_bytes(optimizer)
-    there = used + _nbytes(one.grad for one in parameters if one.grad is not None) + (stepped or 0)
-    return Standing(used, sum(map(_gradient_bytes, parameters)), state, there)
+
+def standing(parameters: Sequence[Tensor], others: Sequence[Tensor]) -> Standing:
+    """Return what stands beside a pass that used these parameters and other tensors."""
+    used = _nbytes([*parameters, *others])
+    gradients = _nbytes(tensor.grad for tensor in parameters if tensor.grad is not None)
+    return Standing(used, sum(map(_gradient_bytes, parameters)), None, used + gradients)
 
 
 def _gradient_bytes(parameter: Tensor) -> int:
@@ -61,7 +63,7 @@ def _nbytes(tensors: Iterable[Tensor]) -> int:
     for tensor in tensors:
         if tensor.layout == torch.strided:
             storage = tensor.untyped_storage()
-            storages[storage._cdata] = storage.nbytes()
+            storages[storage_key(storage)] = storage.nbytes()
     return sum(storages.values())
 
 
@@ -81,7 +83,7 @@ def _state_bytes(optimizer: Optimizer | None) -> tuple[int | None, int]:
 
 def _state_to_come(optimizer: Optimizer) -> int:
     """Let an optimizer of the same kind step fake parameters."""
-    mode = FakeTensorMode()
+    mode = fake_tensors()[1]()
     groups: list[dict[str, Any]] = []
     for group in optimizer.param_groups:
         fakes = [

@@ -36,7 +36,7 @@ def _memory(plan: Plan) -> list[str]:
         + (f"({(stands.total_bytes + peak) / plan.budget_bytes:.0%} of the budget)"),
     ]
     largest = max(plan.parts, key=lambda part: part.peak_bytes)
-    added = plan.forecast.by_module(len(largest.indices), largest.length)
+    added = plan.estimate.by_module(len(largest.indices), largest.length)
     modules = sorted(_grouped(added).items(), key=lambda item: -item[1])
     if modules:
         lines += ["", "a sample adds at the peak, by module"]
@@ -104,8 +104,16 @@ def _remarks(plan: Plan) -> list[str]:
     lines = []
     if not plan.foreseen:
         lines.append(f"measured     on small micro-batches, as fake tensors cannot run it: {plan.reason}")
-    if not plan.forecast.same:
-        lines.append("uncertain    operations differ with the batch: only peaks were compared")
+    room = plan.budget_bytes - plan.standing.total_bytes
+    if plan.estimate.doubt(room):
+        margin = plan.estimate.margin(room)
+        lines.append(
+            f"uncertain    {plan.estimate.doubt(room)}, so {margin:.0%} of what varies is left alone"
+        )
+    if not plan.estimate.checked:
+        lines.append(
+            "unchecked    a real pass of a few samples would take too long, or several ranks were running"
+        )
     lines += [
         f"not exact    {kind} mixes the samples of a micro-batch: a cut changes its statistics"
         for kind in plan.warnings

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 import sys
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from gradgate.errors import OptionError
-from gradgate.memory._follower import Fakes, Follower, NotForeseeableError, TooLongError, Trace
+from gradgate.memory._follower import FakePassError, Fakes, Follower, TooLongError, Trace
+from gradgate.memory._surroundings import Surroundings
 from gradgate.nests import mapped, tensors_in
-
-_MOST_OPERATIONS = 40_000  # with so many samples: else each of them is gone through by itself
 
 
 def trace_fake(
     loss_fn: Callable[[Any], Any],
     data: Callable[[], Any],
     fakes: Fakes,
+    surroundings: Surroundings,
     *,
     copies: bool = False,
-    many: bool = False,
+    most_operations: float = math.inf,
 ) -> Trace:
     """Follow a pass on fake tensors: nothing is computed, nothing is allocated.
 
@@ -34,46 +35,60 @@ def trace_fake(
         loss_fn: returns the loss of a micro-batch, or the loss and its count.
         data: makes the micro-batch; called where its tensors become fake ones.
         fakes: of passes over the same model.
+        surroundings: what is put back.
         copies: the micro-batch is a copy of its samples, which counts.
-        many: give up where many samples take many operations.
+        most_operations: give up after so many.
 
     Raises:
         TooLongError: it was given up.
         OptionError: the loss function returns no scalar with a graph.
-        NotForeseeableError: the loss function asks for numbers, or uses what has no fake.
+        FakePassError: the loss function asks for numbers, or uses what has no fake.
     """
     try:
         with fakes.mode:
-            batch = mapped(data(), lambda part: _fake(part, fakes.mode))
-        follower = Follower(fakes)
-        follower.most_operations = _MOST_OPERATIONS if many else math.inf
+            batch = mapped(data(), lambda part: _fake(part, fakes))
+        follower = Follower(fakes, surroundings)
+        follower.most_operations = most_operations
         return _traced(loss_fn, batch, follower, fakes.mode, copies=copies)
-    except (NotForeseeableError, TooLongError, OptionError):
+    except (FakePassError, TooLongError, OptionError):
         raise
-    except Exception as error:
-        raise NotForeseeableError(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
+    except Exception as error:  # noqa: BLE001 - whatever a loss function runs into
+        reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+    raise FakePassError(reason)  # only here, where the frames that hold fakes are gone
 
 
-def _fake(part: Any, mode: FakeTensorMode) -> Any:
-    return mode.from_tensor(part) if isinstance(part, Tensor) and not isinstance(part, FakeTensor) else part
+def _fake(part: Any, fakes: Fakes) -> Any:
+    if not isinstance(part, Tensor):
+        return part
+    fake = part if isinstance(part, fakes.kind) else fakes.mode.from_tensor(part)
+    fakes.made.append(weakref.ref(fake))
+    return fake
 
 
-def trace_real(loss_fn: Callable[[Any], Any], data: Callable[[], Any], *, copies: bool = False) -> Trace:
+def trace_real(
+    loss_fn: Callable[[Any], Any],
+    data: Callable[[], Any],
+    surroundings: Surroundings,
+    *,
+    copies: bool = False,
+) -> Trace:
     """Follow a real pass."""
-    return _traced(loss_fn, data(), Follower(None), None, copies=copies)
+    return _traced(loss_fn, data(), Follower(None, surroundings), None, copies=copies)
 
 
 def _traced(
     loss_fn: Callable[[Any], Any],
     batch: Any,
     follower: Follower,
-    fake: FakeTensorMode | None,
+    fake: AbstractContextManager[Any] | None,
     *,
     copies: bool,
 ) -> Trace:
-    """Follow a pass. Buffers that it writes are put back, and so is the random state."""
+    """Follow a pass. What it changes is put back, and so is the random state."""
     states = torch.get_rng_state(), random.getstate()
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    numpy = sys.modules.get("numpy")
+    numpy_state = None if numpy is None else numpy.random.get_state()
     for tensor in tensors_in(batch):
         if copies:
             follower.made(tensor)
@@ -85,6 +100,7 @@ def _traced(
             if "torch._dynamo" in sys.modules:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(torch.enable_grad())
+            stack.enter_context(_no_collection())
             if fake is not None:
                 stack.enter_context(fake)
             stack.enter_context(follower)
@@ -93,19 +109,36 @@ def _traced(
             loss = outcome[0] if isinstance(outcome, tuple) else outcome
             del outcome
             _check(loss)
-            follower.trace.parameters = [node.variable for node in _leaves(loss)]
-            for node in _leaves(loss):
+            leaves = list(_leaves(loss))
+            for node in leaves:
                 # Other graphs of the user's may share these nodes: the hooks go in any case.
                 stack.callback(node.register_prehook(_dropped).remove)
+            parameters = [node.variable for node in leaves]
+            del leaves
             loss.backward()
             del loss
+        return follower.finished(parameters)
     finally:
-        follower.put_back()
+        follower.restore()
+        torch.clear_autocast_cache()  # an autocast block around us would keep the copies of parameters
         torch.set_rng_state(states[0])
         random.setstate(states[1])
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)
         if devices:
             torch.cuda.set_rng_state_all(devices)
-    return follower.finished()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Collect no cycles meanwhile: what these hold would go at other moments in each pass."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _check(loss: Any) -> None:

@@ -85,8 +85,8 @@ class Engine:
         if active is not None and not any(active is wrapper for wrapper in self._known):
             raise RankError(
                 f"update: {type(module or active.module).__name__} runs inside a DistributedDataParallel that this "
-                "accumulator was not given, and that averages its gradients at each backward pass. Pass the wrapper: "
-                "Accumulator(..., model=wrapper); after it was wrapped again: accumulator.model = wrapper."
+                "accumulator was not given, and that averages its gradients at each backward pass. Pass the "
+                "wrapper: Accumulator(..., model=wrapper); after it was wrapped again: accumulator.model = wrapper."
             )
 
     def begin(self, *, last: bool) -> None:

@@ -41,6 +41,9 @@ class Sharded(Engine):
         self._shards = [shard for module in modules for shard in shards(module)]
         self._owned = owned
         self._every = every
+        self.reached: set[int] = set()
+        """The ids of the owned parameters that this rank's backward passes of the window have reached."""
+        self._without: list[Tensor] = []  # those that had no gradient when it began
         self.unit = 1.0
         """What the sums of the next window are held in. The same on all ranks: they add up before they meet."""
 
@@ -53,6 +56,10 @@ class Sharded(Engine):
                 "Adding to them would mix two updates. Finish that accumulation first, with "
                 "set_requires_gradient_sync(True) at its last backward pass."
             )
+        owned = [shard.sharded_param for shard in self._shards if id(shard.sharded_param) in self._owned]
+        self._without = [parameter for parameter in owned if parameter.grad is None]
+        self.reached.clear()
+        self._reduce_unused(True)
         for module in self._mine:
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)  # gloo has no reduction that multiplies
@@ -62,7 +69,42 @@ class Sharded(Engine):
         for module in self._mine:
             module.set_gradient_divide_factor(float(self.ranks.count))
             module.set_force_sum_reduction_for_comms(False)
+        self._reduce_unused(False)
         self.begin(last=True)
+
+    def _reduce_unused(self, on: bool) -> None:
+        """Have all ranks reduce-scatter the same parameters, those that one of them did not reach as zeros.
+
+        By itself ``fully_shard`` sends what this rank has reached, and adds it to whatever another rank has sent.
+        """
+        for module in self._mine:
+            if hasattr(module, "set_reduce_scatter_unused_params"):  # not in the oldest torch
+                module.set_reduce_scatter_unused_params(on, recurse=False)
+
+    def keep_reached(self, filled: Sequence[str], parameters: Sequence[Tensor]) -> None:
+        """Take away the zeros of parameters that no rank has reached.
+
+        Args:
+            filled: of each rank, one digit for each parameter: whether it has reached it.
+            parameters: the owned ones.
+
+        Raises:
+            RankError: only some ranks have reached a parameter, and this torch cannot reduce the others' zeros.
+        """
+        if len(set(filled)) > 1 and not hasattr(self._mine[0], "set_reduce_scatter_unused_params"):
+            raise RankError(
+                "update: ranks have reached different parameters in this window, whose gradients fully_shard of "
+                f"torch {torch.__version__} adds to one another. Nothing was stepped. Let every rank use every "
+                "parameter, or take a torch whose FSDPModule has set_reduce_scatter_unused_params."
+            )
+        unreached = {
+            id(p)
+            for p, digits in zip(parameters, zip(*filled, strict=True), strict=True)
+            if "1" not in digits
+        }
+        for parameter in self._without:
+            if id(parameter) in unreached:
+                parameter.grad = None
 
     def begin(self, *, last: bool) -> None:
         """Say whether the micro-batch that comes is the last one, which synchronises."""
@@ -120,6 +162,10 @@ class Sharded(Engine):
             id(gathered_parameter(s)) for s in self._shards if id(s.sharded_param) in self._owned
         }
         others = [leaf for leaf in leaves if id(leaf) not in ours]
+        reached = {id(leaf) for leaf in leaves}
+        self.reached |= {
+            id(shard.sharded_param) for shard in self._shards if id(gathered_parameter(shard)) in reached
+        }
         theirs = [shard for shard in self._shards if id(shard.sharded_param) not in self._owned]
         others += [shard.sharded_param for shard in theirs]
         before = [tensor.grad for tensor in others]
