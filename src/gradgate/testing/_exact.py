@@ -93,7 +93,7 @@ def assert_exact_update(
             last one find most mistakes.
         optimizer: the optimizer that the loop steps.
         loss_fn: the mean loss of the whole batch at once, a scalar: what the update should be that of. It may
-            return ``(loss, count)``, as for :meth:`Accumulator.step`. Where a first look finds a difference it is
+            return ``(loss, count)``, as for ``Accumulator.step``. Where a first look finds a difference it is
             called again, to find out which gradients are nothing but rounding.
         model: the module, or several, that the loop trains: its buffers are put back, and messages name its parts.
         rtol: allowed ``max |difference| / max |gradient|`` of each parameter; by default what rounding explains:
