@@ -22,6 +22,11 @@ def named(**options: Any) -> tuple[nn.Parameter, SGD, gg.Accumulator]:
     return weight, optimizer, gg.Accumulator(optimizer, **options)
 
 
+def with_model() -> gg.Accumulator:
+    model = nn.Linear(1, 1)
+    return gg.Accumulator(SGD(model.parameters(), lr=1.0), model=model)
+
+
 def missing_count() -> None:
     weight, _, accumulator = named()
     with accumulator.update() as update:
@@ -106,14 +111,14 @@ def does_not_fit() -> None:
     def loss_fn(x: torch.Tensor) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.\nMore lines.")
 
-    named(model=nn.Linear(1, 1))[2].step(loss_fn, torch.ones(4))
+    with_model().step(loss_fn, torch.ones(4))
 
 
 def cannot_be_cut() -> None:
     def loss_fn(x: Any) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    named(model=nn.Linear(1, 1))[2].step(loss_fn, {"x": torch.ones(4), "lengths": [1, 2, 3]})
+    with_model().step(loss_fn, {"x": torch.ones(4), "lengths": [1, 2, 3]})
 
 
 def no_model() -> None:
@@ -285,10 +290,10 @@ TEXTS: list[tuple[Callable[[], None], type[BaseException], str]] = [
     (
         no_model,
         errors.BudgetError,
-        "step: memory ran out (CUDA out of memory.), and without the model the window cannot be replayed in"
+        "step: memory ran out (CUDA out of memory.), and without the whole model the window cannot be replayed in"
         " smaller micro-batches: what the forward pass has changed in it (batch norms, momentum encoders, "
-        "counters) could not be put back. Pass it: Accumulator(optimizer, model=model). Nothing was "
-        "stepped.",
+        "counters) could not be put back. Name all modules that the optimizers step: Accumulator(optimizer, "
+        "model=model). Nothing was stepped.",
     ),
     (
         a_window_as_a_batch,

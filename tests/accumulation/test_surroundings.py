@@ -267,7 +267,7 @@ def test_without_the_model_nothing_is_replayed() -> None:
     model.room = (2, "forward")
     accumulator = gg.Accumulator(torch.optim.SGD(model.head.parameters(), lr=0.1))
     before = model.head.weight.detach().clone()
-    with pytest.raises(BudgetError, match=r"Pass it: Accumulator\(optimizer, model=model\)") as caught:
+    with pytest.raises(BudgetError, match=r"step: Accumulator\(optimizer, model=model\)") as caught:
         accumulator.step(model, torch.ones(4, 3))
     assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
     assert torch.equal(model.head.weight, before)

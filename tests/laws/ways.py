@@ -51,7 +51,7 @@ def out_of_memory_on_the_way(task: Problem, optimizer: Optimizer, cut: list[int]
             raise torch.OutOfMemoryError("as many samples as this do not fit")
         return task.loss_mean(*part)
 
-    gg.Accumulator(optimizer).step_window(loss_fn, parts(task, cut))
+    gg.Accumulator(optimizer, model=task.model).step_window(loss_fn, parts(task, cut))
 
 
 def in_a_window(task: Problem, optimizer: Optimizer, cut: list[int]) -> None:

@@ -29,7 +29,7 @@ def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: Sh
             )
         if hasattr(node, "variable"):
             leaves.append(node.variable)
-    with _on_purpose(), sharded.only_owned(leaves):
+    with on_purpose(), sharded.only_owned(leaves):
         torch.autograd.backward(loss, seed, retain_graph=retain_graph)
 
 
@@ -43,16 +43,14 @@ def backward(loss: Tensor, seed: Tensor, inputs: list[Tensor], retain_graph: boo
     unusual = type(loss) is not Tensor or transforming()
     watched = torch.autograd.backward is not _public  # somebody stands around it, to see every backward pass
     if unusual or watched:
-        with _on_purpose():
+        with on_purpose():
             torch.autograd.backward(loss, seed, retain_graph=retain_graph, inputs=inputs)
         return
     options = {"allow_unreachable": True, "accumulate_grad": True}
     run_backward((loss,), (seed,), retain_graph, False, tuple(inputs), **options)
 
 
-def _on_purpose() -> AbstractContextManager[None]:
-    from gradgate.events import (
-        on_purpose,  # which takes as long to import as all else here, and is rarely needed
-    )
+def on_purpose() -> AbstractContextManager[None]:
+    from gradgate import events  # which takes as long to import as all else here, and is rarely needed
 
-    return on_purpose()
+    return events.on_purpose()

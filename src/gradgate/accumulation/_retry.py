@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from gradgate.accumulation._backward import on_purpose
 from gradgate.accumulation._company import ReplayError
 from gradgate.accumulation._counts import Count, Reduction
 from gradgate.accumulation._out_of_memory import is_out_of_memory
@@ -148,7 +149,8 @@ def run_window(
     versions = [tensor_version(parameter) for parameter in parameters]
     # What is sharded is not replayed, see can_replay.
     modules = () if isinstance(engine, Sharded) else accumulator._models
-    surroundings = Surroundings(modules, parameters, accumulator._at_rest)
+    with on_purpose():  # copies leave no graph
+        surroundings = Surroundings(modules, parameters, accumulator._at_rest)
     unfinished = accumulator._unfinished
     keep = unfinished["micro_batches"] if unfinished is not None else 0
     try:
@@ -161,19 +163,21 @@ def run_window(
         attempt = _Attempt(accumulator.update())
         try:
             attempt.run(loss_fn, source.pieces(), reduction)
-            surroundings.settle()
+            with on_purpose():
+                surroundings.settle()
             return attempt.update
         except ReplayError as error:
             told = str(error)
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not attempt.can_replay(error):
                 raise
-            if not accumulator._models:
+            covered = {id(parameter) for parameter in accumulator._models.parameters()}
+            if not covered.issuperset(map(id, parameters)):
                 raise BudgetError(
-                    f"step: memory ran out ({_first_line(error)}), and without the model the window cannot be "
-                    "replayed in smaller micro-batches: what the forward pass has changed in it (batch norms, "
-                    "momentum encoders, counters) could not be put back. Pass it: Accumulator(optimizer, "
-                    "model=model). Nothing was stepped."
+                    f"step: memory ran out ({_first_line(error)}), and without the whole model the window cannot "
+                    "be replayed in smaller micro-batches: what the forward pass has changed in it (batch norms, "
+                    "momentum encoders, counters) could not be put back. Name all modules that the optimizers "
+                    "step: Accumulator(optimizer, model=model). Nothing was stepped."
                 ) from error
             told = attempt.split_finer(source, error)
         # Only here, after the exception and the frames that it held are gone, is their memory free.
@@ -185,7 +189,8 @@ def run_window(
                     "step: memory ran out, and the window cannot be replayed: loss_fn has changed parameters that "
                     "this accumulator's optimizers own, beside their step. Do that after it."
                 )
-            surroundings.restore()
+            with on_purpose():
+                surroundings.restore()
         _log.warning("step: out of memory with %s", told)
 
 

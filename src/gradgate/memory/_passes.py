@@ -58,7 +58,10 @@ class Passes:
         self._budget, self._optimizer = budget_bytes, optimizer
         self._start_flops = START_FLOPS.get(device.type, 1e8)
         self._lengths = _some_lengths(samples)
-        self._surroundings = Surroundings(loss_fn)
+        from gradgate.events import on_purpose  # what trains without being watched does without it
+
+        with on_purpose():  # tensors are looked at, and no value leaves a graph
+            self._surroundings = Surroundings(loss_fn)
         self._fakes = Fakes()
 
     def estimate(self) -> tuple[Estimate, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gradgate.events import Cut, Ids, Site
+from gradgate.events import Cut, Ids, Site, is_on_purpose
 from gradgate.torch_compat import as_torch_itself
 from gradgate.watcher._backward import Backwards
 from gradgate.watcher._graph import walk
@@ -58,7 +58,7 @@ class Cuts:
         What runs under ``no_grad`` is mostly meant to: there it counts where parameters are suspected.
         """
         recorder = self._recorder
-        if tracing() or recorder.quiet or self._backwards.in_backward:
+        if tracing() or recorder.quiet or self._backwards.in_backward or is_on_purpose():
             return
         with as_torch_itself():
             if not tensor.requires_grad or is_lazy(tensor):
