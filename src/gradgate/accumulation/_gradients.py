@@ -64,7 +64,7 @@ def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: f
         if other is None:
             continue
         if parameter.grad is None:
-            parameter.grad = other * factor
+            parameter.grad = (other * factor).to(parameter.grad_dtype or parameter.dtype)
         elif parameter.grad.is_sparse or other.is_sparse:
             # torch adds a sparse tensor to a dense one, not the other way round.
             first, second = parameter.grad, other * factor
