@@ -236,6 +236,33 @@ def test_memory_that_runs_out_all_the_same_is_made_good_by_step() -> None:
     assert len(plan.split(batch)) == update.micro_batch_count
 
 
+@pytest.mark.parametrize("fits", [1, 2, 3])
+def test_fewer_samples_are_tried_where_most_of_the_memory_does_not_depend_on_them(fits: int) -> None:
+    """Half of the estimated bytes would still be those of as many samples: the window would be replayed for ever."""
+    weight = nn.Parameter(torch.ones(4, dtype=torch.double))
+    batch = torch.arange(8, dtype=torch.double)
+    seen: list[int] = []
+    planned = False
+
+    def loss_fn(x: Tensor) -> tuple[Tensor, int]:
+        if planned:
+            seen.append(len(x))
+            if len(x) > fits:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+        large = (weight.repeat(50_000) * 2).square().mean()
+        return large + (weight[0] * x).mean(), len(x)
+
+    plan = gg.plan(loss_fn, batch, budget_bytes="100MiB")
+    planned = True
+    accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=1.0), model=nn.ParameterList([weight]))
+    update = accumulator.step(loss_fn, batch, plan=plan)
+    assert seen[0] == 8
+    assert max(seen[-update.micro_batch_count :]) <= fits
+    assert weight[0].item() == pytest.approx(
+        1 - (2 + 3.5), rel=1e-12
+    )  # (4 w²).mean() over four w, and the batch
+
+
 def test_a_count_that_the_graph_does_not_tell_is_asked_for_with_a_plan_too() -> None:
     """The plan's own count, of valid items, would be 10 to 15 % off under label smoothing or an auxiliary term."""
     x, mask = padded([3, 12, 1, 7])

@@ -13,7 +13,9 @@ from gradgate.memory._micro_batches import Part
 from gradgate.memory._samples import Samples
 
 
-def pack(samples: Samples, among: Sequence[int], estimate: Estimate, room: int, start: float) -> list[Part]:
+def pack(
+    samples: Samples, among: Sequence[int], estimate: Estimate, room: int, start: float, *, limit: int
+) -> list[Part]:
     """Return micro-batches of some samples: equally large ones, or with lengths those with the least work.
 
     Args:
@@ -22,6 +24,7 @@ def pack(samples: Samples, among: Sequence[int], estimate: Estimate, room: int, 
         estimate: the peak of each micro-batch, and the work.
         room: bytes that a forward and backward pass may hold.
         start: the work of starting a micro-batch, in floating-point operations.
+        limit: the most samples in a micro-batch, whatever fits.
 
     Raises:
         BudgetError: one sample does not fit.
@@ -32,7 +35,7 @@ def pack(samples: Samples, among: Sequence[int], estimate: Estimate, room: int, 
         if most < 1:
             _refuse(0, 0, estimate, room)
         order, each, counts = list(among), [0] * len(among), [1] * samples.count
-        ends = even_cut(len(among), most)
+        ends = even_cut(len(among), min(most, limit))
     else:
         order = sorted(among, key=lambda index: (lengths.values[index], index))
         each, counts = [lengths.values[index] for index in order], lengths.counts
@@ -42,7 +45,8 @@ def pack(samples: Samples, among: Sequence[int], estimate: Estimate, room: int, 
             if fits[length] < 1:
                 _refuse(index, length, estimate, room)
         cost = estimate.costs(different)
-        ends = cheapest_cut([cost[length] for length in each], [fits[length] for length in each], start)
+        most_of_each = [min(fits[length], limit) for length in each]
+        ends = cheapest_cut([cost[length] for length in each], most_of_each, start)
     spans = list(pairwise([0, *ends]))
     longest = [each[end - 1] for _, end in spans]
     peaks = estimate.peaks([end - begin for begin, end in spans], longest)

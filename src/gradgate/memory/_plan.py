@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -61,6 +62,7 @@ class Plan:
         self.foreseen, self.reason = not reason, reason
         self.warnings = tuple(sorted(estimate.mixes))
         self._lengths, self._collate, self._pad, self._start = lengths, collate, pad, start
+        self._limit = sys.maxsize  # samples in a micro-batch, once memory has run out where bytes say too little
         self._batch_dim, self._trim = batch_dim, trim
         # Later batches are read as this one was. Its data is not kept.
         self._like = copy.copy(samples)
@@ -192,11 +194,14 @@ class Plan:
         ):  # a part of it is left alone, which is no reason to refuse a sample that fits
             room = self.budget_bytes - self.standing.total_bytes
             self.budget_bytes += math.ceil(one_sample * room / self._room()) - room + 1
+        (fits,) = self.estimate.most_samples(self._room(), [part.length])
+        if fits >= len(part.indices):  # most of what was estimated does not depend on the samples
+            self._limit = (len(part.indices) + 1) // 2
         rest = [index for each in cut.parts[keep:] for index in each.indices]
         return Cut([*cut.parts[:keep], *self._packed(cut.samples, rest)], cut.samples)
 
     def _packed(self, samples: Samples, among: Sequence[int]) -> list[Part]:
-        return pack(samples, among, self.estimate, self._room(), self._start)
+        return pack(samples, among, self.estimate, self._room(), self._start, limit=self._limit)
 
     def _room(self) -> int:
         room = self.budget_bytes - self.standing.total_bytes
