@@ -238,7 +238,7 @@ def test_memory_that_runs_out_all_the_same_is_made_good_by_step() -> None:
 
 @pytest.mark.parametrize("fits", [1, 2, 3])
 def test_fewer_samples_are_tried_where_most_of_the_memory_does_not_depend_on_them(fits: int) -> None:
-    """Half of the estimated bytes would still be those of as many samples: the window would be replayed for ever."""
+    """Half of the estimated bytes would still be those of as many samples, and no replay would be the last."""
     weight = nn.Parameter(torch.ones(4, dtype=torch.double))
     batch = torch.arange(8, dtype=torch.double)
     seen: list[int] = []
