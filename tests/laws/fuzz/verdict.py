@@ -79,7 +79,7 @@ def _window(loop: Loop, window: Window, mine: list[Rows], way: Way) -> Outcome:
         after = [standing(each) for each in loop.optimizers]
         changed = [name for a, b in zip(before, after, strict=True) for name in differences(a, b)]
         if window.way == "resumed":  # in tensors of its own
-            changed = [name for name in changed if name not in ("gradients", "identities")]
+            changed = [name for name in changed if name not in ("gradients", "identities", "dtypes")]
         return Outcome(refused=f"{type(error).__name__}: {error}", changed=changed)
     finally:
         loop.evaluates, loop.most = False, None
