@@ -65,6 +65,7 @@ class uninterrupted:  # noqa: N801 - it is used like the functions of contextlib
                     stack.callback(signal.raise_signal, received)
 
     def _give_back(self) -> None:
-        for number, handler in self._usual.items():
+        for number, handler in list(self._usual.items()):
             if signal.getsignal(number) == self._hold:  # a handler may have installed another since
                 signal.signal(number, handler)
+            self._usual.pop(number, None)  # what is done needs no second look
