@@ -40,14 +40,14 @@ def backward(loss: Tensor, seed: Tensor, inputs: list[Tensor], retain_graph: boo
     shape, type and device. That one asks each input by name whether it overrides torch functions: 0.7 ms for 1,000
     parameters, and a third of all that an update costs beside the plain loop where a model is tiny.
     """
-    unusual = type(loss) is not Tensor or transforming()
+    unusual = type(loss) is not Tensor or transforming.use()
     watched = torch.autograd.backward is not _public  # somebody stands around it, to see every backward pass
     if unusual or watched:
         with on_purpose():
             torch.autograd.backward(loss, seed, retain_graph=retain_graph, inputs=inputs)
         return
     options = {"allow_unreachable": True, "accumulate_grad": True}
-    run_backward((loss,), (seed,), retain_graph, False, tuple(inputs), **options)
+    run_backward.use((loss,), (seed,), retain_graph, False, tuple(inputs), **options)
 
 
 def on_purpose() -> AbstractContextManager[None]:

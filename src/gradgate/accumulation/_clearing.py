@@ -98,7 +98,7 @@ class Leftovers:
         # What stood in a module that is frozen now was set aside, and comes back.
         aside = {id(p): self._known[id(p)] for p in parameters if p.grad is None and id(p) in self._known}
         self._known = aside | {
-            id(parameter): (weakref.ref(parameter.grad), tensor_version(parameter.grad))
+            id(parameter): (weakref.ref(parameter.grad), tensor_version.use(parameter.grad))
             for parameter in parameters
             if parameter.grad is not None
         }
@@ -116,4 +116,4 @@ class Leftovers:
 
     def _left(self, parameter: Tensor, gradient: Tensor) -> bool:
         known = self._known.get(id(parameter))
-        return known is not None and known[0]() is gradient and known[1] == tensor_version(gradient)
+        return known is not None and known[0]() is gradient and known[1] == tensor_version.use(gradient)

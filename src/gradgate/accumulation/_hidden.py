@@ -38,7 +38,7 @@ class HiddenParameters:
         """
         if loss.grad_fn is None:
             return
-        size = next_node_number() - self._start
+        size = next_node_number.use() - self._start
         if self._sizes.get((name, later)) == size:
             return
         self._sizes.pop((name, later), None)
@@ -47,7 +47,7 @@ class HiddenParameters:
 
     def passed(self) -> None:
         """Note that a backward pass has ended: it makes nodes too."""
-        self._start = next_node_number()
+        self._start = next_node_number.use()
 
 
 def _look(loss: Tensor) -> None:

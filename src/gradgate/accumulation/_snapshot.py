@@ -16,7 +16,7 @@ from gradgate.torch_compat import tensor_version
 def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> dict[int, int]:
     """Return the version counter of every tensor that a step may change: in-place writes raise it."""
     tensors = (*parameters, *_state_tensors(optimizers))
-    return {id(tensor): tensor_version(tensor) for tensor in tensors}
+    return {id(tensor): tensor_version.use(tensor) for tensor in tensors}
 
 
 def _state_tensors(optimizers: Sequence[Optimizer]) -> Iterator[Tensor]:

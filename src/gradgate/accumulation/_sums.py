@@ -139,7 +139,7 @@ class Sums:
         for parameter in self.parameters:
             gradient = parameter.grad
             if gradient is not None:
-                self._witnesses.append((parameter, gradient, tensor_version(gradient)))
+                self._witnesses.append((parameter, gradient, tensor_version.use(gradient)))
                 if not self._thorough:
                     return
             elif self._thorough:
@@ -162,7 +162,7 @@ class Sums:
         """
         for parameter, gradient, version in self._witnesses:
             if parameter.grad is not gradient or (
-                gradient is not None and tensor_version(gradient) != version
+                gradient is not None and tensor_version.use(gradient) != version
             ):
                 raise GradientError(
                     "update: .grad was changed inside the block, outside update.backward(...): by zero_grad, a "

@@ -62,7 +62,9 @@ class Plan:
         self.foreseen, self.reason = not reason, reason
         self.warnings = tuple(sorted(estimate.mixes))
         self._lengths, self._collate, self._pad, self._start = lengths, collate, pad, start
-        self._limit = sys.maxsize  # samples in a micro-batch, once memory has run out where bytes say too little
+        self._limit = (
+            sys.maxsize
+        )  # samples in a micro-batch, once memory has run out where bytes say too little
         self._batch_dim, self._trim = batch_dim, trim
         # Later batches are read as this one was. Its data is not kept.
         self._like = copy.copy(samples)

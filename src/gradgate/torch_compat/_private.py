@@ -41,7 +41,7 @@ class Private(Generic[P, R]):
 
     @cached_property
     def use(self) -> Callable[P, R]:
-        """The function, or what is used instead of it."""
+        """The function, or what is used instead of it. What runs at every backward pass calls it by this name."""
         try:
             found = self.find()
             return found if self.works(found) else self.otherwise
