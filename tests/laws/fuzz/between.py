@@ -78,10 +78,18 @@ def _nothing_in_it(loop: Loop, window: Window) -> None:
 
 def _change_inside(loop: Loop, window: Window) -> None:
     """``zero_grad`` in the block: the sum is lost, and nothing may be stepped."""
-    with refused(GradientError), loop.accumulator.update() as update:
+    lost = False
+    with (
+        contextlib.suppress(StopError),
+        refused(GradientError, StopError),
+        loop.accumulator.update() as update,
+    ):
         for rows in update.micro_batches([*window, [0], [0]]):
             loop.add_losses(update, rows)
+            lost |= any(p.grad is not None for p in loop.net.parameters())
             loop.clear()
+        if not lost:  # the sum of the last loss is empty, and the others are set aside
+            raise StopError
 
 
 def _own_backward(loop: Loop, window: Window) -> None:
