@@ -145,7 +145,8 @@ class Sharded(Engine):
                 continue  # it never ran
             # Refused where it is not the root, or where another rank is gone and nothing will run again.
             with suppress(RuntimeError):
-                module.reset_iter_state()
+                if hasattr(module, "reset_iter_state"):  # not in torch 2.11, whose next pass starts afresh
+                    module.reset_iter_state()
         for shard in self._unreduced():
             _set_local(shard, None, None)
 
