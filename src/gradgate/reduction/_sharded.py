@@ -296,4 +296,7 @@ def _set_local(shard: Any, gradient: Tensor | None, accumulated: Tensor | None) 
     gathered = gathered_parameter(shard)
     if gathered is not None:
         gathered.grad = gradient
-    shard.unsharded_accumulated_grad = accumulated
+    if (
+        shard.unsharded_accumulated_grad is not accumulated
+    ):  # since torch 2.15 it is another name of the first
+        shard.unsharded_accumulated_grad = accumulated
