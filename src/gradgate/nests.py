@@ -19,18 +19,18 @@ class Attribute(str):
     __slots__ = ()
 
 
-def children(value: Any) -> list[tuple[Any, Any]] | None:
-    """Return the keys and values of a container, or None for a leaf."""
+def children(value: Any, attribute: Callable[[str], Any] = Attribute) -> list[tuple[Any, Any]] | None:
+    """Return the keys and values of a container, or None for a leaf; ``attribute`` marks names of attributes."""
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, tuple) and (names := getattr(value, "_fields", None)) is not None:
-        return [(Attribute(name), item) for name, item in zip(names, value, strict=True)]
+        return [(attribute(name), item) for name, item in zip(names, value, strict=True)]
     if isinstance(value, (list, tuple)):
         return list(enumerate(value))
     if value is None:  # torch 2.11 cannot compile a question about the fields of its class
         return None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(Attribute(each.name), getattr(value, each.name)) for each in dataclasses.fields(value)]
+        return [(attribute(each.name), getattr(value, each.name)) for each in dataclasses.fields(value)]
     return None
 
 
@@ -80,7 +80,7 @@ def mapped_tensors(nest: T, change: Callable[[Tensor], Any]) -> T:
     """Return a pytree of the same types in which every tensor is what ``change`` makes of it."""
     if isinstance(nest, Tensor):
         return change(nest)  # type: ignore[no-any-return]
-    inside = children(nest)
+    inside = children(nest, lambda name: name)  # torch 2.11 cannot compile the making of an Attribute
     if not inside:
         return nest
     return with_children(nest, [mapped_tensors(item, change) for _, item in inside])  # type: ignore[no-any-return]
