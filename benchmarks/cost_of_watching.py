@@ -17,7 +17,7 @@ from _alternate import arguments, report
 from _models import Batch, medium, plain_update, tiny
 from torch import nn
 
-from gradgate.watcher import Watcher
+from gradgate.checker.recording import Watcher
 
 LATER = 1000  # steps after which only now and then a closer look is taken
 
@@ -74,8 +74,8 @@ def main() -> None:
             rows.append(f"| {name} | {watch} windows | {middle:.3f} | {low:.3f} to {high:.3f} |")
     plain = starting("import torch", 7)
     watched = starting(
-        "from gradgate.watcher import Watcher; w = Watcher(); w.start(); w.stop();"
-        "from gradgate.checks import check; check(w.log())",
+        "from gradgate.checker.recording import Watcher; w = Watcher(); w.start(); w.stop();"
+        "from gradgate.checker.rules import check; check(w.log())",
         7,
     )
     rows.append("")

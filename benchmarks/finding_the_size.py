@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import _disable_current_modes
 
 import gradgate as gg
-from gradgate.memory import peak_memory
+from gradgate.planning import peak_memory
 
 BATCH, FITS = 256, 40  # wanted, and what fits about
 _SMALL = 4096  # bytes: so much can always be had

@@ -13,7 +13,7 @@ from _models import Batch, Transformer, exact_update, loss_of, medium, plain_upd
 from torch import nn
 
 import gradgate as gg
-from gradgate.memory import peak_memory
+from gradgate.planning import peak_memory
 
 
 def peak(run: Callable[[], object]) -> int:

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import gradgate as gg
-from gradgate.memory import peak_memory
+from gradgate.planning import peak_memory
 
 BATCH = 1000
 

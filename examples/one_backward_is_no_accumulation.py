@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import gradgate as gg
-from gradgate.memory import peak_memory
+from gradgate.planning import peak_memory
 
 PARTS = 2
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import gradgate as gg
-from gradgate.memory import peak_memory
+from gradgate.planning import peak_memory
 
 WINDOW, BY_HAND, LONGEST = 64, 8, 160
 PADDING = -100  # the label that cross_entropy ignores

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import gradgate as gg
-from gradgate.memory import peak_memory
+from gradgate.planning import peak_memory
 
 LAYERS, WIDTH, SAMPLES = 4, 64, 4096  # 4 layers in each of the three parts; an activation takes 1 MiB
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import gradgate as gg
-from gradgate.memory import peak_memory
+from gradgate.planning import peak_memory
 
 WIDTH, CLASSES, SAMPLES = 500, 10, 100  # 1 MB of weights a layer, 0.2 MB an activation
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import gradgate as gg
-from gradgate.memory import peak_memory
+from gradgate.planning import peak_memory
 
 TRAINED, BATCH = 600, 50  # the other 300 images of each five digits are for the test
 SCANNERS = {"by the same scanner": lambda x: x, "by another: pale, on white": lambda x: 1 - x / 2}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gradgate.checks import rules
+from gradgate.checker.rules import rules
 from gradgate.cli import main
 from gradgate.cli._config import configured
 from gradgate.errors import OptionError
@@ -387,7 +387,7 @@ def test_progress_tells_how_far_the_script_came_while_it_is_judged(tmp_path: Pat
     loop += "for _ in range(3):\n    optimizer.zero_grad()\n    w.square().sum().backward()\n    optimizer.step()\n"
     (tmp_path / "train.py").write_text(loop, "utf-8")
     program = """\
-from gradgate.running import Program, WatchedRun
+from gradgate.checker.running import Program, WatchedRun
 watched = WatchedRun(Program("train.py"), max_steps=None, on_end=lambda how, logs: print(watched.progress) or 0)
 print(watched.progress)
 raise SystemExit(watched.run())

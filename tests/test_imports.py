@@ -1,73 +1,73 @@
-"""Which room may import which, and what ``import gradgate`` brings in."""
+"""Which package may import which, and what ``import gradgate`` brings in."""
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import gradgate
 
 PACKAGE = Path(gradgate.__file__).parent
 
-# A room is a file or a folder directly below gradgate/. It may import itself, the standard library and what
-# stands here; those marked "(lazily)" only inside a function, so that nobody pays for them who does not use
-# them. "*" is every room but cli. A room that is not built yet has its row already.
+# A package is a file or a folder directly below gradgate/ or gradgate/checker/. It may import itself, the standard
+# library and what stands here; those marked "(lazily)" only inside a function, so that nobody pays for them who
+# does not use them. "*" is every package but cli.
 MAY_IMPORT = {
     "__init__": {"torch", "*"},
     "errors": set(),
     "torch_compat": {"errors", "torch (lazily)"},
     "events": set(),
     "tally": {"errors", "torch"},
-    "nests": {"torch"},
-    "layout": {"errors", "nests", "torch"},
-    "sites": {"events", "torch"},
-    "cards": set(),
-    "memory": {"cards", "errors", "layout", "nests", "torch", "torch_compat", "events (lazily)"},
+    "pytree": {"torch"},
+    "layout": {"errors", "pytree", "torch"},
+    "call_sites": {"events", "torch"},
+    "notebook_tables": set(),
+    "planning": {"notebook_tables", "errors", "layout", "pytree", "torch", "torch_compat", "events (lazily)"},
     "autograd_graph": {"torch", "torch_compat"},
-    "claims": {"torch"},
+    "ownership": {"torch"},
     "gates": {
-        "cards",
-        "claims",
-        "errors",
-        "events",
-        "nests",
-        "sites",
-        "torch",
-        "torch_compat",
+        *(
+            "call_sites",
+            "errors",
+            "events",
+            "notebook_tables",
+            "ownership",
+            "pytree",
+            "torch",
+            "torch_compat",
+        ),
         "plotly (lazily)",
     },
-    "watcher": {"errors", "events", "sites", "torch", "torch_compat"},
-    "reduction": {"errors", "events", "tally", "torch", "torch_compat"},
+    "ranks": {"errors", "events", "tally", "torch", "torch_compat"},
     "accumulation": {
-        "autograd_graph",
-        "cards",
-        "claims",
-        "errors",
-        "events",
-        "layout",
-        "tally",
-        "reduction",
-        "torch",
-        "torch_compat",
-        "tqdm (lazily)",
+        *("autograd_graph", "errors", "events", "layout", "notebook_tables", "ownership", "ranks", "tally"),
+        *("torch", "torch_compat", "tqdm (lazily)"),
     },
-    "checks": {"errors", "events"},
-    "reports": {
-        *("cards", "errors", "events", "checks"),
+    "testing": {"errors", "tally", "planning", "accumulation", "torch", "torch_compat"},
+    "checker": {"checker.recording", "checker.reports", "checker.rules", "errors", "events"},
+    "checker.recording": {"errors", "events", "call_sites", "torch", "torch_compat"},
+    "checker.analysis": {"events"},
+    "checker.fixes": {"checker.analysis", "checker.rules", "events"},
+    "checker.rules": {"checker.analysis", "errors", "events"},
+    "checker.reports": {
+        *("notebook_tables", "errors", "events", "checker.analysis", "checker.fixes", "checker.rules"),
         *("gradgate (lazily)", "rich (lazily)", "plotly (lazily)", "jinja2 (lazily)", "pygments (lazily)"),
     },
-    "testing": {"errors", "tally", "memory", "accumulation", "torch", "torch_compat"},
-    "session": {"errors", "events", "watcher", "checks", "reports"},
+    "checker.running": {"errors", "events", "torch_compat", "checker.recording"},
     "integrations": {
-        *("reports", "session", "torch"),
-        *("lightning", "pytorch_lightning", "transformers"),  # each in the module for it, see below
+        *("checker", "checker.reports", "errors", "torch"),
+        *("lightning", "pytest", "pytorch_lightning", "transformers"),  # each in the module for it, see below
     },
-    "pytest_plugin": {"errors", "session", "pytest"},
-    "running": {"errors", "events", "torch_compat", "watcher"},
     "cli": {"*", "gradgate", "rich", "tomli", "torch (lazily)", "typer"},
     "__main__": {"cli"},
 }
+
+
+def package_of(parts: Sequence[str]) -> str:
+    """Return the package of a name below gradgate: "checker.rules" for ("checker", "rules", "_rule")."""
+    inner = ".".join(parts[:2])
+    return inner if inner in MAY_IMPORT else parts[0]
 
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
@@ -78,15 +78,15 @@ def told(page: str) -> dict[str, set[str]]:
     chapter = page.partition("## Which may import which")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in chapter.splitlines() if line.startswith("| `")]
     return {
-        room.strip("`"): {name.replace("`", "") for name in may.split(", ")} - {"nothing"}
-        for room, may in rows
+        package.strip("`"): {name.replace("`", "") for name in may.split(", ")} - {"nothing"}
+        for package, may in rows
     }
 
 
 def imported(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, bool]]:
-    """Yield line, name and laziness of each import in a file that lies in ``package`` (["gradgate", room]).
+    """Yield line, name and laziness of each import in a file that lies in ``package`` (["gradgate", package]).
 
-    The name is a room's for what lies in gradgate ("gradgate" for the package itself), otherwise that of the
+    The name is a package's for what lies in gradgate ("gradgate" for the package itself), otherwise that of the
     top-level module.
     """
     lazy = {
@@ -106,7 +106,7 @@ def imported(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, b
             continue
         for path in paths:
             if path[0] == "gradgate":
-                name = path[1] if len(path) > 1 and path[1] in MAY_IMPORT else "gradgate"
+                name = package_of(path[1:]) if len(path) > 1 and path[1] in MAY_IMPORT else "gradgate"
             else:
                 name = path[0]
             yield node.lineno, name, id(node) in lazy
@@ -117,11 +117,11 @@ def violations(package: Path) -> list[str]:
     found = []
     for file in sorted(package.rglob("*.py")):
         inside = file.relative_to(package)
-        room = inside.parts[0].removesuffix(".py")
-        if room not in MAY_IMPORT:
-            found.append(f"{inside.as_posix()}: there is no room '{room}' in the table: add its row")
+        home = package_of(inside.with_suffix("").parts)
+        if home not in MAY_IMPORT:
+            found.append(f"{inside.as_posix()}: there is no package '{home}' in the table: add its row")
             continue
-        allowed = MAY_IMPORT[room] | {room} | sys.stdlib_module_names
+        allowed = MAY_IMPORT[home] | {home} | sys.stdlib_module_names
         if "*" in allowed:
             allowed |= MAY_IMPORT.keys() - {"__init__", "__main__", "cli"}
         for line, name, lazy in imported(
@@ -129,11 +129,11 @@ def violations(package: Path) -> list[str]:
         ):
             if name not in allowed and not (lazy and f"{name} (lazily)" in allowed):
                 how = "lazily imports" if lazy else "imports"
-                found.append(f"{inside.as_posix()}:{line}: {room} {how} {name}")
+                found.append(f"{inside.as_posix()}:{line}: {home} {how} {name}")
     return found
 
 
-def test_no_room_imports_what_the_table_does_not_allow() -> None:
+def test_no_package_imports_what_the_table_does_not_allow() -> None:
     assert violations(PACKAGE) == []
 
 
@@ -163,10 +163,10 @@ def test_the_import_table_rejects_what_it_forbids(tmp_path: Path) -> None:
         "errors.py": "import math\nimport torch\n",
         "tally.py": "from .errors import CountError\nfrom . import accumulation\n",
         "kitchen.py": "",
-        "gates/__init__.py": "from gradgate.gates._gate import gate\nfrom gradgate.watcher import watch\n",
+        "gates/__init__.py": "from gradgate.gates._gate import gate\nfrom gradgate.checker import recording\n",
         "gates/_gate.py": "import gradgate\nfrom .. import accumulation, events\nfrom . import _other\n",
         "accumulation/_windows.py": "import tqdm\ndef bar():\n  from tqdm.auto import tqdm\n  import rich\n",
-        "accumulation/_update.py": "if True:\n  from ..memory import peak\nimport torch.nn.functional as F\n",
+        "accumulation/_update.py": "if True:\n  from ..planning import peak\nimport torch.nn.functional as F\n",
         "testing/_exact.py": "from gradgate.accumulation import Accumulator\nfrom gradgate import Tally\n",
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -174,14 +174,14 @@ def test_the_import_table_rejects_what_it_forbids(tmp_path: Path) -> None:
 
     assert violations(tmp_path) == [
         "__init__.py:2: __init__ imports cli",
-        "accumulation/_update.py:2: accumulation imports memory",
+        "accumulation/_update.py:2: accumulation imports planning",
         "accumulation/_windows.py:1: accumulation imports tqdm",
         "accumulation/_windows.py:4: accumulation lazily imports rich",
         "errors.py:2: errors imports torch",
-        "gates/__init__.py:2: gates imports watcher",
+        "gates/__init__.py:2: gates imports checker.recording",
         "gates/_gate.py:1: gates imports gradgate",
         "gates/_gate.py:2: gates imports accumulation",
-        "kitchen.py: there is no room 'kitchen' in the table: add its row",
+        "kitchen.py: there is no package 'kitchen' in the table: add its row",
         "tally.py:2: tally imports accumulation",
         "testing/_exact.py:2: testing imports gradgate",
     ]
@@ -208,15 +208,16 @@ def test_import_gradgate_brings_in_torch_and_the_standard_library_only() -> None
 
 
 def test_what_watches_brings_in_no_more() -> None:
-    rooms = "import gradgate.watcher, gradgate.checks, gradgate.reports, gradgate.session, gradgate.running"
-    brought = beyond_torch_and_the_standard_library(rooms)
+    names = ("recording", "rules", "fixes", "reports", "running")
+    packages = "import " + ", ".join(f"gradgate.checker.{name}" for name in names)
+    brought = beyond_torch_and_the_standard_library(packages)
     # The standard library's sysconfig keeps its data in a module whose name depends on the platform.
     assert {name for name in brought if not name.startswith("_sysconfigdata")} == {"gradgate"}
 
 
 def test_private_names_of_torch_are_looked_for_when_they_are_used() -> None:
     # What prepares to watch an interpreter that a script starts may find that it never imports torch.
-    assert "torch" not in brought_in_by("import gradgate.torch_compat, gradgate.running")
+    assert "torch" not in brought_in_by("import gradgate.torch_compat, gradgate.checker.running")
 
 
 def test_a_further_import_would_be_noticed() -> None:

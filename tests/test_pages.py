@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gradgate.checks import rules
+from gradgate.checker.rules import rules
 from tests import pages
 from tests.pages import ROOT
 

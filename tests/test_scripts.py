@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import torch
 
-from gradgate.checks import Finding, check, rules
-from gradgate.checks._source import same_statement
+from gradgate.checker.analysis._source import same_statement
+from gradgate.checker.recording import Watcher
+from gradgate.checker.rules import Finding, check, rules
 from gradgate.events import Frame, Gap, Log
-from gradgate.watcher import Watcher
 
 SCRIPTS = Path(__file__).parent / "scripts"
 WRONG = sorted(SCRIPTS.glob("wrong/*/*.py"))

@@ -13,9 +13,9 @@ from torch import nn
 
 import gradgate as gg
 from gradgate import torch_compat
-from gradgate.checks import rules
+from gradgate.checker.reports import report_on
+from gradgate.checker.rules import rules
 from gradgate.errors import UpdateError
-from gradgate.reports import report_on
 from gradgate.torch_compat import Private, stack_formatter
 from tests.test_scripts import SCRIPTS, alone, run
 

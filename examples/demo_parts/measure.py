@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 from torch.optim import AdamW, Optimizer
 
-from gradgate.memory import peak_memory
+from gradgate.planning import peak_memory
 
 from .task import Task
 

@@ -8,6 +8,7 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from gradgate.accumulation import Accumulator, Update, decay, log_to, scale_lr, warmup, windows
+    from gradgate.checker import watch
     from gradgate.gates import (
         clip_gradient,
         expect_flow,
@@ -22,8 +23,7 @@ if _typing.TYPE_CHECKING:
         train_mask,
         train_rows,
     )
-    from gradgate.memory import Plan, plan
-    from gradgate.session import watch
+    from gradgate.planning import Plan, plan
     from gradgate.tally import Tally
 
 __version__ = "0.1.0"
@@ -56,8 +56,8 @@ __all__ = [  # noqa: RUF022
 
 _HOMES = {  # all others are in accumulation
     "Tally": "tally",
-    "watch": "session",
-    **dict.fromkeys(("plan", "Plan"), "memory"),
+    "watch": "checker",
+    **dict.fromkeys(("plan", "Plan"), "planning"),
     **dict.fromkeys(
         (
             *("stop_gradient", "scale_gradient", "reverse_gradient", "mask_gradient", "clip_gradient"),
@@ -66,13 +66,13 @@ _HOMES = {  # all others are in accumulation
         "gates",
     ),
 }
-_ROOMS = ("accumulation", "errors", "gates", "memory", "tally", "testing")  # those with names for users
+_PACKAGES = ("accumulation", "errors", "gates", "planning", "tally", "testing")  # those with names for users
 
 
 def __getattr__(name: str) -> _typing.Any:
     from importlib import import_module
 
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f"gradgate.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'gradgate' has no attribute {name!r}")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gradgate.checks import Finding, check
-from gradgate.watcher import Watcher
+from gradgate.checker.recording import Watcher
+from gradgate.checker.rules import Finding, check
 
 ROOT = Path(__file__).parents[2]
 CHECKED = ROOT / "examples" / "checked"

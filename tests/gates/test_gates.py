@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gradgate.errors import OptionError, ShapeError
 from gradgate.gates import clip_gradient, mask_gradient, reverse_gradient, scale_gradient, stop_gradient
-from gradgate.nests import tensors_in
+from gradgate.pytree import tensors_in
 
 MASK = torch.tensor([True, False, True])
 FACTORS = torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64)

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 import gradgate as gg
 from gradgate.errors import BudgetError, OptionError
-from gradgate.memory._samples import Samples
-from gradgate.nests import mapped_tensors
+from gradgate.planning._samples import Samples
+from gradgate.pytree import mapped_tensors
 
 Values = list[float]
 

@@ -19,7 +19,7 @@ PRELOADED = [
     "torch.distributed.checkpoint",
     "torch.distributed.fsdp",
     "gradgate.accumulation",
-    "gradgate.memory",
+    "gradgate.planning",
     "hypothesis",
     "pytest",
     "sklearn.datasets",

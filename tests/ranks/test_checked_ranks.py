@@ -27,11 +27,11 @@ from torch.distributed import distributed_c10d
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from gradgate.checks import Finding
-from gradgate.checks._source import same_statement
+from gradgate.checker.analysis._source import same_statement
+from gradgate.checker.recording import Watcher
+from gradgate.checker.reports import report_on
+from gradgate.checker.rules import Finding
 from gradgate.events import Frame, Log
-from gradgate.reports import report_on
-from gradgate.watcher import Watcher
 from tests.ranks.processes import TIMEOUT_SECONDS, together
 
 SCRIPTS = Path(__file__).parent / "scripts"

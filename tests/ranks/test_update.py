@@ -262,7 +262,7 @@ def test_a_window_takes_one_small_message_and_the_gradients_once() -> None:
 
 def sending(rank: int) -> Any:
     """How many groups of gradients are on their way when the first layer's gradient comes, the last to come."""
-    from gradgate.reduction import _ranks
+    from gradgate.ranks import _ranks
 
     _ranks._BUCKET_BYTES = 64
     net = model()

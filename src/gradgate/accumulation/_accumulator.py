@@ -37,7 +37,7 @@ from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Windows, check_window
 from gradgate.errors import OptionError, StateError, UpdateError
 from gradgate.layout import UNSAID, BatchDim, Unsaid, check_batch
-from gradgate.reduction import Engine, Sync
+from gradgate.ranks import Engine, Sync
 from gradgate.torch_compat import tensor_version
 
 

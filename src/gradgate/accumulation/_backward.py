@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradgate.accumulation._graph import nodes
 from gradgate.errors import UpdateError
-from gradgate.reduction import Sharded
+from gradgate.ranks import Sharded
 from gradgate.torch_compat import run_backward, transforming
 
 _public = inspect.unwrap(torch.autograd.backward)  # also where it is watched already

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradgate.cards import card
+from gradgate.notebook_tables import card
 
 if TYPE_CHECKING:
     from gradgate.accumulation._readings import Readings

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from gradgate.accumulation._parameters import named_some
 from gradgate.accumulation._settings import Settings
-from gradgate.claims import claims
 from gradgate.errors import GraphError, OwnerError, ShapeError
+from gradgate.ownership import claims
 
 if TYPE_CHECKING:
     from gradgate.accumulation._update import Update

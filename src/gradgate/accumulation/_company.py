@@ -13,7 +13,7 @@ from gradgate.accumulation._running_sum import RunningSum
 from gradgate.accumulation._sums import Sums
 from gradgate.accumulation._windows import check_window
 from gradgate.errors import RankError
-from gradgate.reduction import Engine, Meeting, Said, Sharded, is_lost, lost
+from gradgate.ranks import Engine, Meeting, Said, Sharded, is_lost, lost
 from gradgate.tally import Tally
 
 T = TypeVar("T")

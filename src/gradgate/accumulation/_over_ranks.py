@@ -18,7 +18,7 @@ from gradgate.accumulation._parameters import named_some
 from gradgate.accumulation._settings import Settings
 from gradgate.accumulation._sums import Sums
 from gradgate.errors import OptionError, RankError
-from gradgate.reduction import Engine, Meeting, Ranks, Said, Sharded, Sync, agree, engine_of
+from gradgate.ranks import Engine, Meeting, Ranks, Said, Sharded, Sync, agree, engine_of
 from gradgate.torch_compat import sparse_tensor
 
 if TYPE_CHECKING:

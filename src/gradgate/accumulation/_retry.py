@@ -21,7 +21,7 @@ from gradgate.accumulation._surroundings import Surroundings
 from gradgate.accumulation._update import Update
 from gradgate.errors import BudgetError, CountError, OptionError
 from gradgate.layout import BatchDim, Unsaid, layout_of
-from gradgate.reduction import Engine, Sharded
+from gradgate.ranks import Engine, Sharded
 from gradgate.torch_compat import tensor_version
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from gradgate.accumulation._gradients import add, dense_values, multiply
 from gradgate.accumulation._loss_scale import LossScale
 from gradgate.accumulation._running_sum import RunningSum, headroom_of
 from gradgate.errors import GradientError, GraphError, UpdateError
-from gradgate.reduction import Sharded
+from gradgate.ranks import Sharded
 from gradgate.torch_compat import tensor_version
 
 

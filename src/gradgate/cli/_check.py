@@ -11,11 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from gradgate.cli._config import configured
-from gradgate.cli._progress import Progress
-from gradgate.errors import OptionError
-from gradgate.events import Log
-from gradgate.reports import (
+from gradgate.checker.reports import (
     Report,
     Selection,
     check_form,
@@ -26,7 +22,11 @@ from gradgate.reports import (
     show,
     written,
 )
-from gradgate.running import How, Program, WatchedRun
+from gradgate.checker.running import How, Program, WatchedRun
+from gradgate.cli._config import configured
+from gradgate.cli._progress import Progress
+from gradgate.errors import OptionError
+from gradgate.events import Log
 
 _FOUND, _FAILED, _INTERRUPTED = 1, 2, 130
 

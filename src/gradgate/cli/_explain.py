@@ -6,9 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-from gradgate.checks import rules
+from gradgate.checker.reports import rule_page, rule_pages
+from gradgate.checker.rules import rules
 from gradgate.errors import OptionError
-from gradgate.reports import rule_page, rule_pages
 
 _WIDTH = 100
 

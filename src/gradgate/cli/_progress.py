@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from gradgate.reports import counted, lasting
+from gradgate.checker.reports import counted, lasting
 
 _EVERY_SECONDS = 0.25
 _FEWEST_ROWS = 8

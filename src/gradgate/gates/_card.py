@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from gradgate.cards import NOTHING, USED, WASTED, Mark, card
 from gradgate.gates._tree import Branch, fate_of, tree_of
+from gradgate.notebook_tables import NOTHING, USED, WASTED, Mark, card
 
 if TYPE_CHECKING:
     from gradgate.gates._flow import Flow

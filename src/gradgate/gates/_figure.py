@@ -6,9 +6,9 @@ import html
 import math
 from typing import TYPE_CHECKING, Any
 
-from gradgate.cards import NOTHING, USED, WASTED, faint
 from gradgate.errors import OptionError
 from gradgate.gates._tree import Branch, tree_of
+from gradgate.notebook_tables import NOTHING, USED, WASTED, faint
 
 if TYPE_CHECKING:
     from gradgate.gates._flow import Flow

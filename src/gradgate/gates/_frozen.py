@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from gradgate.claims import claimed
 from gradgate.errors import OptionError, UpdateError
 from gradgate.gates._copies import VERBS, copied_within, with_attributes
+from gradgate.ownership import claimed
 from gradgate.torch_compat import buffers_of, has_forward_hooks, unsaved_buffers
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradgate.errors import OptionError, ShapeError
-from gradgate.nests import mapped_tensors
+from gradgate.pytree import mapped_tensors
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
+from gradgate.call_sites import here
 from gradgate.events import Frame
-from gradgate.sites import here
 from gradgate.torch_compat import view_base
 
 Kind: TypeAlias = Literal["detach", "no_grad", "inference_mode", "not differentiable", "value taken out"]

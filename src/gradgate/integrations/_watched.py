@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from gradgate.reports import Report, checked_path, show
-from gradgate.session import Watching, raise_for, watch
+from gradgate.checker._watch import Watching, raise_for, watch
+from gradgate.checker.reports import Report, checked_path, show
 
 RaiseOn = Literal["warning", "error"] | None
 

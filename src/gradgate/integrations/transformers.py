@@ -12,8 +12,8 @@ from typing import Any, Literal
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import Trainer, TrainerCallback
 
+from gradgate.checker.reports import Report
 from gradgate.integrations._watched import Watched, WatchingCallback
-from gradgate.reports import Report
 
 __all__ = ["WatchGradients"]
 

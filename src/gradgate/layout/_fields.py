@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from gradgate.nests import Attribute, children
+from gradgate.pytree import Attribute, children
 
 Path: TypeAlias = "tuple[Any, ...]"
 Place: TypeAlias = 'int | Literal["list"] | None'

@@ -25,7 +25,7 @@ from gradgate.layout._fields import (
     may_be_field,
     taken,
 )
-from gradgate.nests import Attribute, children, with_children
+from gradgate.pytree import Attribute, children, with_children
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from gradgate.errors import OptionError
 from gradgate.layout._fields import is_array, is_list, may_be_field
-from gradgate.nests import children
+from gradgate.pytree import children
 
 
 def looks_like_window(batch: Any) -> bool:

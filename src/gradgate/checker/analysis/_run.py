@@ -1,0 +1,166 @@
+"""A run as rules see it: its events, what became of the gradients, and what things are called."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+from gradgate.checker.analysis._history import Contribution, History, Window
+from gradgate.events import (
+    Backward,
+    Ended,
+    Event,
+    Frame,
+    Ids,
+    Log,
+    OptimizerMade,
+    Parameter,
+    Site,
+    Stepped,
+)
+
+
+class Run:
+    """A log, and what follows from it. Events are known by their place in ``events``."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.events = log.events
+        self.parameters = log.parameters
+        self.owners: dict[int, set[int]] = defaultdict(set)  # parameter: optimizers that hold it
+        self.stepping: Counter[int] = Counter()  # optimizer: its steps
+        for event in self.of(OptimizerMade):
+            for group in event.groups:
+                for number in group.parameters:
+                    self.owners[number].add(event.optimizer)
+        for event in self.of(Stepped):
+            self.stepping[event.optimizer] += 1
+        self._history = History(log.events, self.owners)
+        self.contributions = self._history.contributions
+        self.windows = self._history.windows
+        self.atoms = self._history.atoms
+
+    # Lookups
+
+    def of(self, *kinds: type[Event]) -> list:  # type: ignore[type-arg]
+        """Return the events of some kinds, in order."""
+        return [event for event in self.events if isinstance(event, kinds)]
+
+    def numbered(self, *kinds: type[Event]) -> Iterator[tuple[int, Event]]:
+        """Yield number and event of some kinds."""
+        return ((number, event) for number, event in enumerate(self.events) if isinstance(event, kinds))
+
+    def backward(self, number: int) -> Backward:
+        """Return the backward event of that number."""
+        event = self.events[number]
+        assert isinstance(event, Backward)  # noqa: S101  (numbers of backwards come from this class alone)
+        return event
+
+    def stepped(self, number: int) -> Stepped:
+        """Return the step event of that number."""
+        event = self.events[number]
+        assert isinstance(event, Stepped)  # noqa: S101
+        return event
+
+    @functools.cached_property
+    def made(self) -> dict[int, list[OptimizerMade]]:
+        """Optimizers by number: how they were made, and what was added."""
+        made = defaultdict(list)
+        for event in self.of(OptimizerMade):
+            made[event.optimizer].append(event)
+        return made
+
+    @functools.cached_property
+    def held_since(self) -> dict[tuple[int, int], int]:
+        """The event with which an optimizer got a parameter, by the numbers of both."""
+        since: dict[tuple[int, int], int] = {}
+        for number, event in self.numbered(OptimizerMade):
+            assert isinstance(event, OptimizerMade)  # noqa: S101
+            for group in event.groups:
+                for parameter in group.parameters:
+                    since.setdefault((event.optimizer, parameter), number)
+        return since
+
+    @functools.cached_property
+    def owned(self) -> Ids:
+        """Parameters that some optimizer holds."""
+        return frozenset(number for number, owners in self.owners.items() if owners)  # asking adds empty sets
+
+    @functools.cached_property
+    def reached(self) -> Ids:
+        """Parameters that some backward call reached, or some step had a gradient of."""
+        found: set[int] = set()
+        for reach in {event.reached for event in self.of(Backward)}:
+            found |= reach
+        for used in {event.used for event in self.of(Stepped)}:
+            found |= used
+        return frozenset(found)
+
+    @functools.cached_property
+    def by_backward(self) -> dict[int, list[Contribution]]:
+        """Contributions by the backward call that made them."""
+        found = defaultdict(list)
+        for contribution in self.contributions:
+            found[contribution.backward].append(contribution)
+        return found
+
+    @property
+    def ended(self) -> str:
+        """How the run ended: "finished", "stopped" (by the watcher) or "failed"."""
+        last = self.events[-1] if self.events else None
+        return last.how if isinstance(last, Ended) else "stopped"
+
+    def names(self, ids: Iterable[int], most: int = 3) -> str:
+        """Return parameters in words: "fc.weight, fc.bias and 4 more"."""
+        known = [self.name(number) for number in sorted(ids)]
+        if len(known) <= most + 1:
+            return " and ".join(filter(None, [", ".join(known[:-1]), known[-1]])) if known else "none"
+        return f"{', '.join(known[:most])} and {len(known) - most} more"
+
+    def name(self, number: int) -> str:
+        """Return what the user calls a parameter."""
+        parameter = self.parameters.get(number)
+        if parameter is None:
+            return f"parameter {number}"
+        return parameter.name or f"a parameter of shape {list(parameter.shape)}"
+
+    def optimizer(self, number: int) -> str:
+        """Return what the user calls an optimizer."""
+        return self.log.optimizers.get(number, "optimizer")
+
+    def parameter(self, number: int) -> Parameter:
+        """Return what was seen of a parameter."""
+        return self.parameters[number]
+
+    # Windows
+
+    def by_line(self, micro: Iterable[int]) -> dict[Site, list[int]]:
+        """Group backward calls by where they were made."""
+        found: dict[Site, list[int]] = defaultdict(list)
+        for number in micro:
+            found[self.events[number].site].append(number)
+        return found
+
+    def asks_again(self, window: Window) -> bool:
+        """Say whether an optimizer asked its closure several times for one step; that of a trainer runs once."""
+        return sum(self.backward(number).closure for number in window.micro) > 1
+
+    def accumulating(self) -> Iterator[tuple[int, Site, list[tuple[Window, list[int]]]]]:
+        """Yield optimizer, backward line and windows wherever windows hold several backward calls of one line."""
+        lines: dict[tuple[int, Site], list[tuple[Window, list[int]]]] = defaultdict(list)
+        for window in self.windows:
+            if self.asks_again(window):
+                continue
+            for site, micro in self.by_line(window.micro).items():
+                if any(self.backward(number).managed for number in micro):
+                    continue
+                lines[window.optimizer, site].append((window, micro))
+        for (optimizer, site), windows in lines.items():
+            if any(len(micro) > 1 for _, micro in windows):
+                yield optimizer, site, windows
+
+
+def innermost(site: Site) -> Frame:
+    """Return the line that a site stands for."""
+    return site[0] if site else Frame("", 0, "")

@@ -1,0 +1,291 @@
+"""The user's source, name by name: which functions there are, what gives a name its value, what is called.
+
+Names are resolved within one function, functions by name within the files of the run. Nothing is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from gradgate.checker.analysis._source import path_to, tree_of
+from gradgate.events import Frame
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+BUILTIN = frozenset(
+    (
+        "sum",
+        "max",
+        "min",
+        "zip",
+        "enumerate",
+        "list",
+        "tuple",
+        "dict",
+        "abs",
+        "next",
+        "iter",
+        "map",
+        "sorted",
+        "len",
+    )
+) | {
+    "range",
+    "print",
+    "float",
+    "int",
+    "round",
+    "str",
+    "super",
+    "isinstance",
+    "set",
+    "reversed",
+    "getattr",
+    "type",
+}
+_METHODS = frozenset(
+    (
+        "backward",
+        "item",
+        "detach",
+        "view",
+        "reshape",
+        "mean",
+        "sum",
+        "norm",
+        "to",
+        "size",
+        "append",
+        "extend",
+        "items",
+    )
+) | {
+    "values",
+    "keys",
+    "get",
+    "format",
+    "step",
+    "zero_grad",
+    "unsqueeze",
+    "squeeze",
+    "log",
+    "exp",
+    "pow",
+    "clamp",
+}
+
+
+class Scope(NamedTuple):
+    """A function, or a module's own statements, and the file that it stands in."""
+
+    file: str
+    node: ast.AST
+
+
+class Definition(NamedTuple):
+    """A statement that gives a name a value, and the value. ``place`` is its place in a tuple that is unpacked."""
+
+    statement: ast.AST
+    value: ast.expr
+    place: int | None = None
+    whole: bool = True  # False: it puts something into what the name holds
+
+
+def scope_at(frame: Frame) -> Scope | None:
+    """Return the function, or module, whose statement a frame was running."""
+    for node in reversed(path_to(frame.file, frame.line)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
+            return Scope(frame.file, node)
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def functions_of(file: str) -> dict[str, tuple[Function, ...]]:
+    """Return a file's functions and methods by name."""
+    found: dict[str, tuple[Function, ...]] = {}
+    tree = tree_of(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found[node.name] = (*found.get(node.name, ()), node)
+    return found
+
+
+def functions(name: str, files: Iterable[str]) -> list[Scope]:
+    """Return the functions of that name."""
+    return [Scope(file, node) for file in files for node in functions_of(file).get(name, ())]
+
+
+@functools.lru_cache(maxsize=64)
+def scopes_of(file: str) -> tuple[Scope, ...]:
+    """Return a file's own scope and those of all its functions."""
+    tree = tree_of(file)
+    inner = (Scope(file, node) for several in functions_of(file).values() for node in several)
+    return (Scope(file, tree), *inner) if tree is not None else ()
+
+
+@functools.lru_cache(maxsize=64)
+def imported(file: str) -> frozenset[str]:
+    """Return the names that a file imports."""
+    tree = tree_of(file)
+    return frozenset(
+        (alias.asname or alias.name).split(".")[0]
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    )
+
+
+@functools.lru_cache(maxsize=512)
+def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
+    """Return what gives each name of a function a value: "loss", or ".head" for attributes of whatever object."""
+    found: dict[str, list[Definition]] = {}
+
+    def add(target: ast.AST, statement: ast.AST, value: ast.expr, place: int | None = None) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            for number, item in enumerate(target.elts):
+                add(item, statement, *part_of(value, number))
+        elif isinstance(target, ast.Starred):
+            add(target.value, statement, value)
+        elif isinstance(target, ast.Name):
+            found.setdefault(target.id, []).append(Definition(statement, value, place))
+        elif isinstance(target, ast.Attribute):
+            found.setdefault("." + target.attr, []).append(Definition(statement, value, place))
+        elif isinstance(target, ast.Subscript):
+            key = key_of(target.value)
+            found.setdefault(key, []).append(Definition(statement, value, place, whole=False))
+
+    for node in own_nodes(scope.node):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                add(target, node, node.value)
+        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+            add(node.target, node, node.value)
+        elif isinstance(node, ast.AugAssign):
+            found.setdefault(key_of(node.target), []).append(Definition(node, node.value, whole=False))
+        elif isinstance(node, (ast.For, ast.AsyncFor)):
+            add(node.target, node, node.iter)
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            for item in node.items:
+                if item.optional_vars is not None:
+                    add(item.optional_vars, node, item.context_expr)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            call = node.value
+            if isinstance(call.func, ast.Attribute):  # losses.append(loss)
+                for argument in call.args:
+                    key = key_of(call.func.value)
+                    found.setdefault(key, []).append(Definition(node, argument, whole=False))
+    return {name: tuple(several) for name, several in found.items()}
+
+
+def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
+    """Return what a name is given that stands at a place in a tuple: of ``zip(a, b)`` the second is of ``b``."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        if value.func.id == "zip" and place < len(value.args):
+            return value.args[place], None
+        if value.func.id == "enumerate" and value.args:
+            return (value.args[0], None) if place else (ast.Constant(0), None)
+    if isinstance(value, ast.Tuple) and place < len(value.elts):
+        return value.elts[place], None
+    return value, place
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what stands in a function, functions and classes within it left out."""
+    todo = list(ast.iter_child_nodes(node))
+    while todo:
+        inner = todo.pop(0)
+        yield inner
+        if not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            todo[:0] = ast.iter_child_nodes(inner)
+
+
+def key_of(node: ast.AST) -> str:
+    """Return under which name :func:`definitions` keeps an expression: "loss", ".head", or ""."""
+    while isinstance(node, (ast.Subscript, ast.Starred)):
+        node = node.value
+    if isinstance(node, ast.Name):
+        return node.id
+    return "." + node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def parameters_of(function: Function) -> list[str]:
+    """Return the names of a function's arguments, ``self`` left out."""
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
+    return names + [one.arg for one in function.args.kwonlyargs]
+
+
+def returned(scope: Scope) -> list[ast.expr]:
+    """Return what a function returns or yields."""
+    kinds = (ast.Return, ast.Yield)
+    values = [node.value for node in own_nodes(scope.node) if isinstance(node, kinds)]
+    return [value for value in values if value is not None]
+
+
+def called(call: ast.Call) -> str:
+    """Return the last name of what is called: "item" of ``loss.item()``."""
+    func = call.func
+    return func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
+
+
+def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
+    """Return an argument that is given by its place or by its name."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    return call.args[place] if place < len(call.args) else None
+
+
+def may_be_module(call: ast.Call, file: str) -> bool:
+    """Say whether what is called may be an object of the user's: no library's function and no tensor's method."""
+    return root_of(call.func) not in imported(file) | BUILTIN and called(call) not in _METHODS
+
+
+def takes(function: ast.AST, call: ast.Call) -> bool:
+    """Say whether a function has as many arguments as a call gives."""
+    several = parameters_of(function) if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) else []
+    return len(several) == len(call.args) + len(call.keywords)
+
+
+def root_of(node: ast.AST) -> str:
+    """Return the name that an expression begins with: "torch" of ``torch.nn.functional.relu``."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def without_gradients(node: ast.AST) -> int | None:
+    """Return the line of the ``with torch.no_grad()`` or of the decorator, where a node is or has one."""
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        several = [item.context_expr for item in node.items]
+    else:
+        several = list(getattr(node, "decorator_list", ()))
+    for one in several:
+        name = key_of(one.func if isinstance(one, ast.Call) else one).lstrip(".")
+        off = isinstance(one, ast.Call) and one.args and getattr(one.args[0], "value", None) is False
+        if name in ("no_grad", "inference_mode") or (name == "set_grad_enabled" and off):
+            return one.lineno
+    return None
+
+
+def no_grad_around(frame: Frame) -> Frame | None:
+    """Return the line that switches gradients off for a running line, in its own function."""
+    for node in reversed(path_to(frame.file, frame.line)):
+        line = without_gradients(node)
+        if line is not None:
+            return Frame(frame.file, line, frame.function)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return None
+    return None
+
+
+def statements_at(frame: Frame) -> list[ast.AST]:
+    """Return the innermost statements of a line, of which there may be several."""
+    path = path_to(frame.file, frame.line)
+    if len(path) < 2:
+        return []
+    several = [getattr(path[-2], name, ()) for name in ("body", "orelse", "finalbody")]
+    beside = [node for part in several if isinstance(part, list) for node in part]
+    return [node for node in beside if node.lineno <= frame.line <= (node.end_lineno or 0)] or [path[-1]]

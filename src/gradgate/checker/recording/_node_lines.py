@@ -1,0 +1,115 @@
+"""The user's line in every node of a graph.
+
+torch's anomaly mode stores a stack in each node that is made, under "traceback_". It asks
+``torch.fx.traceback.format_stack`` for it, which takes some 100 us. Here it is given a function that takes two,
+and the mode is on only while a closer look is taken; NaN are not checked, nothing is computed otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from gradgate.call_sites import here, kind_of
+from gradgate.checker.recording._patches import Patches
+from gradgate.checker.recording._tracing import tracing
+from gradgate.events import Site
+from gradgate.torch_compat import stack_formatter, stored_stack
+
+
+class _Stack(list[str]):
+    """What torch takes for a formatted stack: lines, to be joined if it prints them."""
+
+    site: Site = ()
+
+
+_stacks: dict[Site, _Stack] = {}
+
+
+def _stack_of(site: Site) -> _Stack:
+    stack = _stacks.get(site)
+    if stack is None:
+        stack = _stacks[site] = _Stack(
+            f'  File "{frame.file}", line {frame.line}, in {frame.function}\n' for frame in reversed(site)
+        )
+        stack.site = site
+    return stack
+
+
+class Lines:
+    """Switches the storing of lines on and off, beneath what the user says of anomaly mode.
+
+    torch has one switch. While a run is watched, the user's calls set and read one of their own, so that blocks
+    which put back what they found put back what the user had.
+    """
+
+    def __init__(self) -> None:
+        self._on = False
+        self._stored = False  # torch asks for a stack, and gets ours
+        self._paused = 0
+        self._now = self._theirs = False, False  # whether it is on, and looks for NaN
+        self._set: Any = torch.set_anomaly_enabled
+
+    def install(self, patches: Patches) -> None:
+        """Put the quick function in the place of torch's, and stand before the switch."""
+        self._set = torch.set_anomaly_enabled
+        self._now = self._theirs = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+        place = stack_formatter()
+        self._stored = place is not None
+        if place is not None:
+            patches.wrap(*place, self._format_stack)
+        patches.wrap(torch, "set_anomaly_enabled", self._theirs_is)
+        patches.wrap(torch, "is_anomaly_enabled", lambda _: self._theirs[0])
+        patches.wrap(torch, "is_anomaly_check_nan_enabled", lambda _: self._theirs[1])
+
+    def on(self) -> None:
+        """Store lines from now on."""
+        self._on = self._stored
+        self._apply()
+
+    def off(self) -> None:
+        """Store none any more, unless the user has anomaly mode on."""
+        self._on = False
+        self._apply()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Store none within: a backward pass asks at each of its nodes whether the mode is on."""
+        self._paused += 1
+        self._apply()
+        try:
+            yield
+        finally:
+            self._paused -= 1
+            self._apply()
+
+    def _theirs_is(self, _: Any, enabled: bool, check_nan: bool = True) -> None:
+        self._theirs = enabled, check_nan
+        self._apply()
+
+    def _apply(self) -> None:
+        enabled, check_nan = self._theirs
+        now = enabled or (self._on and not self._paused), enabled and check_nan
+        if now != self._now:
+            self._now = now
+            self._set(*now)
+
+    def _format_stack(self, original: Any) -> Any:
+        caller = sys._getframe(2)
+        if kind_of(caller.f_code.co_filename) == "tracer" or tracing():
+            return original()
+        if not self._theirs[0]:
+            return _stack_of(here(caller))
+        stack = _Stack(original()[:-2])  # torch may be about to print it: without our own two
+        stack.site = here(caller)
+        return stack
+
+
+def line_of(node: Any) -> Site:
+    """Return where a node of a graph was made, as far as that was stored."""
+    stack = stored_stack(node)
+    return stack.site if isinstance(stack, _Stack) else ()

@@ -1,0 +1,7 @@
+"""The rules: events in, findings out. Nothing here imports torch; any saved log can be judged."""
+
+from gradgate.checker.rules._check import check, check_ranks, rules
+from gradgate.checker.rules._finding import Finding, Severity
+from gradgate.checker.rules._rule import Rule
+
+__all__ = ["Finding", "Rule", "Severity", "check", "check_ranks", "rules"]

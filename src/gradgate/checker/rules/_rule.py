@@ -1,0 +1,60 @@
+"""A rule: a code that never changes its meaning, a docstring that explains it, and a judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.rules._finding import Finding, Severity
+from gradgate.events import Frame, Site
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one file of this room holds. ``doc`` is that file's docstring.
+
+    ``judge`` is given one process's run. ``judge_ranks``, if the rule has one, is given those of all ranks, for
+    what only their comparison shows, and the rule.
+    """
+
+    code: str
+    name: str  # the category
+    severity: Severity
+    doc: str
+    judge: Callable[[Run], Iterator[Finding]]
+    judge_ranks: Callable[[Sequence[Run], Rule], Iterator[Finding]] | None = None
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the docstring."""
+        return " ".join(self.doc.strip().partition("\n\n")[0].split())
+
+    def finding(
+        self,
+        where: Site | Frame,
+        message: str,
+        *,
+        why: str,
+        fix: str,
+        severity: Severity | None = None,
+        count: int = 1,
+        evidence: Mapping[str, Any] | None = None,
+        about: Iterable[int] = (),
+    ) -> Finding:
+        """Make a finding of this rule."""
+        frame = where if isinstance(where, Frame) else innermost(where)
+        return Finding(
+            self.code,
+            self.name,
+            severity or self.severity,
+            frame.file,
+            frame.line,
+            message,
+            why,
+            fix,
+            count,
+            evidence or {},
+            frozenset(about),
+        )

@@ -1,0 +1,201 @@
+"""The accumulated sum is not divided, or is divided by the wrong number.
+
+## What it does
+Reads from each loss's graph what its mean is multiplied by before it is back-propagated, and adds that up over
+the micro-batches of a window. For the update of the whole batch the sum is 1.
+
+## Why is this bad?
+Gradients add: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long (or
+too short), clipping cuts off almost all of it, and weight decay has another weight beside it.
+
+## Example
+    for i, (x, y) in enumerate(loader):
+        loss_fn(model(x), y).backward()          # a mean, four times
+        if (i + 1) % 4 == 0:
+            optimizer.step()
+
+## Use instead
+        (loss_fn(model(x), y) / 4).backward()
+
+or ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, which divides once, by what a window holds.
+
+## Known limits
+A factor that is no fraction of whole numbers is taken for the weight of the loss. Sums are taken to be meant, as
+are means of different tasks that are added without a division.
+
+## Sources
+docs/exactness.md
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._history import Window
+from gradgate.checker.analysis._loss_weights import Share, by_place, of_window
+from gradgate.checker.analysis._origins import chosen_at
+from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._source import condition_around, loops_around, text_of
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Backward, Differentiated, EpochStarted, Frame, Reduced, Site, Written
+
+_WHY = (
+    "Gradients add up: the update is that of the whole batch only if the micro-batches' weights add up to 1."
+)
+_TO_A_TRAINER = (
+    "Give the trainer the sum of the loss, divided by the items of the whole window; transformers hands their "
+    "number to compute_loss_func as num_items_in_batch."
+)
+_ACCUMULATING = re.compile(r"accum|micro|chunk|split|grad_steps|piece|sub_?batch|shard", re.IGNORECASE)
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    if any(event.parameters for event in run.of(Reduced)):
+        return  # sums over ranks by hand: the number of ranks belongs into the divisor
+    meta = bool(run.of(Differentiated))
+    for _, site, windows in run.accumulating():
+        divided = _divided_again(run, site, windows)
+        if divided is not None:
+            yield divided
+            continue
+        size = Counter(len(micro) for _, micro in windows).most_common(1)[0][0]
+        full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
+        if not full or len({run.backward(n).reached for _, micro in full for n in micro}) > 1:
+            continue
+        found = [
+            column
+            for window, micro in full[:8]
+            if (rows := of_window(run, window, micro)) is not None
+            for column in by_place(rows)
+        ]
+        wrong = [column for column in found if _is_wrong(column, size)]
+        means = [column for column in found if all(share.factor is not None for share in column)]
+        if means and len(wrong) == len(means) and not meta:
+            finding = _finding(run, site, full, wrong[0], size)
+            if finding is not None:
+                yield finding
+
+
+def _is_wrong(column: list[Share], size: int) -> bool:
+    """Say whether a term's means do not add up to 1, and no weight of the loss explains it."""
+    if any(share.factor is None for share in column):
+        return False
+    total = sum(share.factor or 0.0 for share in column)
+    if abs(total - 1) < 1e-3:
+        return False
+    numbers = [number for number, _ in column[0].divisors]
+    divided = [number for number in numbers if abs(number - size) < 1e-6 * size]
+    # Divided by the window once: what else there is weighs the loss. Divided by it twice: it does not.
+    return len(divided) != 1
+
+
+def _finding(
+    run: Run, site: Site, full: list[tuple[Window, list[int]]], column: list[Share], size: int
+) -> Finding | None:
+    whole = [(number, where) for number, where in column[0].divisors if abs(number - round(number)) < 1e-6]
+    total = sum(share.factor or 0.0 for share in column)
+    step = run.events[full[0][0].step].site
+    meant = condition_around(step, site) is not None or _speaks_of_accumulation(site)
+    facts = {"micro_batches": size, "weights_add_up_to": total}
+    if not whole:
+        by_trainer = "backward" not in text_of(innermost(site))
+        computed = _computed_at(column, site) if by_trainer else ()
+        meant = meant or bool(computed) or (by_trainer and _one_for_each_batch(run, site))
+        if not meant and abs(total - size) > 1e-3:
+            return None
+        return RULE.finding(
+            column[0].averaged_at or computed or site,
+            f"{size} micro-batches are added up and their means are not divided: the gradient is {total:.3g} times "
+            "that of the whole batch.",
+            why=_WHY,
+            fix=_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()",
+            severity=None if meant else "info",
+            count=len(full),
+            evidence=facts,
+            about=full[0][0].parameters,
+        )
+    number, where = whole[0]
+    if abs(number - size) == 1 and len(whole) == 1:
+        return None  # the window is one off, not the divisor
+    by = " and by ".join(f"{value:g}" for value, _ in whole)
+    return RULE.finding(
+        where or _written_at(run, number) or site,
+        f"{size} micro-batches are added up and each is divided by {by}: the gradient is {total:.3g} times that "
+        "of the whole batch.",
+        why=_WHY,
+        fix=f"Divide by the number of micro-batches in the window, {size}, and once.",
+        count=len(full),
+        evidence=facts,
+        about=full[0][0].parameters,
+    )
+
+
+def _written_at(run: Run, number: float) -> Frame | None:
+    """Return where gradients were divided by a number: where it was chosen, not where a helper was given it."""
+    for event in run.of(Written):
+        if (
+            event.target == "gradient"
+            and event.factor
+            and abs(event.factor * number - 1) < 1e-6
+            and event.site
+        ):
+            return chosen_at(event.site)
+    return None
+
+
+def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]) -> Finding | None:
+    """A division of the running sum at every micro-batch divides what earlier ones left once more."""
+    uneven = 0
+    for window, micro in windows:
+        factors = {one.factor for one in window.fresh if one.backward in micro and not one.touched}
+        uneven += len(micro) > 1 and len(factors) > 1 and max(factors) < 1
+    writes = [
+        event for event in run.of(Written) if event.target == "gradient" and event.factor not in (None, 0)
+    ]
+    if not uneven or not writes:
+        return None
+    size = max(len(micro) for _, micro in windows)
+    return RULE.finding(
+        writes[0].site,
+        f"The running sum is multiplied by {writes[0].factor:.3g} after each of {size} micro-batches, so the first "
+        f"counts {writes[0].factor ** (size - 1):.2g} times what the last one does.",
+        why=_WHY,
+        fix="Divide once, after the last micro-batch and before the step, or divide each loss.",
+        count=uneven,
+        evidence={"factor": writes[0].factor, "micro_batches": size},
+        about=windows[0][0].parameters,
+    )
+
+
+def _computed_at(column: list[Share], site: Site) -> Site:
+    """Return where the user's code computes the loss that a trainer back-propagates; () where it does not."""
+    computed = {share.term.site for share in column}
+    (where,) = computed if len(computed) == 1 else ((),)
+    return where if where and where[0] != innermost(site) else ()
+
+
+def _one_for_each_batch(run: Run, site: Site) -> bool:
+    """Say whether a line makes as many backward calls in some epoch as the loader has batches: no other losses."""
+    starts = [(number, event) for number, event in run.numbered(EpochStarted)]
+    for place, (number, event) in enumerate(starts):
+        assert isinstance(event, EpochStarted)  # noqa: S101
+        same = (
+            later for later, other in starts[place + 1 :] if getattr(other, "loader", None) == event.loader
+        )
+        epoch = run.events[number : next(same, None)]
+        calls = sum(isinstance(one, Backward) and one.site == site for one in epoch)
+        if calls == event.length and calls:
+            return True
+    return False
+
+
+def _speaks_of_accumulation(site: Site) -> bool:
+    frame = innermost(site)
+    lines = [frame.line, *(loop.lineno for loop in loops_around(frame)[:1])]
+    return any(_ACCUMULATING.search(text_of(frame._replace(line=line))) for line in lines)
+
+
+RULE = Rule("GG102", "accumulation-scaling", "error", __doc__ or "", _judge)

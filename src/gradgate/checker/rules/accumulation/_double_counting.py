@@ -1,0 +1,133 @@
+"""A term of the loss counts twice.
+
+## What it does
+Knows every node of a loss's graph. Reports a term that the loss adds up twice, one that is back-propagated
+by itself and again as a part of another loss in the same window, and an L2 penalty on parameters that the optimizer
+decays as well.
+
+## Why is this bad?
+The term has another weight than the one that is written down, and the balance of the losses is off.
+
+## Example
+    aux.backward(retain_graph=True)
+    (main + aux).backward()
+
+## Use instead
+    (main + aux).backward()
+
+## Known limits
+A term that is computed anew for each use is not known to be the same.
+
+## Sources
+docs/accumulation.md, "several losses".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Backward, Group, OptimizerMade, Site, Term
+
+_WHY = "The term weighs more than what is written down for it, and pulls the others' balance off."
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    yield from _added_twice(run)
+    yield from _propagated_twice(run)
+    yield from _decayed_twice(run)
+
+
+def _added_twice(run: Run) -> Iterator[Finding]:
+    found: dict[Site, list[Term]] = defaultdict(list)
+    for event in run.of(Backward):
+        for term in event.terms:
+            if term.paths > 1 and term.kind in ("mean", "sum", "other") and term.key >= 0:
+                found[event.site].append(term)
+    for site, terms in found.items():
+        if len(terms) < 2:
+            continue
+        term = terms[0]
+        yield RULE.finding(
+            term.joined or site,
+            f"The loss adds up one and the same term, of line {innermost(term.site).line}, {term.paths} times.",
+            why=_WHY,
+            fix="Add each term once: one of the sums that are added here holds it already.",
+            count=len(terms),
+            evidence={"term_line": innermost(term.site).line, "times": term.paths},
+        )
+
+
+def _propagated_twice(run: Run) -> Iterator[Finding]:
+    hits: dict[tuple[Site, Site], int] = defaultdict(int)
+    for window in run.windows:
+        keys: dict[int, int] = {}
+        found: set[tuple[Site, Site]] = set()
+        for number in window.micro:
+            for term in run.backward(number).terms:
+                if term.key < 0 or term.kind == "constant":
+                    continue
+                first = keys.setdefault(term.key, number)
+                if first != number and _together(run, first, number, window.step):
+                    found.add((run.events[first].site, run.events[number].site))
+        for pair in found:
+            hits[pair] += 1
+    best: dict[Site, tuple[int, Site]] = {}
+    for (alone, within), count in hits.items():
+        best[alone] = max(best.get(alone, (0, within)), (count, within), key=lambda pair: pair[0])
+    for alone, (count, within) in best.items():
+        if count < 2:
+            continue
+        again = innermost(within).line
+        same = again == innermost(alone).line
+        yield RULE.finding(
+            alone,
+            "A loss that is back-propagated here is "
+            + ("back-propagated here again" if same else f"also a part of the one of line {again}")
+            + ", before the same step.",
+            why=_WHY,
+            fix="Back-propagate the sum of the losses once, without retain_graph.",
+            count=count,
+            evidence={"again_in_line": again},
+        )
+
+
+def _together(run: Run, first: int, second: int, step: int) -> bool:
+    """Say whether both gave gradient to the same parameters for the same step."""
+    atoms = {one.atom for one in run.by_backward[first] if step in one.consumed and not one.touched}
+    return any(one.atom in atoms and step in one.consumed for one in run.by_backward[second])
+
+
+def _decayed_twice(run: Run) -> Iterator[Finding]:
+    seen: set[Site] = set()
+    for event in run.of(Backward):
+        penalties = [term for term in event.terms if term.squares]
+        if not penalties or event.site in seen:
+            continue
+        seen.add(event.site)
+        squared = frozenset().union(*(term.squares for term in penalties))
+        made = [(one, group) for one in run.of(OptimizerMade) for group in one.groups if _decays(group)]
+        both = [(one, group) for one, group in made if group.parameters & squared]
+        if not both:
+            continue
+        one, group = both[0]
+        yield RULE.finding(
+            one.site,
+            f"{len(group.parameters & squared)} parameters have an L2 penalty in the loss (line "
+            f"{innermost(penalties[0].site).line}) and a weight decay of {group.weight_decay:g} in "
+            f"{run.optimizer(one.optimizer)} as well.",
+            why="Both pull the weights to zero: the pull is the sum of the two.",
+            fix="Keep one of them: weight_decay=0 here, or no penalty in the loss.",
+            severity="warning",
+            evidence={"weight_decay": group.weight_decay, "parameters": len(group.parameters & squared)},
+        )
+
+
+def _decays(group: Group) -> bool:
+    return group.weight_decay > 0
+
+
+RULE = Rule("GG105", "double-counting", "error", __doc__ or "", _judge)

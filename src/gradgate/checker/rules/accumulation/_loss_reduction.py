@@ -1,0 +1,153 @@
+"""A loss is averaged over the wrong thing.
+
+## What it does
+Reads from the graph how a loss was reduced. Reports a mean that is divided by the batch size once more, a mean of
+the means of parts that hold unequal numbers of items, a mean over all positions of a sequence after the padding
+was masked with zeros, and a mean over samples *and* classes where targets are distributions.
+
+## Why is this bad?
+The loss, and with it the learning rate, has another size than meant; where the divisor changes from batch to batch,
+so do the weights of the samples.
+
+## Example
+    loss = (F.cross_entropy(logits, y, reduction="none") * mask).mean()
+
+## Use instead
+    loss = (F.cross_entropy(logits, y, reduction="none") * mask).sum() / mask.sum()
+
+## Known limits
+A mask is told from other factors by its form: ones, then zeros, along the last dimension.
+
+## Sources
+The notes on ``reduction`` in ``torch.nn.functional``; those on ``kl_div``: "batchmean" is the divergence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._loss_weights import Share, shares, spread
+from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._source import text_of
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Backward, Site, Term
+
+_LEAST = 1.05
+_SIZE = re.compile(r"size\(0\)|shape\[0\]|len\(|batch_?size|\bbs\b|\bn\b|numel\(\)|\bB\b", re.IGNORECASE)
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    several = {site for _, site, _ in run.accumulating()}
+    seen: dict[Site, list[Backward]] = defaultdict(list)
+    for event in run.of(Backward):
+        if event.seen and event.terms:
+            seen[event.site].append(event)
+    for site, events in seen.items():
+        if site not in several:
+            yield from _divided_again(events)
+        yield from _mean_of_means(events)
+        yield from _over_padding(events)
+        yield from _over_classes(events)
+
+
+def _divided_again(events: list[Backward]) -> Iterator[Finding]:
+    """A mean over the batch that is divided by the size of the batch."""
+    found: list[tuple[Share, float, Site]] = []
+    for event in events:
+        parts = shares(event.terms)
+        for share in parts:
+            for number, where in share.divisors:
+                alike = sum(any(where == other for _, other in one.divisors) for one in parts)
+                if share.term.sizes and number == share.term.sizes[0] > 1 and alike == 1:
+                    found.append((share, number, where))
+    if len(found) < 2 or len(found) * 2 < len(events):
+        return
+    share, number, where = found[0]
+    sizes = {size for _, size, _ in found}
+    if len(sizes) == 1 and not _SIZE.search(text_of(innermost(where))):
+        return  # a number that happens to be the batch size
+    yield RULE.finding(
+        where,
+        f"A mean over {share.items or number:g} items is divided by the batch size, {number:g}, once more.",
+        why="The gradient is as many times too small, and a shorter batch counts more than a full one.",
+        fix="Leave the division out, or sum first: reduction='sum'.",
+        count=len(found),
+        evidence={"divided_by": sorted(sizes)},
+    )
+
+
+def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
+    """A plain mean over the means of parts of different sizes."""
+    worst: tuple[float, list[Share]] | None = None
+    hits = 0
+    for event in events:
+        by_site: dict[Site, list[Share]] = defaultdict(list)
+        for share in shares(event.terms):
+            if share.term.kind == "mean" and share.term.site:
+                by_site[share.term.site].append(share)
+        for parts in by_site.values():
+            if len(parts) < 2 or len({share.term.sizes[1:] for share in parts}) > 1:
+                continue
+            averaged = all(any(number == len(parts) for number, _ in share.divisors) for share in parts)
+            times = spread(share.items or 1.0 for share in parts)
+            if averaged and times > _LEAST and spread(share.factor or 0.0 for share in parts) < 1.01:
+                hits += 1
+                worst = max(worst or (0.0, parts), (times, parts), key=lambda pair: pair[0])
+    if worst is None or hits < 2:
+        return
+    times, parts = worst
+    where = next(where for number, where in parts[0].divisors if number == len(parts))
+    counts = ", ".join(f"{share.items:g}" for share in parts[:6])
+    yield RULE.finding(
+        where or events[0].site,
+        f"The mean of {len(parts)} means over {counts} items: an item of the smallest weighs {times:.3g} times as "
+        "much as one of the largest.",
+        why="The mean of means is the mean only where all parts hold the same number of items.",
+        fix="Add up sums and divide once by the number of all items.",
+        count=hits,
+        evidence={"items": [share.items for share in parts], "times": times},
+    )
+
+
+def _over_padding(events: list[Backward]) -> Iterator[Finding]:
+    terms = [term for event in events for term in event.terms if term.masked is not None]
+    parts = [term.masked for term in terms if term.masked is not None]
+    if len(parts) < 2 or max(parts) - min(parts) < 1e-6:
+        return
+    yield RULE.finding(
+        _longest(terms),
+        f"A mean is taken over all {terms[0].items:g} positions although a mask leaves {100 * min(parts):.0f} to "
+        f"{100 * max(parts):.0f} % of them.",
+        why="The masked positions count as zeros: the more padding a batch has, the less its items count.",
+        fix="(loss * mask).sum() / mask.sum()",
+        count=len(parts),
+        evidence={"left_by_mask": parts[:16]},
+    )
+
+
+def _over_classes(events: list[Backward]) -> Iterator[Finding]:
+    terms = [
+        term for event in events for term in event.terms if term.classes is not None and term.classes > 1
+    ]
+    if len(terms) < 2 or terms[0].items is None or terms[0].classes is None:
+        return
+    yield RULE.finding(
+        _longest(terms),
+        f"A mean over samples and {terms[0].classes} classes: the divergence or cross entropy is divided by "
+        f"{terms[0].classes} as well.",
+        why="The loss is as many times smaller than the one that is named, beside whatever it is added to.",
+        fix="Sum over the classes and take the mean over the samples: reduction='batchmean', or .sum(1).mean().",
+        severity="warning",
+        count=len(terms),
+        evidence={"classes": terms[0].classes},
+    )
+
+
+def _longest(terms: list[Term]) -> Site:
+    return max((term.site for term in terms), key=len)
+
+
+RULE = Rule("GG104", "loss-reduction", "error", __doc__ or "", _judge)

@@ -1,0 +1,141 @@
+"""Micro-batches that hold unequal numbers of items are given equal weight.
+
+## What it does
+Compares what one item (a sample, a token that is not padding) counts in each micro-batch of a window: the weight of
+the loss, divided by the number of items that its mean was taken over. Reports windows in which that differs, and
+last windows of an epoch that are shorter and divided by the full number all the same. Over several ranks, whose
+gradients are averaged, it compares the items of all of them in the same step.
+
+## Why is this bad?
+The mean of means is not the mean: an item in a small micro-batch counts more than one in a large one. With token
+counts of 9 and 120 the small one's tokens count 13 times as much.
+
+## Example
+    for x, y in window:                                   # y is padded, with other lengths each time
+        loss = F.cross_entropy(model(x), y, ignore_index=PAD)
+        (loss / len(window)).backward()
+
+## Use instead
+    n = sum((y != PAD).sum() for _, y in window)
+    for x, y in window:
+        (F.cross_entropy(model(x), y, ignore_index=PAD, reduction="sum") / n).backward()
+
+or ``update.backward(loss, count=(y != PAD).sum())`` of ``gradgate.Accumulator``, which needs no second pass.
+
+## Known limits
+Items are known for torch's own losses, for ``.mean()``, and for sums that are divided by hand. Differences below
+5 % are not reported, and those in fewer than a quarter of the windows are an info.
+
+## Sources
+docs/exactness.md; "Bugs in LLM training: gradient accumulation fix", Unsloth, 2024.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._history import Window
+from gradgate.checker.analysis._loss_weights import Share, by_place, of_window, spread
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.ranks._uneven_ranks import uneven
+from gradgate.events import Site
+
+_LEAST = 1.05
+_MOSTLY = 4  # one window in so many has to be unequal for an error
+_WHY = "The mean of means is not the mean over all items: those in small micro-batches count too much."
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    for _, site, windows in run.accumulating():
+        size = Counter(len(micro) for _, micro in windows).most_common(1)[0][0]
+        unequal: list[list[Share]] = []
+        for window, micro in windows:
+            if len(micro) < 2 or (rows := of_window(run, window, micro)) is None:
+                continue
+            columns = sorted(by_place(rows), key=lambda column: -max(share.per_item for share in column))
+            unequal += [column for column in columns if _is_unequal(column)][:1]
+        if unequal:
+            yield _unequal(site, unequal, windows)
+            continue
+        yield from _short(run, site, windows, size)
+
+
+def _is_unequal(column: list[Share]) -> bool:
+    if len({share.term.site for share in column}) > 1:
+        return False
+    counts = [_items(share) for share in column]
+    if any(count is None for count in counts):
+        return False
+    per_item = spread(share.per_item for share in column)
+    # A weight that follows nothing but the number of items; others are somebody's intention.
+    return per_item > _LEAST and abs(per_item / spread(count or 1.0 for count in counts) - 1) < 0.02
+
+
+def _items(share: Share) -> float | None:
+    """Return the items of a mean, or what a plain sum is divided by: the same for every item of it."""
+    if share.items is not None:
+        return share.items
+    divisors = [number for number, _ in share.divisors]
+    return max(divisors, default=None)
+
+
+def _unequal(site: Site, unequal: list[list[Share]], windows: list[tuple[Window, list[int]]]) -> Finding:
+    worst = max(unequal, key=lambda column: spread(share.per_item for share in column))
+    counts = [_items(share) or 0.0 for share in worst]
+    times = spread(share.per_item for share in worst)
+    shown = ", ".join(f"{count:g}" for count in counts[:6]) + (", ..." if len(counts) > 6 else "")
+    return RULE.finding(
+        _divided_at(worst) or site,
+        f"{len(counts)} micro-batches of {shown} items count the same: an item of the smallest weighs {times:.3g} "
+        "times as much as one of the largest.",
+        why=_WHY,
+        fix="Add up sums and divide once by all items of the window: loss.sum() / items_of_the_window.",
+        # The last batch of an epoch alone, in one window of many: most people would leave it.
+        severity=None if len(unequal) * _MOSTLY >= len(windows) else "info",
+        count=len(unequal),
+        evidence={"items": counts, "times": times},
+        about=windows[0][0].parameters,
+    )
+
+
+def _divided_at(column: list[Share]) -> Site:
+    """Return where the micro-batch's own mean is divided by the window: the line that gives them equal weight."""
+    for number, where in column[0].divisors:
+        if abs(number - len(column)) < 1e-6 * number and where:
+            return where
+    return ()
+
+
+def _divided_by(share: Share, size: int) -> bool:
+    return any(abs(number - size) < 1e-6 * size for number, _ in share.divisors)
+
+
+def _short(run: Run, site: Site, windows: list[tuple[Window, list[int]]], size: int) -> Iterator[Finding]:
+    """Yield a finding where shorter windows are divided as the full ones are."""
+    short: list[tuple[int, list[Share]]] = []
+    for window, micro in windows:
+        if not 0 < len(micro) < size or (rows := of_window(run, window, micro)) is None:
+            continue
+        columns = by_place(rows)
+        if columns and all(_divided_by(share, size) for share in columns[0]):
+            short.append((len(micro), columns[0]))
+    first_step = windows[0][0].step
+    if not short or (len(short) == 1 and short[0][0] == 1 and len(windows[0][1]) == 1 and first_step):
+        return
+    held, column = short[0]
+    yield RULE.finding(
+        next((where for number, where in column[0].divisors if abs(number - size) < 1e-6 * size), ()) or site,
+        f"A last window of {held} micro-batch{'' if held == 1 else 'es'} is divided by {size} all the same: its "
+        f"gradient is {held / size:.3g} of what it should be.",
+        why="The items of a shorter window count less than all others, and its update is too small.",
+        fix="Divide by the number of micro-batches (better: items) that the window really holds.",
+        count=len(short),
+        evidence={"micro_batches": held, "divided_by": size},
+        about=windows[0][0].parameters,
+    )
+
+
+RULE = Rule("GG103", "microbatch-normalization", "error", __doc__ or "", _judge, uneven)

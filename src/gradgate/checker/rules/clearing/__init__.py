@@ -1,0 +1,1 @@
+"""GG2: when gradients are cleared."""

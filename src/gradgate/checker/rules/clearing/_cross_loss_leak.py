@@ -1,0 +1,177 @@
+"""The gradient of one loss ends in a step that belongs to another.
+
+## What it does
+Looks for steps that use gradients of two losses, of which one was made, and used by another optimizer's step,
+before the other was back-propagated, or which pull against each other: it was left over, not meant. Also reports
+probes whose loss reaches what they read.
+
+## Why is this bad?
+In a GAN the generator's loss asks the discriminator to be wrong: left in the discriminator's gradients it trains it
+to be. A probe that reads a representation with its graph shapes what it is supposed to measure.
+
+## Example
+    opt_d.step(); opt_d.zero_grad()
+    g_loss = bce(D(G(z)), real); g_loss.backward()      # also fills D's gradients
+    opt_g.step()
+    ...
+    d_loss.backward(); opt_d.step()                     # and here they are used
+
+## Use instead
+    opt_d.zero_grad()                                   # before d_loss.backward(), not after the step
+    d_loss.backward(); opt_d.step()
+
+or ``update.backward(loss)`` of two ``gradgate.Accumulator``: each fills only what it owns.
+
+## Known limits
+Two losses that are both back-propagated before either optimizer steps are taken to be a sum unless they pull
+against each other. Where they do not, what is left over may be meant (BicycleGAN's latent loss), and it is an info.
+
+## Sources
+docs/accumulation.md, "several losses".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._history import Contribution, Window
+from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._source import next_use, text_of
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Backward, Cleared, Frame, Ids, Opposed, Site
+
+_PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)([._\[]|$)|linear_eval", re.IGNORECASE)
+_WHY = "The step also follows a loss that is not its own; between adversaries the two pull in opposite directions."
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    yield from _probes(run)
+    leaks: dict[tuple[int, Site], list[tuple[Window, Contribution]]] = defaultdict(list)
+    for window in run.windows:
+        for one in _leaked(run, window):
+            leaks[window.optimizer, run.events[one.backward].site].append((window, one))
+    for (optimizer, source), found in leaks.items():
+        steps = {window.step for window, _ in found}
+        if len(steps) < 2 or len(steps) * 4 < run.stepping[optimizer]:
+            continue
+        ids: Ids = frozenset().union(*(one.atom for _, one in found))
+        against = [_opposed(run, window, one) < -0.05 for window, one in found]
+        own = innermost(run.events[found[0][0].micro[-1]].site)
+        yield RULE.finding(
+            _line(run, optimizer, ids, source, found[-1][1]),
+            f"{len(steps)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} also use the gradient "
+            f"that the loss of line {innermost(source).line} left in {run.names(ids)}, beside that of line "
+            f"{own.line}.",
+            why=_WHY,
+            fix=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach what the "
+            "other loss is computed from.",
+            severity=None if sum(against) * 2 > len(against) else "info",
+            count=len(steps),
+            evidence={"leaking_line": innermost(source).line, "parameters": len(ids)},
+        )
+
+
+def _leaked(run: Run, window: Window) -> Iterator[Contribution]:
+    """Yield contributions that another optimizer's step had used up before this window's own loss."""
+    if not window.micro or run.asks_again(window):
+        return
+    last = window.micro[-1]
+    for one in window.fresh:
+        if one.backward < 0 or one.touched or run.events[one.backward].site == run.events[last].site:
+            continue
+        others = list(_used_by_others(run, one, window.optimizer))
+        if any(number < last for number in others) or (others and _opposed(run, window, one) < -0.6):
+            yield one
+
+
+def _opposed(run: Run, window: Window, one: Contribution) -> float:
+    """Return the mean cosine between what a later loss of the same window added here and what stood there."""
+    cosines = [
+        cosine
+        for event in run.events[one.backward : window.step]
+        if isinstance(event, Opposed)
+        for number, cosine in event.cosines
+        if number in one.atom
+    ]
+    return sum(cosines) / len(cosines) if cosines else 0.0
+
+
+def _used_by_others(run: Run, one: Contribution, optimizer: int) -> Iterator[int]:
+    """Yield the steps of other optimizers that used the same backward call, for parameters of their own."""
+    for sibling in run.by_backward[one.backward]:
+        if sibling is not one:
+            for step in sibling.consumed:
+                if run.stepped(step).optimizer != optimizer:
+                    yield step
+
+
+def _line(run: Run, optimizer: int, ids: Ids, source: Site, one: Contribution) -> Frame | Site:
+    """Return the line to change.
+
+    Where the step's own parameters lie behind the other loss's (a generator before its discriminator), its input
+    has to be detached; where they lie before it, they can only be cleared later.
+    """
+    uses = next((event.uses for event in _backwards(run, source) if event.uses), ())
+    order = [number for number, _ in uses]
+    mine = [place for place, number in enumerate(order) if number in ids]
+    others = [
+        place
+        for place, number in enumerate(order)
+        if number not in ids and run.owners.get(number, set()) - {optimizer}
+    ]
+    if mine and others and max(mine) < max(others):
+        own = _calling(uses[max(mine)][1], source)
+        entry = min(place for place in others if place > min(mine))
+        used = _calling(uses[entry][1], source)
+        return (own and next_use(own, innermost(source).line)) or used or source
+    for number in range(one.backward - 1, -1, -1):
+        event = run.events[number]
+        if isinstance(event, Cleared) and event.parameters & ids and event.site:
+            return event.site
+    return source
+
+
+def _probes(run: Run) -> Iterator[Finding]:
+    """Yield a finding where a probe's own loss reaches on into what the probe reads."""
+    said: set[Site] = set()
+    for event in run.of(Backward):
+        for term in event.terms:
+            own = frozenset(number for number in term.reach if _PROBE.search(run.name(number)))
+            rest = (term.reach - own) & run.owned
+            if not own or not rest or not own & run.owned or term.site in said:
+                continue
+            others = [other for other in event.terms if other is not term and other.reach & rest]
+            if not others or any(other.reach & own for other in others):
+                continue
+            said.add(term.site)
+            first = next((site for number, site in event.uses if number in own), ())
+            yield RULE.finding(
+                next((frame for frame in first if "prob" in text_of(frame).lower()), None)
+                or first
+                or term.site,
+                f"The loss of line {innermost(term.site).line}, that of {run.names(own)}, also moves "
+                f"{run.names(rest)}.",
+                why="A probe measures a representation; trained by the probe's loss, that is another one.",
+                fix="Give the probe what it reads without its graph: probe(features.detach()).",
+                severity="warning",
+                count=sum(one.site == event.site for one in run.of(Backward)),
+                evidence={"parameters": len(rest)},
+            )
+
+
+def _backwards(run: Run, site: Site) -> Iterator[Backward]:
+    for event in run.of(Backward):
+        if event.site == site:
+            yield event
+
+
+def _calling(site: Site, beside: Site) -> Frame | None:
+    """Return the line, in the function that calls backward, through which a parameter was used."""
+    functions = {(frame.file, frame.function) for frame in beside}
+    return next((frame for frame in site if (frame.file, frame.function) in functions), None)
+
+
+RULE = Rule("GG203", "cross-loss-leak", "error", __doc__ or "", _judge)

@@ -1,0 +1,1 @@
+"""GG4: where gradient flows, and where it does not."""

@@ -1,0 +1,1 @@
+"""GG6: graphs and modes that outlive their use."""

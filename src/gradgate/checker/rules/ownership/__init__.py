@@ -1,0 +1,1 @@
+"""GG5: which optimizer holds which parameter."""

@@ -1,0 +1,1 @@
+"""GG106: gradients of several ranks."""

@@ -1,0 +1,1 @@
+"""GG3: the optimizer step, and what belongs around it."""

@@ -1,0 +1,239 @@
+"""Steps are made and no parameter moves.
+
+## What it does
+Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, one that
+always steps before there is a gradient, one whose ``step`` is never called, and updates written by hand that bind
+a name anew or drop their result.
+
+## Why is this bad?
+Nothing is trained. The loss goes up and down with the batches, which looks like slow learning.
+
+## Example
+    def sgd(params, lr):
+        with torch.no_grad():
+            for p in params:
+                p = p - lr * p.grad      # a new tensor under the name of the loop
+
+## Use instead
+            for p in params:
+                p -= lr * p.grad         # in place
+
+## Known limits
+A rate of zero at the start of a warm-up is right, and so is an optimizer that rests while others step; the latter
+is said as a note. A run that is stopped early is not blamed for a rate that may still rise.
+
+## Sources
+https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._origins import computed_rate
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import (
+    Backward,
+    Frame,
+    Ids,
+    Scheduled,
+    SchedulerMade,
+    Site,
+    Stepped,
+    Written,
+)
+
+_WHY = "Nothing is trained: the parameters stay where they began."
+_LEAST = 3  # steps, or backward calls
+_RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    by_hand = list(_by_hand(run))
+    yield from by_hand
+    for optimizer in run.made if not by_hand else ():
+        steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
+        finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)
+        if finding is not None:
+            yield finding
+
+
+def _held(run: Run, optimizer: int) -> Ids:
+    return frozenset().union(*(group.parameters for event in run.made[optimizer] for group in event.groups))
+
+
+def _still(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
+    if len(steps) < _LEAST or any(event.moved for event in steps):
+        return None
+    seen = [event for event in steps if event.seen]
+    if not any(event.used for event in steps):
+        return _without_gradient(run, optimizer, steps)
+    if all(event.lr and not any(event.lr) for event in steps) and len(seen) >= _LEAST:
+        return _without_rate(run, optimizer, steps)
+    return None
+
+
+def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
+    made = run.made[optimizer][0]
+    if run.ended != "finished" or any(group.lr is None for group in made.groups):
+        return None
+    others = any(event.moved for event in run.of(Stepped))
+    schedules = [event for event in run.of(SchedulerMade) if event.optimizer == optimizer]
+    where: Site | Frame = made.site
+    fix = "Give the optimizer a learning rate above zero."
+    if any(group.lr for group in made.groups):
+        numbers = {event.scheduler for event in schedules}
+        if sum(event.scheduler in numbers for event in run.of(Scheduled)) < 2:
+            return None  # a schedule that is not advanced is another mistake
+        where = schedules[-1].site if schedules else where
+    elif (computed := computed_rate(made.site)) is not None:
+        where = computed
+        fix = "Compute the rate so that it is not rounded to zero: / in place of //."
+        fix = "Let the warm-up rise: its factor must not be rounded to zero (/ in place of //)."
+    return RULE.finding(
+        where,
+        f"The learning rate of {run.optimizer(optimizer)} is 0 in all of its {len(steps)} steps.",
+        why=_WHY,
+        fix=fix,
+        severity="info" if others else None,
+        count=len(steps),
+        evidence={"steps": len(steps), "lr": 0.0},
+        about=_held(run, optimizer),
+    )
+
+
+def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
+    """Report steps that come before their backward; clearing in between, after it, is another mistake."""
+    held = _held(run, optimizer)
+    reaching = [n for n, event in run.numbered(Backward) if event.reached & held]  # type: ignore[attr-defined]
+    first = next(n for n, event in run.numbered(Stepped) if event is steps[0])
+    if len(reaching) < 2 or first > reaching[0]:
+        return None
+    return RULE.finding(
+        steps[0].site,
+        f"{run.optimizer(optimizer)} steps before backward(): none of its {len(steps)} steps has a gradient.",
+        why=_WHY,
+        fix="Clear, call backward(), then step.",
+        count=len(steps),
+        evidence={"steps": len(steps), "backward_calls": len(reaching)},
+        about=held,
+    )
+
+
+def _not_stepped(run: Run, optimizer: int) -> Finding | None:
+    """Report an optimizer that never steps: its ``step`` is named and not called, or nobody writes it at all."""
+    held = _held(run, optimizer)
+    reaching = [event for event in run.of(Backward) if event.reached & held]
+    if len(reaching) < _LEAST or any(run.owners[one] - {optimizer} for one in held):
+        return None
+    if any(isinstance(event, Written) and event.target == "value" for event in run.events):
+        return None
+    name = run.optimizer(optimizer)
+    files = {frame.file for event in (*reaching, *run.made[optimizer]) for frame in event.site}
+    named = [Frame(file, line, "") for file in files for line in _named_only(tree_of(file))]
+    if not named and (run.ended != "finished" or any(_calls_step(tree_of(file), name) for file in files)):
+        return None
+    if not named and not all(run.parameters[one].still for one in held if one in run.parameters):
+        return None
+    return RULE.finding(
+        named[0] if named else reaching[-1].site,
+        f"{name}.step is never called: {len(reaching)} backward calls give gradients that no step uses.",
+        why=_WHY,
+        fix=f"Call {name}.step(), with parentheses, after backward().",
+        count=len(reaching),
+        evidence={"backward_calls": len(reaching)},
+        about=held,
+    )
+
+
+def _named_only(tree: ast.Module | None) -> Iterator[int]:
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute) and node.value.attr == "step":
+            yield node.lineno
+
+
+def _calls_step(tree: ast.Module | None, name: str) -> bool:
+    """Say whether something that may be the optimizer, or steps it, is stepped in the text."""
+    nodes = ast.walk(tree) if tree is not None else ()
+    steps = [
+        ast.unparse(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "step"
+    ]
+    return any(name in of or re.search(r"opt|scaler|accelerator|engine", of, re.IGNORECASE) for of in steps)
+
+
+# Updates by hand
+
+
+def _by_hand(run: Run) -> Iterator[Finding]:
+    if any(event.moved for event in run.of(Stepped)):
+        return
+    counts: dict[int, int] = {}
+    stepped = {number for number, owners in run.owners.items() if any(run.stepping[one] for one in owners)}
+    for event in run.of(Backward):
+        for number in event.reached - stepped:
+            counts[number] = counts.get(number, 0) + 1
+    ids = frozenset(number for number, count in counts.items() if count >= _LEAST)
+    if not ids or not all(run.parameters[number].still for number in ids):
+        return
+    if any(isinstance(event, Written) for event in run.events):
+        return
+    calls = [event for event in run.of(Backward) if event.reached & ids]
+    for file in {frame.file for event in calls for frame in event.site}:
+        for line in _lost_updates(tree_of(file)):
+            yield RULE.finding(
+                Frame(file, line, ""),
+                f"This update makes a new tensor and leaves the parameter as it was: nothing moves in {len(calls)} "
+                "backward calls.",
+                why=_WHY,
+                fix="Update in place, under torch.no_grad(): p -= lr * p.grad.",
+                count=len(calls),
+                evidence={"backward_calls": len(calls)},
+                about=ids,
+            )
+
+
+def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
+    """Yield lines that make an update from a gradient, and bind it to a loop's or argument's name, or to none."""
+    for scope in ast.walk(tree) if tree is not None else ():
+        if isinstance(scope, ast.FunctionDef):
+            names = {one.arg for one in scope.args.args}
+        elif isinstance(scope, ast.For):
+            names = {one.id for one in ast.walk(scope.target) if isinstance(one, ast.Name)}
+        else:
+            continue
+        for node in ast.walk(scope):
+            if (
+                isinstance(node, (ast.Assign, ast.Expr))
+                and _of_gradient(node.value)
+                and _is_lost(node, names)
+            ):
+                yield node.lineno
+
+
+def _is_lost(node: ast.Assign | ast.Expr, names: set[str]) -> bool:
+    if isinstance(node, ast.Expr):  # p.sub(lr * p.grad), without the underscore
+        function = node.value.func if isinstance(node.value, ast.Call) else None
+        return isinstance(function, ast.Attribute) and function.attr in _RESULTS
+    target = node.targets[0]
+    if isinstance(target, ast.Subscript):  # a state_dict is made anew at each call
+        return ast.unparse(target.value).endswith(".state_dict()")
+    if not isinstance(target, ast.Name) or not isinstance(node.value, ast.BinOp):
+        return False
+    used = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
+    return target.id in names and target.id in used
+
+
+def _of_gradient(node: ast.AST) -> bool:
+    return any(
+        "grad" in name.lower()
+        for inner in ast.walk(node)
+        for name in [getattr(inner, "attr", None) or getattr(inner, "id", None) or ""]
+    )
+
+
+RULE = Rule("GG304", "ineffective-step", "error", __doc__ or "", _judge)

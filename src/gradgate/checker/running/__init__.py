@@ -1,0 +1,7 @@
+"""Run a program under watch as python runs it, in all its processes. Nothing here imports torch."""
+
+from gradgate.checker.running._children import prepare_child
+from gradgate.checker.running._script import How, Program
+from gradgate.checker.running._watched_run import WatchedRun
+
+__all__ = ["How", "Program", "WatchedRun", "prepare_child"]

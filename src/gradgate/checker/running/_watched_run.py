@@ -1,0 +1,125 @@
+"""Watch a program from its first line to its last, in all its processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from gradgate.checker.running import _process
+from gradgate.checker.running._children import Children
+from gradgate.checker.running._exits import give_back_termination, guard_exits, guard_termination
+from gradgate.checker.running._multiprocessing import hook_into_forks
+from gradgate.checker.running._ranks import Ranks
+from gradgate.checker.running._script import How, Program, run
+from gradgate.events import Log
+from gradgate.torch_compat import end_threads, run_exit_functions
+
+
+class WatchedRun:
+    """The run of a program under watch.
+
+    Args:
+        program: what to run.
+        max_steps: optimizer steps after which each of its processes is stopped.
+        on_end: called once, with how the program ended and the logs of its processes; also where the program
+            swallows what is to stop it, in which case the process ends with what ``on_end`` returns.
+    """
+
+    def __init__(
+        self, program: Program, *, max_steps: int | None, on_end: Callable[[How, list[Log]], int]
+    ) -> None:
+        self._program = program
+        self._on_end = on_end
+        self._max_steps = max_steps
+        self._children: Children | None = None
+        self._path, self._folder = list(sys.path), Path.cwd()
+        self._ranks = Ranks()
+        self._ending = threading.RLock()
+        self._code: int | None = None
+        self._reached = 0, 0  # when last asked
+
+    def run(self) -> int:
+        """Run the program to the end of all that it started, and return what ``on_end`` makes of it.
+
+        In a child that it forked off, and that comes out here too, the return value is the child's exit code.
+        """
+        self._children = Children(self._max_steps)
+        _process.watch_this_process(self._children.settings, self._left)
+        guard_exits()
+        guard_termination()
+        hook_into_forks()
+        how, code = run(self._program)
+        how = _end_as_python_does() or how
+        if _process.is_child():
+            _process.leave_log(_plain(how))
+            return code
+        return self._end(how)
+
+    @property
+    def reports(self) -> bool:
+        """Say whether this process reports: of several ranks on a machine one does so for all."""
+        return self._ranks.reports
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Optimizer steps and backward calls so far, in this process."""
+        watcher = _process.current()
+        if watcher is not None:
+            self._reached = watcher.steps, watcher.backwards
+        return self._reached
+
+    def _left(self, how: How, _: int) -> int:
+        """End where the program leaves by itself, or is made to leave, and does not come back to ``run``."""
+        return self._end(how)
+
+    def _end(self, how: How) -> int:
+        with self._ending:  # whoever comes second, from another thread, waits for the end of the process
+            if self._code is None:
+                self._code = self._ended(how)
+        return self._code
+
+    def _ended(self, how: How) -> int:
+        watcher = _process.current()
+        self._reached = self.progress
+        _process.let_go()
+        give_back_termination()
+        logs = []
+        if watcher is not None:
+            if how == "finished" and watcher.told_to_stop:
+                how = "stopped"  # the script caught what stopped it, and ended in peace
+            watcher.stop(_plain(how))
+            logs = [watcher.log()]
+        if self._children is not None:
+            logs += self._children.logs()
+        # What is imported from here on is ours, whatever lies in the script's folder; and names of files are
+        # told as they are seen from where the user is.
+        sys.path[:] = self._path
+        with suppress(OSError):
+            os.chdir(self._folder)
+        if not self.reports:
+            self._ranks.hand_over(logs)
+            return 2 if how == "failed" else 0  # whether something was found, the rank that reports says
+        return self._on_end(how, logs + self._ranks.gather(how))
+
+
+def _plain(how: How) -> Literal["finished", "stopped", "failed"]:
+    return "stopped" if how == "interrupted" else how
+
+
+def _end_as_python_does() -> How | None:
+    """Wait for threads and run what was registered for the exit: then the program has said its last word.
+
+    Both come before the report so that nothing is printed after it, and so that children which nobody waited for
+    have left their logs. At the real end of the interpreter there is nothing left to do.
+    """
+    try:
+        end_threads()
+        run_exit_functions()
+    except KeyboardInterrupt:
+        return "interrupted"
+    return None

@@ -1,0 +1,41 @@
+"""Python runs this at the start of every interpreter that a watched script starts: see ``checker/running``."""
+
+
+def _prepare() -> None:
+    """Prepare to watch, unless this interpreter only serves others: then nothing is imported."""
+    import os
+    import sys
+
+    words = " ".join(getattr(sys, "orig_argv", ()))
+    helpers = ("multiprocessing.resource_tracker", "torch._inductor", "torch/_inductor")
+    if "GRADGATE_RUN" not in os.environ or any(helper in words for helper in helpers):
+        return
+    try:
+        from gradgate.checker.running import prepare_child
+    except ImportError:
+        return  # another interpreter, to which gradgate is unknown
+    # These become, or bring forth, a process of multiprocessing.
+    prepare_child(
+        of_multiprocessing="--multiprocessing-fork" in words or "multiprocessing.forkserver" in words
+    )
+
+
+def _chain() -> None:
+    """Run the ``sitecustomize`` that this one hides, if there is one."""
+    import os
+    import sys
+    from importlib.machinery import PathFinder
+
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  (pathlib takes its time)
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]  # noqa: PTH100
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        from importlib.util import module_from_spec
+
+        hidden = module_from_spec(spec)
+        sys.modules["sitecustomize"] = hidden
+        spec.loader.exec_module(hidden)
+
+
+_prepare()
+_chain()

@@ -1,0 +1,139 @@
+"""The fixture ``gradgate_watch``: a test that asks for it fails where its training loop is wrong.
+
+With ``pytest --gradgate`` every test is watched as if it had asked. One that makes no backward call costs some
+milliseconds more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from gradgate.checker._watch import Watching
+
+_FIXTURE = "gradgate_watch"
+_unjudged: pytest.StashKey[tuple[Any, Any]] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options: to watch every test, and what to report."""
+    group = parser.getgroup("gradgate", "gradgate: what becomes of gradients")
+    group.addoption(
+        "--gradgate",
+        action="store_true",
+        help="watch every test that trains, and fail it where its training loop is wrong",
+    )
+    for name, does in (("select", "report only"), ("ignore", "do not report")):
+        group.addoption(
+            f"--gradgate-{name}",
+            action="append",
+            metavar="RULES",
+            help=f"with --gradgate: {does} these: GG103, GG1, accumulation-window; with commas, or several times",
+        )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers",
+        "gradgate_watch(select=(), ignore=(), raise_on='warning'): watch the test's training loop",
+    )
+    if config.getoption("--gradgate"):
+        from gradgate.checker._watch import watch
+        from gradgate.errors import OptionError
+
+        try:  # once, before a thousand tests say so
+            watch(**_chosen(config))
+        except OptionError as error:
+            raise pytest.UsageError(f"--gradgate: {error}") from None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let the marker ask for the fixture by itself, and the option for every test."""
+    names = getattr(item, "fixturenames", None)
+    if names is None or _FIXTURE in names:
+        return
+    if item.config.getoption("--gradgate") and isinstance(item, pytest.Function):
+        names.insert(0, _FIXTURE)  # before fixtures that make a model, and perhaps train it
+    elif item.get_closest_marker(_FIXTURE) is not None:
+        names.append(_FIXTURE)
+
+
+@pytest.fixture
+def gradgate_watch(request: pytest.FixtureRequest) -> Iterator[Watching]:
+    """Watch the test's training loop; fail the test on warnings and errors.
+
+    The value is what ``gradgate.watch()`` returns. Options stand in a marker, which asks for the fixture, too:
+    ``@pytest.mark.gradgate_watch(ignore="GG103", raise_on="error")``.
+    """
+    __tracebackhide__ = True
+    from gradgate.checker._watch import watch
+    from gradgate.errors import OptionError
+
+    marker = request.node.get_closest_marker(_FIXTURE)
+    options = {
+        "raise_on": "warning",
+        **(_chosen(request.config) if request.config.getoption("--gradgate") else {}),
+        **(marker.kwargs if marker is not None else {}),
+    }
+    refused = ""
+    if marker is not None and marker.args:
+        refused = f'{marker.args[0]!r} has no name. Write ignore="GG103", for example.'
+    else:
+        try:
+            watching = watch(**options)
+        except (OptionError, TypeError) as error:
+            refused = str(error)
+    if refused:
+        pytest.fail(f"the marker gradgate_watch: {refused}", pytrace=False)
+    request.node.stash[_unjudged] = (watching, options["raise_on"])
+    watching.start()
+    try:
+        yield watching
+    finally:
+        watching.stop()
+    # What pytest does not call itself, the methods of unittest's classes, is judged here.
+    if _unjudged in request.node.stash:
+        _judge(request.node)
+
+
+def _chosen(config: pytest.Config) -> dict[str, Any]:
+    """Return what the command line says is to be reported."""
+    return {name: config.getoption(f"--gradgate-{name}") or [] for name in ("select", "ignore")}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Judge when the test has returned, and before it counts as passed."""
+    result = yield
+    if _unjudged in pyfuncitem.stash:
+        _judge(pyfuncitem)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Judge no test that has failed by itself."""
+    report = yield
+    if report.failed and _unjudged in item.stash:
+        del item.stash[_unjudged]
+    return report
+
+
+def _judge(item: pytest.Item) -> None:
+    __tracebackhide__ = True
+    from gradgate.checker._watch import raise_for
+    from gradgate.errors import FindingError
+
+    watching, raise_on = item.stash[_unjudged]
+    del item.stash[_unjudged]
+    try:
+        raise_for(watching.stop(), raise_on)
+    except FindingError as error:
+        found = str(error)
+    else:
+        return
+    pytest.fail(found, pytrace=False)

@@ -1,7 +1,0 @@
-"""What a piece of work takes in memory, foreseen or measured; and the cut that fits."""
-
-from gradgate.memory._micro_batches import Cut, MicroBatch
-from gradgate.memory._peak import peak_memory
-from gradgate.memory._plan import Plan, plan
-
-__all__ = ["Cut", "MicroBatch", "Plan", "peak_memory", "plan"]

@@ -1,0 +1,253 @@
+"""Which fields of a batch are trimmed with the lengths of its samples, and what shows that they may be.
+
+Trimming is exact where all that goes is padding. Fields that the caller names are trimmed. Without names the data
+has to show it: what lies beyond the samples' lengths is one value. That is enough for ids, labels and masks; any
+other field has to show the samples' lengths themselves, by ending where they end. A field of the same width that
+shows nothing (an image, position ids) is refused, and so is padding on the left: trimming it moves what is kept to
+other columns, which only some models do not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from gradgate.errors import OptionError
+from gradgate.layout import Layout, Path, field_name, is_array, key_of
+from gradgate.planning._lengths import Lengths
+from gradgate.pytree import value_at
+
+Dims: TypeAlias = "dict[Path, tuple[int, ...]]"
+"""The dimensions along which each field is trimmed."""
+
+Trim: TypeAlias = "Iterable[Any] | Mapping[Any, int | tuple[int, ...]] | None"
+"""Fields by key, index or path, with their dimensions where these have to be said; None: what the data shows."""
+
+
+def dims_to_trim(
+    batch: Any,
+    layout: Layout,
+    lengths: Lengths,
+    trim: Trim,
+    known: Dims | None = None,
+    *,
+    all_full: bool = False,
+) -> tuple[Lengths, Dims]:
+    """Return the lengths, with their width, and what is trimmed.
+
+    Args:
+        batch: a batch.
+        layout: where its samples are.
+        lengths: of these.
+        trim: as the caller named it.
+        known: what an earlier batch showed: the same fields are trimmed.
+        all_full: find the fields even if no sample is shorter than the width.
+
+    Raises:
+        OptionError: what is to be trimmed cannot be told.
+    """
+    fields = _columned(batch, layout)
+    if trim is not None:
+        return _named(fields, lengths, trim)
+    width = lengths.width or _width(fields, lengths)
+    lengths = replace(lengths, width=width)
+    if not width or (lengths.full and not all_full):
+        return lengths, {}
+    for path, field in fields.items():
+        _refuse_inverted(path, field, lengths)
+    if lengths.left:
+        raise OptionError(
+            "plan: lengths says that samples are padded on the left, and trimming moves them to other columns. "
+            "That is exact where the model takes positions from the mask or from position_ids, and wrong where it "
+            "counts columns. To trim all the same, name the fields: trim=[...]; to trim nothing, trim=()."
+        )
+    dims: Dims = {}
+    unclear: list[Path] = []
+    for path, field in fields.items():
+        if known is not None and path not in known:
+            continue
+        along = field.along(width)
+        if known is not None and along != list(known[path]):
+            raise OptionError(
+                f"plan: {field_name(path)} is trimmed with the samples' lengths, and has {field.columns} columns, "
+                f"not {width}. If it is none of the fields to be trimmed, name these: trim=[...]."
+            )
+        if not along:
+            continue
+        if along == [field.column] and (field.value is lengths.source or field.shows(lengths)):
+            dims[path] = (field.column,)
+        else:
+            unclear.append(path)
+    if unclear:
+        _refuse(unclear[0], [*dims], width)
+    return lengths, dims
+
+
+class _Field:
+    """A field with columns.
+
+    Attributes:
+        value: as the batch has it.
+        place: the dimension of its samples.
+        column: the dimension of its columns: the first other one.
+    """
+
+    def __init__(self, value: Any, place: int) -> None:
+        self.value, self.place = value, place
+        self.column = 1 if place == 0 else 0
+
+    @property
+    def columns(self) -> int:
+        return int(self.value.shape[self.column])
+
+    @property
+    def plain(self) -> bool:
+        """Whether it has one item for each column, which is no measured number: ids, labels, a mask."""
+        rows = self.rows
+        if rows.dim() != 2:
+            return False
+        return not (rows.is_floating_point() or rows.is_complex()) or bool(((rows == 0) | (rows == 1)).all())
+
+    @property
+    def rows(self) -> Tensor:
+        """``[samples, columns, ...]``"""
+        return torch.as_tensor(self.value).movedim((self.place, self.column), (0, 1))
+
+    def along(self, width: int) -> list[int]:
+        """Return the dimensions of this size, but that of the samples."""
+        return [dim for dim, size in enumerate(self.value.shape) if size == width and dim != self.place]
+
+    def shows(self, lengths: Lengths) -> bool:
+        """Say whether the data shows that what lies beyond the samples' lengths is padding."""
+        rows = self.rows
+        padding = lengths.padding(rows.device)
+        beyond = rows[padding]
+        if not beyond.numel():
+            return self.plain
+        value = beyond.flatten()[0]
+        if not bool((beyond == value).all()):
+            return False
+        if self.plain:
+            inside = rows[~padding if lengths.mask is None else lengths.mask.to(rows.device)]
+            return bool(value == 0) or not bool((inside == value).all())
+        last = torch.tensor([each - 1 for each in lengths.values], device=rows.device)
+        shorter = last < lengths.width - 1
+        ends = rows[shorter, last[shorter]].flatten(1)
+        return len(set(last[shorter].tolist())) > 1 and bool((ends != value).any(1).all())
+
+
+def _columned(batch: Any, layout: Layout) -> dict[Path, _Field]:
+    found = {}
+    for path, place in layout.fields().items():
+        value = value_at(batch, path)
+        if isinstance(place, int) and is_array(value) and value.ndim > 1:
+            found[path] = _Field(value, place)
+    return found
+
+
+def _width(fields: Mapping[Path, _Field], lengths: Lengths) -> int:
+    """Return the width of the fields that show these lengths; 0 where no field is as wide as the longest."""
+    longest = max(lengths.values, default=0)
+    widths = {field.columns for field in fields.values() if field.columns >= longest}
+    if longest in widths and min(lengths.values) == longest:
+        return longest
+    shown = {
+        width
+        for width in widths
+        for field in fields.values()
+        if field.columns == width and field.shows(replace(lengths, width=width))
+    }
+    for path, field in fields.items():
+        for width in widths - shown:
+            _refuse_inverted(path, field, replace(lengths, width=width))
+    if len(shown or widths) > 1 or (widths and not shown):
+        names = ", ".join(f"{field_name(path)} ({field.columns})" for path, field in fields.items())
+        raise OptionError(
+            f"plan: which fields have the columns that lengths counts, and padding beyond them, cannot be told: "
+            f"{names}. Name those whose padding is to be trimmed: trim=[...]; or trim=() to trim nothing."
+        )
+    return shown.pop() if shown else 0
+
+
+def _named(fields: Mapping[Path, _Field], lengths: Lengths, trim: Any) -> tuple[Lengths, Dims]:
+    given = dict(trim) if isinstance(trim, Mapping) else dict.fromkeys(trim)
+    given = {key if isinstance(key, tuple) else (key,): dims for key, dims in given.items()}
+    for path in given:
+        if path not in fields:
+            names = ", ".join(map(field_name, fields)) or "none"
+            raise OptionError(
+                f"plan: trim names {field_name(path)}; the fields that have samples and columns are: {names}."
+            )
+    if not given:
+        for path, field in fields.items():
+            _refuse_inverted(path, field, lengths)  # it would count padding
+        width = lengths.width or max(lengths.values, default=0)
+        return replace(lengths, values=[width] * len(lengths.values), width=width), {}
+    dims: Dims = {}
+    width = lengths.width
+    for path, said in given.items():
+        field = fields[path]
+        chosen = (said,) if isinstance(said, int) else said
+        width = width or int(field.value.shape[chosen[0] if chosen else field.column])
+        along = field.along(width)
+        if chosen is None and len(along) > 1:
+            raise OptionError(
+                f"plan: {field_name(path)} has the size {width} along the dimensions {along}. Say which are "
+                f"trimmed: trim={{{key_of(path)}: {along[0]}}}, or a tuple of them."
+            )
+        if not along or not set(chosen or ()) <= set(along):
+            raise OptionError(
+                f"plan: trim names {field_name(path)}, of shape {list(field.value.shape)}, and the samples have "
+                f"{width} columns. Name fields that have as many."
+            )
+        dims[path] = tuple(chosen or along)
+    if max(lengths.values, default=0) > width:
+        raise OptionError(
+            f"plan: a sample has the length {max(lengths.values)}, and there are {width} columns."
+        )
+    lengths = replace(lengths, width=width)
+    for path in dims:
+        _refuse_inverted(path, fields[path], lengths, named=True)
+    return lengths, dims
+
+
+def _refuse_inverted(path: Path, field: _Field, lengths: Lengths, *, named: bool = False) -> None:
+    """Raise OptionError if the data says that what is called valid is the padding."""
+    if field.columns != lengths.width or field.value is lengths.source or not (named or field.plain):
+        return
+    if lengths.mask is None:
+        if field.shows(replace(lengths, left=True)) and not field.shows(lengths):
+            raise OptionError(
+                f"plan: lengths counts columns from the left, and {field_name(path)} is padded on the left. Pass a "
+                "mask that is True where items are valid."
+            )
+        return
+    rows, mask = field.rows, lengths.mask.to(field.rows.device)
+    inside, outside = rows[mask], rows[~mask]
+    if not inside.numel() or not outside.numel():
+        return
+    value = inside.flatten()[0]
+    if bool((inside == value).all()) and bool((outside != value).all()) and not _constant(outside):
+        raise OptionError(
+            f"plan: lengths marks the padding: {field_name(path)} holds one value where lengths says that items "
+            "are valid, and varies elsewhere. Pass a mask that is True where items are valid, such as "
+            "lengths=lambda batch: ~batch[...]."
+        )
+
+
+def _constant(values: Tensor) -> bool:
+    return bool((values == values.flatten()[0]).all())
+
+
+def _refuse(path: Path, found: list[Path], width: int) -> None:
+    names = ", ".join(map(key_of, found))
+    and_this = ", ".join([*map(key_of, found), key_of(path)])
+    raise OptionError(
+        f"plan: {field_name(path)} has the size {width}, as the samples' columns, and does not show that it is "
+        f"padded beyond their lengths. Say whether it is trimmed with them: trim=[{and_this}] or trim=[{names}], "
+        "with whatever else is to be trimmed; trim=() trims nothing."
+    )

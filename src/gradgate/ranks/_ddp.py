@@ -1,0 +1,155 @@
+"""PyTorch's engines that synchronise gradients by themselves: held back while a window is added up."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
+
+from gradgate.errors import RankError
+from gradgate.ranks._overlap import Buckets
+from gradgate.ranks._process_group import Ranks
+from gradgate.torch_compat import compiled_in_place, reset_reducer, running_wrapper
+
+Sync: TypeAlias = Literal["last", "every", "overlap"]
+"""When gradients are all-reduced."""
+
+
+class Engine:
+    """The wrappers around an accumulator's modules, and the ranks that they train on.
+
+    DistributedDataParallel would average gradients at every backward pass, whatever each rank's count, and
+    broadcast buffers before every forward pass, so that ranks with fewer micro-batches would be waited for. Held
+    back, it does neither; the window's sum is all-reduced once, at its end, and buffers follow rank 0, as in DDP.
+
+    Args:
+        ranks: who trains together.
+        modules: what the accumulator was given, to see in which wrapper they run.
+        wrappers: those around the accumulator's modules.
+        neighbours: those of other accumulators, which may run in its windows.
+        buckets: what sends gradients during the last backward pass, if that is asked for.
+    """
+
+    sharded = False
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        modules: Sequence[nn.Module] = (),
+        wrappers: Sequence[DistributedDataParallel] = (),
+        neighbours: Sequence[DistributedDataParallel] = (),
+        buckets: Buckets | None = None,
+    ) -> None:
+        self.ranks = ranks
+        self.buckets = buckets
+        self._modules = modules
+        self._wrappers = wrappers
+        self._known = (*wrappers, *neighbours)
+        self._held: list[DistributedDataParallel] = []
+        self._handles: list[RemovableHandle] = []
+
+    def hold(self) -> None:
+        """Let no wrapper communicate.
+
+        Raises:
+            RankError: a wrapper that is not known is in its forward pass, as Lightning's is in ``training_step``.
+        """
+        self._check_wrapper(self._modules[0] if self._modules else None)
+        for wrapper in self._known:
+            _hold(wrapper)
+            self._held.append(wrapper)
+        for wrapper in self._wrappers:
+            # A forward pass with gradients before the window, an evaluation say, has prepared the reducer to
+            # average the next backward pass, wherever that comes from.
+            reset_reducer(wrapper)
+        for module in self._modules:
+            inner = module.module if isinstance(module, DistributedDataParallel) else module
+            if not compiled_in_place(inner):  # a hook would be compiled with it
+                self._handles.append(inner.register_forward_pre_hook(self._check_wrapper))
+
+    def release(self) -> None:
+        """Let wrappers do what they did before."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        while self._held:
+            _release(self._held.pop())
+
+    def _check_wrapper(self, module: nn.Module | None = None, inputs: tuple[Any, ...] = ()) -> None:
+        """Raise RankError if a module runs inside a wrapper that is not held back."""
+        active = running_wrapper()
+        if active is not None and not any(active is wrapper for wrapper in self._known):
+            raise RankError(
+                f"update: {type(module or active.module).__name__} runs inside a DistributedDataParallel that this "
+                "accumulator was not given, and that averages its gradients at each backward pass. Pass the "
+                "wrapper: Accumulator(..., model=wrapper); after it was wrapped again: accumulator.model = wrapper."
+            )
+
+    def begin(self, *, last: bool) -> None:
+        """Take note of a micro-batch that comes. Nothing is to be done: the sum is all-reduced at the end."""
+
+    def discard(self) -> None:
+        """Drop what a window that is rolled back has left here."""
+
+    def spread_buffers(self) -> None:
+        """Give all ranks the first one's buffers, where the wrapper is made to."""
+        for wrapper in self._wrappers:
+            if wrapper.broadcast_buffers:
+                self.ranks.spread(list(wrapper.modules_buffers))
+
+
+# How many open windows hold a wrapper back, and whether it synchronised gradients and buffers before the first.
+_holds: weakref.WeakKeyDictionary[DistributedDataParallel, tuple[int, bool, bool]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _hold(wrapper: DistributedDataParallel) -> None:
+    found = wrapper.require_backward_grad_sync, wrapper.require_forward_param_sync
+    windows, gradients, buffers = _holds.get(wrapper, (0, *found))
+    _holds[wrapper] = windows + 1, gradients, buffers
+    wrapper.require_backward_grad_sync = wrapper.require_forward_param_sync = False
+
+
+def _release(wrapper: DistributedDataParallel) -> None:
+    windows, gradients, buffers = _holds.pop(wrapper)
+    if windows > 1:
+        _holds[wrapper] = windows - 1, gradients, buffers
+    else:
+        wrapper.require_backward_grad_sync, wrapper.require_forward_param_sync = gradients, buffers
+
+
+def ddp_engine(
+    ranks: Ranks,
+    parameters: Sequence[Tensor],
+    roots: Sequence[nn.Module],
+    modules: Iterable[nn.Module],
+    neighbours: Iterable[nn.Module],
+    sync: Sync,
+) -> Engine:
+    """Return what holds parameters that every rank has in full.
+
+    Raises:
+        RankError: a wrapper cannot be held back.
+    """
+    wrappers = []
+    for module in modules:
+        if isinstance(module, DistributedDataParallel):
+            if module.static_graph:
+                raise RankError(
+                    "update: DistributedDataParallel was made with static_graph=True and cannot be held back in a "
+                    "window. Leave static_graph out."
+                )
+            wrappers.append(module)
+        elif type(module).__name__ == "FullyShardedDataParallel":
+            raise RankError(
+                "update: FullyShardedDataParallel (FSDP1) is not supported. Use fully_shard or DDP."
+            )
+    others = [module for module in neighbours if isinstance(module, DistributedDataParallel)]
+    others = [module for module in others if not any(module is wrapper for wrapper in wrappers)]
+    buckets = Buckets(ranks, parameters) if sync == "overlap" else None
+    return Engine(ranks, roots, wrappers, others, buckets)

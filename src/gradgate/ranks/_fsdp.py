@@ -1,0 +1,302 @@
+"""``fully_shard`` (FSDP2), made to add the gradients of a window up and not to average them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from gradgate.errors import GradientError, RankError, UpdateError
+from gradgate.ranks._ddp import Engine, Sync, ddp_engine
+from gradgate.ranks._process_group import Ranks
+from gradgate.torch_compat import fsdp_records, gathered_parameter
+
+T = TypeVar("T")
+
+
+class Sharded(Engine):
+    """``fully_shard``, which splits parameters over ranks and adds gradients into these shards by itself.
+
+    It is told to add and not to average, and when. Its forward and backward passes wait for all ranks, so that
+    these need the same number of micro-batches: ranks with fewer repeat their last one, which then counts nothing.
+
+    Args:
+        ranks: all that hold a shard.
+        parameters: those that the accumulator owns.
+        modules: wrapped by ``fully_shard``, of this accumulator and of others.
+        every: synchronise at each micro-batch and not at the last one only: less memory, more communication.
+    """
+
+    sharded = True
+
+    def __init__(
+        self, ranks: Ranks, parameters: Sequence[Tensor], modules: Sequence[Any], *, every: bool
+    ) -> None:
+        super().__init__(ranks)
+        owned = {id(parameter) for parameter in parameters}
+        self._mine: list[Any] = [m for m in modules if any(id(p.sharded_param) in owned for p in shards(m))]
+        self._shards = [shard for module in modules for shard in shards(module)]
+        self._owned = owned
+        self._every = every
+        self.reached: set[int] = set()
+        """The ids of the owned parameters that this rank's backward passes of the window have reached."""
+        self._without: list[Tensor] = []  # those that had no gradient when it began
+        self.unit = 1.0
+        """What the sums of the next window are held in. The same on all ranks: they add up before they meet."""
+
+    def hold(self) -> None:
+        """Let the modules add gradients up, and not average them."""
+        self._reshard()
+        if self._unreduced():
+            raise GradientError(
+                "update: fully_shard holds gradients from before the window that no pass has reduce-scattered. "
+                "Adding to them would mix two updates. Finish that accumulation first, with "
+                "set_requires_gradient_sync(True) at its last backward pass."
+            )
+        owned = [shard.sharded_param for shard in self._shards if id(shard.sharded_param) in self._owned]
+        self._without = [parameter for parameter in owned if parameter.grad is None]
+        self.reached.clear()
+        self._reduce_unused(True)
+        for module in self._mine:
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo has no reduction that multiplies
+
+    def release(self) -> None:
+        """Let them average again, as they do by themselves."""
+        for module in self._mine:
+            module.set_gradient_divide_factor(float(self.ranks.count))
+            module.set_force_sum_reduction_for_comms(False)
+        self._reduce_unused(False)
+        self.begin(last=True)
+
+    def _reduce_unused(self, on: bool) -> None:
+        """Have all ranks reduce-scatter the same parameters, those that one of them did not reach as zeros.
+
+        By itself ``fully_shard`` sends what this rank has reached, and adds it to whatever another rank has sent.
+        """
+        for module in self._mine:
+            if hasattr(module, "set_reduce_scatter_unused_params"):  # not in the oldest torch
+                module.set_reduce_scatter_unused_params(on, recurse=False)
+
+    def keep_reached(self, filled: Sequence[str], parameters: Sequence[Tensor]) -> None:
+        """Take away the zeros of parameters that no rank has reached.
+
+        Args:
+            filled: of each rank, one digit for each parameter: whether it has reached it.
+            parameters: the owned ones.
+
+        Raises:
+            RankError: only some ranks have reached a parameter, and this torch cannot reduce the others' zeros.
+        """
+        if len(set(filled)) > 1 and not hasattr(self._mine[0], "set_reduce_scatter_unused_params"):
+            raise RankError(
+                "update: ranks have reached different parameters in this window, whose gradients fully_shard of "
+                f"torch {torch.__version__} adds to one another. Nothing was stepped. Let every rank use every "
+                "parameter, or take a torch whose FSDPModule has set_reduce_scatter_unused_params."
+            )
+        unreached = {
+            id(p)
+            for p, digits in zip(parameters, zip(*filled, strict=True), strict=True)
+            if "1" not in digits
+        }
+        for parameter in self._without:
+            if id(parameter) in unreached:
+                parameter.grad = None
+
+    def begin(self, *, last: bool) -> None:
+        """Say whether the micro-batch that comes is the last one, which synchronises."""
+        for module in self._mine:
+            module.set_requires_gradient_sync(last or self._every, recurse=False)
+
+    def _reshard(self) -> None:
+        """Drop parameters that a forward pass has gathered: a step moves the shards, and leaves these behind."""
+        for module in self._mine:
+            module.reshard()
+
+    def check_reduced(self) -> None:
+        """Make the shards ready for a step.
+
+        Raises:
+            UpdateError: the window's last micro-batch, which synchronises, had no backward pass.
+        """
+        if self._unreduced():
+            raise UpdateError(
+                "update: the window ended before its last backward pass, in which fully_shard adds gradients up "
+                "over ranks: the loop was left early, or the last micro-batch was skipped. Nothing was stepped. "
+                "Shorten the window beforehand, pass count=0 for what is skipped, or take sync='every'."
+            )
+        self._reshard()
+
+    def _unreduced(self) -> list[Any]:
+        """Return the owned parameters whose gradients are on this rank alone."""
+        return [
+            shard
+            for shard in self._shards
+            if id(shard.sharded_param) in self._owned and any(g is not None for g in _local(shard))
+        ]
+
+    def discard(self) -> None:
+        """Drop the gradients of a window that is rolled back, and whatever a pass that raised has left."""
+        for module in self._mine:
+            if all(gathered_parameter(shard) is None for shard in shards(module)):
+                continue  # it never ran
+            # Refused where it is not the root, or where another rank is gone and nothing will run again.
+            with suppress(RuntimeError):
+                if hasattr(module, "reset_iter_state"):  # not in torch 2.11, whose next pass starts afresh
+                    module.reset_iter_state()
+        for shard in self._unreduced():
+            _set_local(shard, None, None)
+
+    @contextmanager
+    def only_owned(self, leaves: Sequence[Tensor]) -> Iterator[None]:
+        """Leave every gradient of what the accumulator does not own as it is: the same object, or None.
+
+        A backward pass through ``fully_shard`` cannot be restricted to ``inputs=``: its hooks would not run.
+
+        Args:
+            leaves: what the graph reaches.
+        """
+        ours = self._owned | {
+            id(gathered_parameter(s)) for s in self._shards if id(s.sharded_param) in self._owned
+        }
+        others = [leaf for leaf in leaves if id(leaf) not in ours]
+        reached = {id(leaf) for leaf in leaves}
+        self.reached |= {
+            id(shard.sharded_param) for shard in self._shards if id(gathered_parameter(shard)) in reached
+        }
+        theirs = [shard for shard in self._shards if id(shard.sharded_param) not in self._owned]
+        others += [shard.sharded_param for shard in theirs]
+        before = [tensor.grad for tensor in others]
+        held = [_local(shard) for shard in theirs]
+        for tensor in others:
+            tensor.grad = None  # autograd would add to the very tensor
+        for shard in theirs:
+            _set_local(shard, None, None)
+        try:
+            yield
+        finally:
+            for shard, gradients in zip(theirs, held, strict=True):
+                _set_local(shard, *gradients)
+            for tensor, gradient in zip(others, before, strict=True):
+                tensor.grad = gradient
+
+    def check_known(self, node: Any) -> None:
+        """Raise RankError for a node of ``fully_shard`` whose module this process was not told of."""
+        group = getattr(node, "param_group", None)
+        if group is None or not node.name().startswith("RegisterPostBackward"):
+            return
+        known = {id(shard) for shard in self._shards}
+        if not all(id(shard) in known for shard in group.fsdp_params):
+            raise RankError(
+                "backward: the loss runs through a module under fully_shard that is in no accumulator's model=, so "
+                "its gradients would be filled too. Name it as well: Accumulator(..., model=[mine, the_other])."
+            )
+
+    def even(self, micro_batches: Sequence[T]) -> Sequence[T]:
+        """Return as many micro-batches as the rank with the most has, the last one repeated.
+
+        Raises:
+            RankError: a rank has none, and nothing to repeat.
+        """
+        lengths = [
+            int(said["micro_batches"]) for said in self.ranks.tell({"micro_batches": len(micro_batches)})
+        ]
+        empty = [rank for rank, length in enumerate(lengths) if not length]
+        if empty and any(lengths):
+            raise RankError(
+                f"micro_batches: rank {empty[0]} has no micro-batch in this window, and others {max(lengths)}. "
+                "Under fully_shard every pass waits for all ranks. Give it one, with count=0."
+            )
+        return _Repeated(micro_batches, max(lengths))
+
+
+class _Repeated(Sequence[T]):
+    """A sequence whose last item comes again until it is long enough. Items are made when they are asked for."""
+
+    def __init__(self, items: Sequence[T], length: int) -> None:
+        self._items, self._length = items, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, place: Any) -> Any:
+        if not 0 <= place < self._length:
+            raise IndexError(place)
+        return self._items[min(place, len(self._items) - 1)]
+
+
+def engine_of(
+    parameters: Sequence[Tensor],
+    roots: Sequence[nn.Module],
+    modules: Sequence[nn.Module],
+    neighbours: Sequence[nn.Module],
+    ranks: Ranks,
+    sync: Sync,
+) -> Engine:
+    """Find out which engine holds the parameters.
+
+    Args:
+        parameters: those of an accumulator.
+        roots: the modules that it was given.
+        modules: these, and all that are in them.
+        neighbours: those of other accumulators.
+        ranks: who trains together.
+        sync: when gradients are all-reduced: "last" or "every" micro-batch where parameters are sharded; "overlap"
+            sends those of others during the last backward pass.
+
+    Raises:
+        RankError: it is one that cannot be held.
+    """
+    sharded: list[Any] = [module for module in modules if is_sharded(module)]
+    for module in sharded:
+        module.reshard()  # after a forward pass it has other parameters than the optimizer
+    owned = {id(parameter) for parameter in parameters}
+    if any(id(shard.sharded_param) in owned for module in sharded for shard in shards(module)):
+        everywhere = [*sharded, *(module for module in neighbours if is_sharded(module))]
+        return Sharded(
+            ranks,
+            parameters,
+            list({id(module): module for module in everywhere}.values()),
+            every=sync == "every",
+        )
+    if any(hasattr(parameter, "full_tensor") for parameter in parameters):
+        raise RankError(
+            "update: parameters are sharded over ranks, but not by fully_shard of a module in model=, whose sums "
+            "are known. Pass the module: Accumulator(optimizer, model=model), with fully_shard, "
+            "DistributedDataParallel, or parameters without a wrapper."
+        )
+    return ddp_engine(ranks, parameters, roots, modules, neighbours, sync)
+
+
+def is_sharded(module: Any) -> bool:
+    """Say whether ``fully_shard`` has wrapped a module. By name, for the import of its own takes half a second."""
+    return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)
+
+
+def shards(module: Any) -> list[Any]:
+    """Return torch's records of the parameters that a module under ``fully_shard`` manages itself.
+
+    While a module is gathered, ``module.parameters()`` yields other objects than those that the optimizer steps;
+    only these records know both.
+    """
+    return fsdp_records(module)
+
+
+def _local(shard: Any) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients that wait on this rank to be reduce-scattered."""
+    gathered = gathered_parameter(shard)
+    return None if gathered is None else gathered.grad, shard.unsharded_accumulated_grad
+
+
+@torch.no_grad()
+def _set_local(shard: Any, gradient: Tensor | None, accumulated: Tensor | None) -> None:
+    gathered = gathered_parameter(shard)
+    if gathered is not None:
+        gathered.grad = gradient
+    if (
+        shard.unsharded_accumulated_grad is not accumulated
+    ):  # since torch 2.15 it is another name of the first
+        shard.unsharded_accumulated_grad = accumulated

@@ -1,0 +1,89 @@
+"""Loops that are watched, for pages to be made of."""
+
+import functools
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gradgate as gg
+from gradgate.checker._watch import watch
+from gradgate.checker.reports import Report
+
+
+@functools.cache
+def adversaries() -> Report:
+    """A GAN whose losses also reach the other network."""
+    torch.manual_seed(0)
+    generator = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    critic = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    opt_g = torch.optim.Adam(generator.parameters(), lr=1e-3)
+    opt_c = torch.optim.Adam(critic.parameters(), lr=1e-3)
+    with watch() as watching:
+        for _ in range(5):
+            fake = generator(torch.randn(16, 4))
+            c_loss = F.softplus(critic(fake)).mean() + F.softplus(-critic(torch.randn(16, 3))).mean()
+            opt_c.zero_grad()
+            c_loss.backward()
+            opt_c.step()
+            g_loss = F.softplus(-critic(generator(torch.randn(16, 4)))).mean()
+            opt_g.zero_grad()
+            g_loss.backward()
+            opt_g.step()
+    return watching.report
+
+
+@functools.cache
+def accumulated() -> Report:
+    """Windows of four micro-batches, the first of which is too short; clipped, scheduled, planned."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    unused = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD([*model.parameters(), *unused.parameters()], lr=0.1)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 12)
+    data = [(torch.randn(8, 6), torch.randint(3, (8,))) for _ in range(12)]
+    with watch() as watching:
+        gg.plan(
+            lambda x: model(x).square().mean(), torch.randn(128, 6), budget_bytes="16KiB", optimizer=optimizer
+        )
+        for _ in range(4):
+            for i, (x, y) in enumerate(data):
+                loss = F.cross_entropy(model(x), y)
+                (loss / 4).backward()
+                if i % 4 == 0:
+                    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+    return watching.report
+
+
+class Hostile(nn.Module):
+    """Names that would be markup, or end the script that holds them, if anybody took them for it."""
+
+    NAME = "</script><script>document.title='owned'</script><b>&amp;</b>"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parameters[self.NAME] = nn.Parameter(torch.ones(3))
+        self._modules["<img src=x onerror=document.title='owned'>"] = nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for module in self.children():
+            x = module(x * self._parameters[self.NAME])
+        return x
+
+
+@functools.cache
+def hostile() -> Report:
+    model = Hostile()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch() as watching:
+        for _ in range(4):
+            # never cleared: <script>document.title='owned'</script> </script>
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+    return watching.report
+
+
+EVERY = {"adversaries": adversaries, "accumulated": accumulated, "hostile": hostile}

@@ -1,0 +1,86 @@
+"""The page in a real browser: Chromium, Chrome or Edge, if there is one. GRADGATE_BROWSER names another."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradgate.checker.reports import Report
+from tests.checker.reports.page.runs import EVERY
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+BROWSER = os.environ.get("GRADGATE_BROWSER") or next(filter(None, map(shutil.which, _NAMES)), None)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium, Chrome or Edge is on PATH"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # playwright's own
+]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+def opened(browser: Any, path: Path, width: int, scheme: str) -> tuple[Any, list[str]]:
+    """Open a file in a page of its own; return it, and what the browser complained of."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+    page, said = context.new_page(), []
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: said.append(request.url) if request.url != path.as_uri() else None)
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-drawn]", state="attached", timeout=30_000)
+    return page, [one for one in said if not one.startswith(("blob:", "data:"))]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_every_figure_is_drawn_and_nothing_is_complained_of(
+    make: Callable[[], Report], width: int, scheme: str, chromium: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    make().save(path)
+    page, said = opened(chromium, path, width, scheme)
+    assert said == []
+    assert page.title().endswith(": gradgate")  # no script of a name's has run
+    plots = page.query_selector_all(".plot")
+    assert len(plots) == int(page.evaluate("document.documentElement.dataset.drawn")) >= 5
+    marks = page.evaluate(
+        "[...document.querySelectorAll('.plot')].map(p => p.querySelectorAll("
+        "'.sankey-link, .heatmaplayer image, .barlayer path, .scatterlayer path').length)"
+    )
+    assert all(number > 0 for number in marks)
+    # Nothing hangs out of the window, and no letter is too small to read.
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    sizes = page.evaluate(
+        "[...document.querySelectorAll('p, dd, td, h1, h2, h3, a, .plot text')]"
+        ".map(e => parseFloat(getComputedStyle(e).fontSize))"
+    )
+    assert min(sizes) >= 9
+    # The other ground: text changes with it.
+    before = page.evaluate("getComputedStyle(document.querySelector('.plot text')).fill")
+    page.click("#theme")
+    page.wait_for_function(
+        "before => getComputedStyle(document.querySelector('.plot text')).fill !== before", arg=before
+    )
+    page.context.close()
+
+
+def test_a_page_that_breaks_is_noticed(chromium: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    EVERY["adversaries"]().save(path)
+    broken = path.read_text("utf-8").replace("<body>", '<body><script>console.error("broken")</script>')
+    path.write_text(broken, "utf-8")
+    page, said = opened(chromium, path, 800, "light")
+    assert said == ["error: broken"]
+    page.context.close()

@@ -1,0 +1,139 @@
+"""What the figures show is what happened."""
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from gradgate.checker._watch import watch
+from gradgate.checker.reports import Report
+from gradgate.checker.reports.page import _curves, _flows, _memory, _reach, _timeline
+from gradgate.checker.reports.page._seen import Seen
+from tests.checker.reports.page.runs import accumulated, adversaries
+
+
+def seen(report: Report) -> Seen:
+    return Seen(report.logs[0])
+
+
+def test_a_loss_that_reaches_the_other_network_is_waste_there() -> None:
+    flows = {(flow.line.split(".")[0], flow.module): flow for flow in _flows.flows(seen(adversaries()))}
+    assert {key: flow.fate == "wasted" for key, flow in flows.items()} == {
+        ("c_loss", "generator.0"): True,
+        ("c_loss", "generator.2"): True,
+        ("c_loss", "critic.0"): False,
+        ("c_loss", "critic.2"): False,
+        ("g_loss", "generator.0"): False,
+        ("g_loss", "generator.2"): False,
+        ("g_loss", "critic.0"): True,
+        ("g_loss", "critic.2"): True,
+    }
+    assert flows["c_loss", "critic.0"].end == "opt_c (Adam)"
+    assert flows["g_loss", "critic.0"].end == _flows.CLEARED
+    # What the last loss of the generator left in the critic stands there when the run ends: that is no waste.
+    assert [len(flow.calls) for flow in flows.values()] == [5, 5, 5, 5, 4, 4, 5, 5]
+
+
+def test_parameters_that_no_gradient_comes_to_are_shown_too() -> None:
+    idle = [flow for flow in _flows.flows(seen(accumulated())) if flow.line == _flows.NONE]
+    assert [(flow.module, flow.end) for flow in idle] == [("unused", "optimizer (SGD)")]
+
+
+def test_the_map_tells_step_by_step_what_was_used() -> None:
+    figure = _reach.draw(seen(adversaries()))
+    assert figure is not None
+    assert [list(trace.y) for trace in figure.data] == [
+        ["critic.0", "critic.2", "generator.0", "generator.2"]
+    ] * 2
+    of_critic, of_generator = ([list(row) for row in trace.z] for trace in figure.data)
+    # Steps alternate: the critic's, the generator's. 0: not reached, 1: used, 2: used by no step.
+    assert of_critic == [[1, 0] * 5] * 2 + [[2, 0] * 5] * 2
+    # What the last loss of the generator left in the critic nobody had cleared when the run ended.
+    assert of_generator == [[0, 2] * 5] * 2 + [[0, 1] * 5] * 2
+
+
+def test_a_window_is_drawn_with_what_each_micro_batch_counts() -> None:
+    it = seen(accumulated())
+    chosen = _timeline.typical(it)
+    assert chosen is not None
+    bars = _timeline.bars(it, chosen)
+    backward = [bar for bar in bars if bar.doing == "backward"]
+    assert [bar.row for bar in backward] == [f"micro-batch {number}" for number in range(1, 5)]
+    assert {bar.said for bar in backward} == {"mean of 8 items × 0.25"}
+    assert {bar.doing for bar in bars} == {"forward", "backward", "clip", "clear", "schedule", "step"}
+    in_order = sorted(bars, key=lambda bar: bar.start)
+    assert all(one.start + one.seconds <= other.start + 1e-9 for one, other in pairwise(in_order))
+    assert all(bar.seconds >= 0 for bar in bars)
+    assert sum(bar.seconds for bar in bars) <= chosen.seconds + 1e-9
+
+
+def test_norms_and_ratios_are_those_of_the_steps() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 1)).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    expected: list[dict[str, tuple[float, float]]] = []
+    with watch() as watching:
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(3, 5, dtype=torch.float64)).square().mean().backward()
+            before = [one.detach().clone() for one in model.parameters()]
+            optimizer.step()
+            row = {}
+            for number, layer in enumerate(model):
+                pairs = list(zip(layer.parameters(), before[2 * number : 2 * number + 2], strict=True))
+                change, size, gradient = (
+                    math.sqrt(sum(float(one.square().sum()) for one in tensors))
+                    for tensors in ([a.detach() - b for a, b in pairs], [b for _, b in pairs], grads(layer))
+                )
+                row[f"model.{number}"] = (gradient, change / size)
+            expected.append(row)
+    curves = _curves.curves(seen(watching.report))
+    for module, points in curves.items():
+        for step, norms in points.items():
+            gradient, ratio = expected[step - 1][module]
+            assert norms.gradient == pytest.approx(gradient, rel=1e-12)
+            assert norms.change / norms.values == pytest.approx(ratio, rel=1e-12)
+    assert sum(map(len, curves.values())) == 8
+
+
+def grads(layer: nn.Module) -> list[torch.Tensor]:
+    return [one.grad for one in layer.parameters() if one.grad is not None]
+
+
+def test_a_plan_is_drawn_beside_its_budget() -> None:
+    figure: Any = _memory.draw(seen(accumulated()))
+    stands, passes = figure.data
+    assert passes.y[-1] == "the batch uncut"
+    assert all(a + b <= 16 for a, b in zip(stands.x[:-1], passes.x[:-1], strict=True))  # KiB
+    assert stands.x[-1] + passes.x[-1] > 16
+
+
+def test_many_modules_are_grouped_until_they_can_be_told_apart() -> None:
+    blocks = nn.ModuleList(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)) for _ in range(12))
+    optimizer = torch.optim.SGD(blocks.parameters(), lr=0.1)
+    with watch() as watching:
+        x = torch.ones(1, 2)
+        for block in blocks:
+            x = block(x)
+        x.sum().backward()
+        optimizer.step()
+    assert seen(watching.report).order == [f"blocks.{number}" for number in range(12)]
+
+
+def test_what_one_loss_left_for_the_step_of_another_is_marked() -> None:
+    generator, critic = nn.Linear(2, 3), nn.Linear(3, 1)
+    opt_g = torch.optim.SGD(generator.parameters(), lr=0.1)
+    opt_c = torch.optim.SGD(critic.parameters(), lr=0.1)
+    with watch() as watching:
+        for _ in range(4):
+            critic(torch.randn(4, 3)).sum().backward()
+            opt_c.step()
+            opt_c.zero_grad()  # too early: the generator's loss comes behind it
+            (-critic(generator(torch.randn(4, 2)))).sum().backward()
+            opt_g.step()
+            opt_g.zero_grad()
+    fates = {(flow.module, len(flow.calls)): flow.fate for flow in _flows.flows(seen(watching.report))}
+    assert fates == {("critic", 4): "used", ("generator", 4): "used", ("critic", 3): "late"}

@@ -1,0 +1,136 @@
+"""The page says what the report says, loads nothing, and takes no word of a script for markup."""
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from gradgate.checker.reports import Report, report_on
+from gradgate.checker.reports.page._findings import highlighted, shown
+from gradgate.checker.reports.page._seen import Seen
+from gradgate.checker.rules import Finding
+from tests.checker.reports.page.runs import EVERY, Hostile, accumulated, adversaries, hostile
+
+MOST_BYTES = 6_000_000
+
+
+class Reader(HTMLParser):
+    """Gathers a page's tags, what it points at, and the text that is shown."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.points_at: list[str] = []
+        self.handlers: list[str] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.points_at += [value or "" for name, value in attrs if name in ("src", "href", "data", "action")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+    def handle_data(self, data: str) -> None:
+        if self.lasttag == "script":
+            self.scripts.append(data)
+        elif self.lasttag != "style":
+            self.text += data
+
+
+def page_of(report: Report, tmp_path: Path) -> str:
+    report.save(tmp_path / "report.html")
+    return (tmp_path / "report.html").read_text("utf-8")
+
+
+def figures_in(page: str) -> dict[str, object]:
+    found = re.search(r'<script id="figures" type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    figures: dict[str, object] = json.loads(found[1])
+    return figures
+
+
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_the_page_is_one_file_that_loads_nothing(make: Callable[[], Report], tmp_path: Path) -> None:
+    page = page_of(make(), tmp_path)
+    seen = Reader(page)
+    assert len(page.encode()) < MOST_BYTES
+    assert seen.points_at
+    assert all(target.startswith("#") for target in seen.points_at)
+    assert not {"link", "img", "iframe", "object", "base"} & set(seen.tags)
+    assert "default-src 'none'" in page
+
+
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_it_says_what_the_report_says(make: Callable[[], Report], tmp_path: Path) -> None:
+    report = make()
+    text = " ".join(Reader(page_of(report, tmp_path)).text.split())
+    for finding in report.findings:
+        for said in (finding.message, finding.why, finding.fix, finding.code):
+            assert " ".join(said.split()) in text
+
+
+def test_it_has_every_figure_that_there_is_something_to_draw_for(tmp_path: Path) -> None:
+    drawn = {name: list(figures_in(page_of(make(), tmp_path))) for name, make in EVERY.items()}
+    assert drawn["accumulated"] == ["flow", "reach", "window", "norms", "ratios", "memory"]
+    assert drawn["adversaries"] == ["flow", "reach", "window", "norms", "ratios"]
+
+
+def test_names_and_source_of_a_script_stay_text(tmp_path: Path) -> None:
+    page = page_of(hostile(), tmp_path)
+    seen = Reader(page)
+    assert Hostile.NAME in hostile().findings[0].message
+    assert not seen.handlers
+    assert seen.tags.count("script") == page.count("<script") == page.count("</script>") == 4
+    assert Hostile.NAME in seen.text  # as text
+    words = json.dumps(figures_in(page), ensure_ascii=False)
+    assert "&lt;img src=x onerror=" in words  # what plotly shows as it stands
+    # All the markup that plotly is given is the page's own.
+    assert set(re.findall(r"</?(\w+)", words)) <= {"br", "extra", "span"}
+
+
+def test_a_finding_with_a_plain_mending_is_shown_with_it(tmp_path: Path) -> None:
+    page = page_of(accumulated(), tmp_path)
+    assert "Mended" in page
+    new = [Reader(row).text for row in re.findall(r'<tr class="new">.*?</tr>', page)]
+    assert len(new) == 1
+    assert "(i + 1) % 4 == 0 or i + 1 == len(data):" in new[0]
+
+
+def test_all_that_comes_behind_one_line_is_shown(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    lines = ["for x in data:", "    loss(x).backward()", "    a.zero_grad()", "    b.zero_grad()"]
+    script.write_text("\n".join([*lines, "    a.step()", "    b.step()"]) + "\n", "utf-8")
+    finding = Finding("GG202", "zero-grad-misplaced", "error", str(script), 3, "what", "why", "fix")
+    marks = [(row.mark, Reader(row.code).text) for row in shown([finding])[0].diff]
+    assert [text for mark, text in marks if mark == "-"] == ["a.zero_grad()", "b.zero_grad()"]
+    assert [text for mark, text in marks if mark == "+"] == ["a.zero_grad()", "b.zero_grad()"]
+
+
+def test_what_the_lexer_takes_for_an_error_is_shown_as_any_text(tmp_path: Path) -> None:
+    """An excerpt may begin within a string, and what is left out is a line of its own."""
+    assert 'class="err"' in highlighted(["…"])[0]
+    assert ".err {" not in page_of(accumulated(), tmp_path)
+
+
+def test_others_are_shown_with_the_rules_own_example(tmp_path: Path) -> None:
+    page = page_of(adversaries(), tmp_path)
+    assert "The rule's own example: instead of" in Reader(page).text
+
+
+def test_a_run_without_training_is_a_page_without_figures(tmp_path: Path) -> None:
+    page = page_of(report_on([]), tmp_path)
+    assert "Nothing to judge" in page
+    assert "Plotly" not in Reader(page).text
+    assert len(page) < 60_000
+
+
+def test_a_figure_that_fails_costs_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Seen, "groups", property(lambda self: 1 / 0))
+    page = page_of(accumulated(), tmp_path)
+    assert "could not be drawn, a fault of gradgate: ZeroDivisionError" in page
+    assert accumulated().findings[0].code in page
+    assert list(figures_in(page)) == ["window", "memory"]

@@ -1,0 +1,49 @@
+from gradgate.checker.reports._merge import merged
+from gradgate.checker.reports._summary import Held, summarized
+from tests.checker.reports.made import finding, log
+
+
+def test_the_same_mistake_of_several_ranks_is_one_finding() -> None:
+    ranks = [
+        (log(rank=rank, world=3), [finding("a.py", count=rank + 1)] if rank else []) for rank in range(3)
+    ]
+    (one,) = merged(ranks)
+    assert one.count == 3  # as often as on the rank that made it most often
+    assert one.evidence == {"windows": (1, 4, 4), "ranks": [1, 2]}
+
+
+def test_processes_that_are_no_ranks_are_counted() -> None:
+    (one,) = merged([(log(), [finding("a.py")]), (log(), [finding("a.py")])])
+    assert one.evidence["processes"] == 2
+
+
+def test_other_lines_and_other_codes_stay_apart_and_sorted() -> None:
+    first, second = (
+        [finding("b.py", 2), finding("a.py", 3)],
+        [finding("a.py", 3, code="GG201"), finding("b.py", 2)],
+    )
+    assert [(one.file, one.line, one.code) for one in merged([(log(), first), (log(), second)])] == [
+        ("a.py", 3, "GG101"),
+        ("a.py", 3, "GG201"),
+        ("b.py", 2, "GG101"),
+    ]
+
+
+def test_one_process_is_left_as_it_is() -> None:
+    findings = [finding("b.py"), finding("a.py")]
+    assert merged([(log(), findings)]) == findings
+
+
+def test_a_summary_tells_what_each_optimizer_holds() -> None:
+    summary = summarized([log(steps=2)], outcome="finished")
+    assert (summary.steps, summary.backwards, summary.processes, summary.began) == (2, 2, 1, True)
+    assert summary.optimizers == (Held("optimizer", "SGD", 2, 6),)
+    assert summary.unowned == Held("", "", 1, 6)
+
+
+def test_a_summary_of_several_processes_is_of_the_one_that_went_furthest() -> None:
+    idle = log(steps=0)
+    summary = summarized([idle, log(steps=2), log(steps=3)], outcome="finished")
+    assert (summary.steps, summary.processes, summary.equal) == (3, 2, False)
+    assert not summarized([idle], outcome="failed").began
+    assert not summarized([], outcome="failed").began

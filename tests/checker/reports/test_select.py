@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+
+from gradgate.checker.reports import report_on, selection
+from gradgate.checker.reports._select import silenced
+from gradgate.errors import OptionError
+from tests.checker.reports.made import finding, log, script
+
+WINDOW = finding("train.py")
+CLEAR = finding("train.py", code="GG201", category="missing-zero-grad")
+
+
+@pytest.mark.parametrize(
+    ("select", "ignore", "taken"),
+    [
+        ("", "", [WINDOW, CLEAR]),
+        ("GG1", "", [WINDOW]),
+        ("gg201", "", [CLEAR]),
+        ("accumulation-window,missing-zero-grad", "", [WINDOW, CLEAR]),
+        (["GG", " GG1 "], ["GG101"], [CLEAR]),
+        ("", "missing-zero-grad", [WINDOW]),
+    ],
+)
+def test_findings_are_chosen_by_code_beginning_or_category(
+    select: str | list[str], ignore: str | list[str], taken: list[object]
+) -> None:
+    chosen = selection(select=select, ignore=ignore)
+    assert [one for one in (WINDOW, CLEAR) if chosen.takes(one)] == taken
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "acumulation-window",
+            "watch: ignore names 'acumulation-window', and no rule has that code or category. Did you mean "
+            "'accumulation-window'? `gradgate rules` lists them all.",
+        ),
+        (
+            "XX",
+            "watch: ignore names 'XX', and no rule has that code or category. `gradgate rules` lists them all.",
+        ),
+    ],
+)
+def test_a_name_that_no_rule_has_is_refused(name: str, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        selection(ignore=name)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("comment", "is_silenced"),
+    [
+        ("", False),
+        ("# gradgate: ignore", True),
+        ("#gradgate:ignore  # why", True),
+        ("# gradgate: ignore[GG101]", True),
+        ("# gradgate: ignore[GG201, accumulation-window]", True),
+        ("# gradgate: ignore[gg1]", True),
+        ("# gradgate: ignore[GG201]", False),
+        ("# gradgate: ignore[]", False),
+    ],
+)
+def test_a_comment_on_the_line_silences_what_it_names(
+    tmp_path: Path, comment: str, is_silenced: bool
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(f"\nstep()  {comment}\n", "utf-8")
+    assert silenced(finding(path, 2)) is is_silenced
+
+
+def test_what_a_comment_silences_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = script(tmp_path)
+    found = [finding(path, 6), finding(path, 10, code="GG401"), finding(path, 11)]
+    monkeypatch.setattr("gradgate.checker.reports._report.check", lambda log: found)
+    report = report_on([log()], script="train.py")
+    assert [one.line for one in report.findings] == [6]
+    assert report.summary.silenced == 2

@@ -1,0 +1,62 @@
+"""GG303: which gradients carry a gradient scaler's scale."""
+
+from gradgate.events import Scaled, ScalerMade, ScalerStepped, ScalerUpdated, Unscaled
+from tests.checker.rules._build import Story, mean, said, site
+
+UNSCALED, STEPPED, UPDATED = Unscaled(site(4), 0, 0), ScalerStepped(site(6), 0, 0), ScalerUpdated(site(7), 0)
+
+
+def story() -> Story:
+    return Story("fc.weight").optimizer().add(ScalerMade(site(1), 0))
+
+
+def test_clipping_what_still_carries_the_scale() -> None:
+    wrong, right = story(), story()
+    for _ in range(3):
+        wrong.clear(2).backward(3, scaler=0).clip(5).step(6, scaler=0).add(STEPPED, UPDATED)
+        right.clear(2).backward(3, scaler=0).add(UNSCALED).clip(5).step(6, scaler=0).add(STEPPED, UPDATED)
+    assert said(wrong.judged("GG303")) == [
+        "train.py:5: GG303 error: Gradients are clipped while they carry the gradient scaler's scale, "
+        "which is divided out later, in 3 steps."
+    ]
+    assert right.judged("GG303") == []
+
+
+def test_a_step_around_the_scaler() -> None:
+    wrong = story()
+    for _ in range(3):
+        wrong.clear(2).backward(3, scaler=0).step(6).add(UPDATED)
+    assert said(wrong.judged("GG303")) == [
+        "train.py:6: GG303 error: optimizer is stepped around the gradient scaler: its gradients still "
+        "carry the scale, in 3 steps."
+    ]
+
+
+def test_a_loss_or_a_part_of_it_that_is_not_scaled() -> None:
+    bare, part = story(), story()
+    terms = mean(8, scaled=True), mean(8)
+    for _ in range(3):
+        bare.clear(2).backward(3, scaler=0).backward(9).step(6, scaler=0).add(STEPPED, UPDATED)
+        part.clear(2).add(Scaled(site(8), 0)).backward(3, *terms, scaler=0).step(6, scaler=0).add(
+            STEPPED, UPDATED
+        )
+    assert [(one.line, one.severity) for one in bare.judged("GG303")] == [(9, "error")]
+    assert [(one.line, one.severity) for one in part.judged("GG303")] == [(8, "error")]
+
+
+def test_a_penalty_after_unscaling_needs_no_scale() -> None:
+    right = story()
+    for _ in range(3):
+        right.clear(2).backward(3, scaler=0).add(UNSCALED).backward(9).step(6, scaler=0).add(STEPPED, UPDATED)
+    assert right.judged("GG303") == []
+
+
+def test_a_scaler_for_each_step_never_adapts() -> None:
+    wrong = Story("fc.weight").optimizer()
+    for number in range(3):
+        wrong.add(ScalerMade(site(2), number)).backward(3, scaler=number)
+        wrong.add(ScalerStepped(site(6), number, 0, skipped=True)).clear(7)
+    assert said(wrong.judged("GG303")) == [
+        "train.py:2: GG303 error: 3 gradient scalers are built, one for each step; 3 of the steps are "
+        "skipped."
+    ]

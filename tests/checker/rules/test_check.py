@@ -1,0 +1,69 @@
+"""Judging as a whole: rules are found, a failing one costs only its own findings, logs survive being saved."""
+
+import json
+
+import pytest
+
+from gradgate.checker.rules import Finding, Rule, _check, check, rules
+from gradgate.checker.rules._fold import fold
+from gradgate.events import from_json, to_json
+from tests.checker.rules._build import Story, mean
+
+SECTIONS = ("What it does", "Why is this bad?", "Example", "Use instead", "Known limits", "Sources")
+
+
+def repeating() -> Story:
+    story = Story("w").optimizer()
+    for _ in range(4):
+        story.backward(4, mean(8)).step(5)
+    return story
+
+
+def fails(run: object) -> None:
+    raise ZeroDivisionError("no windows")
+
+
+def test_a_rule_that_fails_becomes_a_note_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Rule("GG999", "broken", "error", "Fails.", fails)  # type: ignore[arg-type]
+    monkeypatch.setattr(_check, "rules", lambda: (broken, *rules()))
+    found = check(repeating().log())
+    assert [one.code for one in found] == ["GG000", "GG201"]
+    assert found[0].message == "Rule GG999 (broken) failed on this run: ZeroDivisionError: no windows"
+    assert found[0].severity == "info"
+    with pytest.raises(ZeroDivisionError):
+        check(repeating().log(), strict=True)
+
+
+def test_a_saved_log_gets_the_same_findings() -> None:
+    log = repeating().log()
+    saved = json.loads(json.dumps(to_json(log)))
+    assert from_json(saved) == log
+    assert check(from_json(saved)) == check(log)
+
+
+def test_a_log_of_another_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="version 0, version 1 is read here"):
+        from_json({"version": 0})
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.code)
+def test_every_rule_explains_itself(rule: Rule) -> None:
+    headings = [line.removeprefix("## ") for line in rule.doc.splitlines() if line.startswith("## ")]
+    assert headings == list(SECTIONS)
+    assert rule.summary.endswith(".")
+
+
+def test_codes_and_categories_are_used_once() -> None:
+    assert len({rule.code for rule in rules()}) == len(rules())
+    assert len({rule.name for rule in rules()}) == len(rules())
+
+
+def finding(category: str, line: int, about: set[int]) -> Finding:
+    return Finding("GG000", category, "error", "train.py", line, "", "", "", about=frozenset(about))
+
+
+def test_a_symptom_is_folded_into_its_cause_and_stays_where_it_is_about_others() -> None:
+    cause = finding("accumulation-window", 10, {1, 2})
+    symptom, other = finding("accumulation-scaling", 8, {2}), finding("accumulation-scaling", 20, {3})
+    assert fold([symptom, cause, other]) == [cause, other]
+    assert fold([symptom, other]) == [symptom, other]

@@ -1,0 +1,251 @@
+"""GG106: gradients and ranks."""
+
+from dataclasses import replace
+
+from gradgate.checker.rules import Finding, check
+from gradgate.events import Ids, Log, Reduced, Sharded
+from tests.checker.rules._build import Story, mean, said, site, total
+
+LOOP = """\
+for x, y in loader:
+    loss = criterion(model(x), y)
+    loss = loss / world_size
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def judged(story: Story, *, distributed: bool = False) -> list[Finding]:
+    found = check(story.log(world=2, distributed=distributed))
+    return [finding for finding in found if finding.code == "GG106"]
+
+
+def summed(ids: Ids, op: str = "sum") -> Reduced:
+    return Reduced(site(6), f"all_reduce:{op}", ids, 2, 8)
+
+
+def alone(*, synced: bool | None, exchanged: bool = False) -> Story:
+    story = Story("fc.weight").optimizer().add(Sharded(site(1), 2))
+    for _ in range(3):
+        story.clear(2).backward(4, synced=synced)
+        if exchanged:
+            story.add(Reduced(site(6), "all_reduce:sum", frozenset(), 2, 1000))
+        story.step(5)
+    return story
+
+
+def test_ranks_that_never_exchange_gradients() -> None:
+    assert said(judged(alone(synced=None))) == [
+        "train.py:4: GG106 warning: Each of 2 ranks makes its 3 steps by itself with gradients of its own "
+        "data: none are exchanged."
+    ]
+    assert [one.severity for one in judged(alone(synced=False), distributed=True)] == ["warning"]
+
+
+def test_ranks_that_exchange_in_some_way_are_right() -> None:
+    assert judged(alone(synced=True), distributed=True) == []
+    assert judged(alone(synced=None, exchanged=True)) == []  # a flat buffer
+    assert judged(alone(synced=None), distributed=True) == []  # FSDP
+
+
+def test_a_running_sum_that_is_summed_at_each_micro_batch() -> None:
+    def windows(*, each: bool, mean_of_ranks: bool) -> Story:
+        story = Story("fc.weight").optimizer()
+        for _ in range(3):
+            for micro in range(4):
+                story.backward(4, mean(8))
+                if each or micro == 3:
+                    story.add(summed(story.ids(None)))
+                    if mean_of_ranks:
+                        story.write(7, factor=0.5)
+            story.step(8).clear(9)
+        return story
+
+    assert said(judged(windows(each=True, mean_of_ranks=False))) == [
+        "train.py:6: GG106 error: The running sum of gradients is summed over 2 ranks at each of 4 "
+        "micro-batches, in 3 windows."
+    ]
+    assert judged(windows(each=True, mean_of_ranks=True)) == []  # a mean of equals is the same again
+    assert judged(windows(each=False, mean_of_ranks=False)) == []
+
+
+def test_a_loss_that_is_divided_by_the_ranks_and_averaged_over_them() -> None:
+    def divided(line: int, *, synced: bool) -> Story:
+        story = Story("fc.weight", source=LOOP).optimizer()
+        for _ in range(3):
+            story.clear(1).backward(4, mean(8, ("div", 2), line=line), synced=synced or None)
+            if not synced:
+                story.add(summed(story.ids(None)))
+            story.step(5)
+        return story
+
+    assert said(judged(divided(3, synced=True), distributed=True)) == [
+        "train.py:3: GG106 error: The loss is divided by 2 ranks, and its gradients are averaged over the "
+        "ranks as well, in 3 steps."
+    ]
+    assert judged(divided(3, synced=False)) == []  # the sum over the ranks is divided once
+    assert judged(divided(2, synced=True), distributed=True) == []  # divided by two of something else
+
+
+def test_gradients_that_are_exchanged_after_the_step_that_used_them() -> None:
+    def reduced(*, late: bool) -> Story:
+        story = Story("fc.weight").optimizer()
+        for _ in range(3):
+            story.clear(2).backward(4, mean(8, ("div", 2)))
+            if late:
+                story.step(5).add(summed(story.ids(None)))
+            else:
+                story.add(summed(story.ids(None))).step(5)
+        return story
+
+    assert said(judged(reduced(late=True))) == [
+        "train.py:6: GG106 warning: Each of 2 ranks makes its 3 steps by itself with gradients of its own data: "
+        "they are exchanged after the step."
+    ]
+    assert judged(reduced(late=False)) == []
+
+
+def test_windows_whose_last_micro_batch_is_not_synchronised() -> None:
+    def windows(*synced: bool, exchanged: int = 0) -> Story:
+        story = Story("fc.weight").optimizer()
+        for _ in range(3):
+            for each in synced:
+                story.backward(4, mean(8, ("div", len(synced))), synced=each)
+            story.add(Reduced(site(6), "all_reduce:sum", frozenset(), 2, exchanged)).step(5).clear(6)
+        return story
+
+    assert said(judged(windows(True, False), distributed=True)) == [
+        "train.py:4: GG106 error: In 3 of 3 windows DDP does not synchronise the last micro-batch: each of 2 ranks "
+        "steps with gradients of its own data."
+    ]
+    assert judged(windows(False, True), distributed=True) == []
+    assert judged(windows(True, False, exchanged=1000), distributed=True) == []  # weights, by hand
+    assert judged(windows(True, False, exchanged=1), distributed=True) != []  # a number for the log
+
+
+def test_parameters_that_are_left_out_of_the_exchange() -> None:
+    def story(*, flat: int = 0) -> Story:
+        story = Story("body.weight", "head.weight").optimizer()
+        for _ in range(3):
+            story.clear(2).backward(4, mean(8)).add(summed(story.ids("body.weight"), "avg"))
+            story.add(Reduced(site(7), "all_reduce:sum", frozenset(), 2, flat)).step(5)
+        return story
+
+    assert said(judged(story())) == [
+        "train.py:6: GG106 warning: The gradients of head.weight are not exchanged between 2 ranks in 3 steps; "
+        "those of other parameters are."
+    ]
+    assert judged(story(flat=1000)) == []  # it may hold them
+
+
+RANK_0 = """\
+for x, y in loader:
+    criterion(model(x), y).backward()
+    if rank == 0:
+        optimizer.step()
+"""
+
+
+def test_a_rank_that_never_steps() -> None:
+    def of(source: str) -> Log:
+        story = Story("fc.weight", source=source).optimizer()
+        for _ in range(3):
+            story.backward(2, mean(8), synced=True)
+        return replace(story.log(world=2, distributed=True), rank=1)
+
+    def found(source: str) -> list[Finding]:
+        return [one for one in check(of(source), strict=True) if one.code == "GG106"]
+
+    assert said(found(RANK_0)) == [
+        "train.py:4: GG106 error: Rank 1 never steps, after 3 backward calls whose gradients DDP averages."
+    ]
+    assert found(RANK_0.replace("rank == 0", "i % 8 == 7")) == []  # it was too short a run
+
+
+def test_sums_over_ranks_that_nothing_divides() -> None:
+    def story(
+        *factors: tuple[str, float], source: str = "", by_hand: float = 1.0, kind: str = "SGD"
+    ) -> Story:
+        story = Story("fc.weight", source=source).optimizer(kind=kind)
+        for _ in range(3):
+            story.clear(2).backward(4, mean(8, *factors)).add(summed(story.ids(None)))
+            if by_hand != 1:
+                story.write(7, factor=by_hand)
+            story.step(5)
+        return story
+
+    assert said(judged(story())) == [
+        "train.py:6: GG106 warning: The gradients of 2 ranks are summed and divided by nothing, in 3 steps; each "
+        "is that of a mean over the rank's own items."
+    ]
+    assert judged(story(("div", 2))) == []
+    assert judged(story(by_hand=0.5)) == []
+    assert judged(story(kind="Adam")) == []  # the size of a gradient is all the same to it
+    assert judged(story(source="\n" * 8 + "scale_(p.grad, 1 / world_size)\n")) == []
+
+
+TOTAL = """\
+for x, y in loader:
+    total = y.ne(0).sum()
+    loss = criterion(model(x), y)
+    loss = loss / total
+    loss.backward()
+    dist.all_reduce(total)
+    optimizer.step()
+"""
+
+
+def test_a_loss_that_is_divided_by_the_total_of_all_ranks() -> None:
+    def story(*factors: tuple[str, float], source: str = TOTAL) -> Story:
+        story = Story("fc.weight", source=source).optimizer()
+        for tokens in (31.0, 44.0, 27.0):
+            story.clear(1).add(Reduced(site(6), "all_reduce:sum", frozenset(), 2, 1))
+            story.backward(5, total(40, ("div", tokens), *factors, line=4), synced=True).step(7)
+        return story
+
+    assert said(judged(story(), distributed=True)) == [
+        "train.py:4: GG106 error: The loss is divided by a total over 2 ranks, and its gradients are averaged over "
+        "the ranks as well, in 3 steps."
+    ]
+    assert judged(story(("mul", 2)), distributed=True) == []  # times the ranks: one mean over all tokens
+    assert (
+        judged(
+            story(source=TOTAL.replace("dist.all_reduce(total)", "dist.all_reduce(other)")), distributed=True
+        )
+        == []
+    )
+    mended = TOTAL.replace("optimizer.step()", "total = total / 2")
+    assert judged(story(source=mended), distributed=True) == []
+
+
+def test_gradients_that_are_divided_by_the_ranks_and_averaged_by_ddp() -> None:
+    def divided(line: int) -> Story:
+        story = Story("fc.weight", source="for p in parameters:\n    p.grad /= world_size\n").optimizer()
+        for _ in range(3):
+            story.clear(9).backward(4, mean(8), synced=True).write(line, factor=0.5).step(5)
+        return story
+
+    assert said(judged(divided(2), distributed=True)) == [
+        "train.py:2: GG106 error: Gradients are divided by 2 ranks, and they are averaged over the ranks as well, "
+        "in 3 steps."
+    ]
+    assert judged(divided(1), distributed=True) == []  # by two of something else
+
+
+def test_one_division_too_many_is_told_once() -> None:
+    story = Story("fc.weight", source="loss = loss / (3 * world_size)\n").optimizer()
+    for _ in range(3):
+        for micro in range(3):
+            story.backward(4, mean(8, ("div", 6)), synced=micro == 2)
+        story.step(5).clear(6)
+    assert [one.code for one in check(story.log(world=2, distributed=True))] == ["GG106"]
+
+
+def test_a_no_sync_that_stands_around_the_backward_alone_is_a_note() -> None:
+    story = Story("fc.weight").optimizer()
+    for _ in range(3):
+        story.backward(4, mean(8, ("div", 2)), synced=True).backward(6, mean(8, ("div", 2)), synced=True)
+        story.step(7).clear(8)
+    assert said(judged(story, distributed=True)) == [
+        "train.py:4: GG106 info: DDP synchronises each of 2 micro-batches of a window, in 3 windows."
+    ]

@@ -1,0 +1,55 @@
+"""GG601: graphs that outlive their step."""
+
+from gradgate.events import GraphsKept
+from tests.checker.rules._build import Story, said, site
+
+LISTED = """\
+for x, y in loader:
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    shown.append(loss.item())
+    losses.append(loss)
+"""
+
+
+def test_a_list_of_losses_keeps_their_graphs() -> None:
+    story = Story("fc.weight", source=LISTED).optimizer()
+    for _ in range(4):
+        story.clear(1).backward(3).step(4)
+    story.add(GraphsKept(site(4), 4, site(3), "losses", site(1)))
+    assert said(story.judged("GG601")) == [
+        "train.py:6: GG601 warning: losses keeps the graphs of 4 earlier backward calls alive."
+    ]
+
+
+def reaching(*old: int) -> Story:
+    story = Story("fc.weight").optimizer()
+    for nodes in old:
+        story.clear(1).backward(
+            3, nodes=10 + nodes, old_nodes=nodes, old_site=site(2), retain=nodes > 0
+        ).step(4)
+    return story
+
+
+def test_graphs_that_reach_farther_back_with_each_step() -> None:
+    assert said(reaching(0, 5, 10, 15, 20, 25).judged("GG601")) == [
+        "train.py:2: GG601 warning: The graph reaches farther back with each step: 25 of its 35 nodes were "
+        "made before the last one, after 6 backward calls."
+    ]
+
+
+def test_graphs_of_bounded_length_are_right() -> None:
+    assert reaching(0, 5, 10, 0, 5, 10, 0, 5).judged("GG601") == []
+    assert reaching(5, 5, 5, 5, 5, 5).judged("GG601") == []
+
+
+def test_a_retained_graph_that_nobody_uses_is_a_note() -> None:
+    alone, shared = Story("fc.weight").optimizer(), Story("fc.weight").optimizer()
+    for _ in range(3):
+        alone.clear(1).backward(3, retain=True).step(5)
+        shared.clear(1).backward(3, retain=True).backward(4).step(5)
+    assert said(alone.judged("GG601")) == [
+        "train.py:3: GG601 info: retain_graph=True keeps a graph that nothing goes through again, 2 times."
+    ]
+    assert shared.judged("GG601") == []

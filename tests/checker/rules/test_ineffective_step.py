@@ -1,0 +1,72 @@
+"""GG304: steps after which nothing has moved."""
+
+from gradgate.events import Scheduled, SchedulerMade, Stepped
+from tests.checker.rules._build import Story, said, site
+
+BY_HAND = """\
+for x, y in batches:
+    loss = criterion(net(x), y)
+    loss.backward()
+    with torch.no_grad():
+        for p in params:
+            p {update} lr * p.grad
+"""
+
+
+def still(*, lr: float, used: bool = True) -> Stepped:
+    ids = frozenset({0})
+    return Stepped(site(4), 0, ids if used else frozenset(), lr=(lr,))
+
+
+def test_a_rate_of_zero_throughout() -> None:
+    story = Story("fc.weight").optimizer(line=1).add(SchedulerMade(site(2), 0, "LambdaLR", 0, lr=(0.0,)))
+    for _ in range(3):
+        story.clear(2).backward(3).add(still(lr=0.0), Scheduled(site(5), 0, (0.0,)))
+    assert said(story.judged("GG304")) == [
+        "train.py:2: GG304 error: The learning rate of optimizer is 0 in all of its 3 steps."
+    ]
+    assert story.judged("GG304", how="stopped") == []  # a warm-up may still rise
+    story.clear(2).backward(3).step(4)
+    assert story.judged("GG304") == []
+
+
+def test_steps_before_any_backward_have_no_gradient() -> None:
+    early, late = Story("fc.weight").optimizer(), Story("fc.weight").optimizer()
+    for number in range(4):
+        early.clear(2, full="").add(still(lr=0.1, used=False)).backward(5)
+        late.backward(5).clear(2).add(still(lr=0.1, used=False))
+        assert number < 4
+    assert said(early.judged("GG304")) == [
+        "train.py:4: GG304 error: optimizer steps before backward(): none of its 4 steps has a gradient."
+    ]
+    assert late.judged("GG304") == []  # cleared in between: another mistake
+
+
+def test_a_step_that_is_named_and_not_called() -> None:
+    wrong = Story("fc.weight", source="x\nx\nloss.backward()\noptimizer.step\n").optimizer()
+    right = Story("fc.weight", source="x\nx\nloss.backward()\nif last: optimizer.step()\n").optimizer()
+    for _ in range(3):
+        wrong.clear(2).backward(3)
+        right.clear(2).backward(3)
+    assert right.judged("GG304") == []
+    Story(source="x\nx\nloss.backward()\noptimizer.step\n")
+    wrong.facts["fc.weight"]["still"] = True
+    assert said(wrong.judged("GG304")) == [
+        "train.py:4: GG304 error: optimizer.step is never called: 3 backward calls give gradients that no "
+        "step uses."
+    ]
+
+
+def test_an_update_that_is_bound_to_the_loops_name() -> None:
+    def by_hand(update: str, *, moved: bool) -> Story:
+        story = Story("w", source=BY_HAND.format(update=update))
+        story.facts["w"]["still"] = not moved
+        for _ in range(4):
+            story.backward(3)
+        return story
+
+    assert said(by_hand("= p -", moved=False).judged("GG304")) == [
+        "train.py:6: GG304 error: This update makes a new tensor and leaves the parameter as it was: "
+        "nothing moves in 4 backward calls."
+    ]
+    assert by_hand("-=", moved=True).judged("GG304") == []

@@ -1,0 +1,330 @@
+"""GG401 to GG405: parameters that get no gradient, a zero one, a broken one, or one that nobody uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gradgate.checker.rules import Finding
+from gradgate.events import Cut, Differentiated, Frame, NoGradEntered, NonfiniteMade, Ran, Term
+from tests.checker.rules._build import Story, mean, said, site
+
+MODEL = """\
+class Net(nn.Module):
+    def __init__(self):
+        self.norm1 = nn.LayerNorm(4)
+        self.norm2 = nn.LayerNorm(4)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        x = self.attend(self.norm1(x))
+        return self.mlp(self.norm1(x))
+
+loss = model(x)
+loss.backward()
+"""
+
+
+def constant(line: int) -> Term:
+    return Term(-2, "constant", "AddBackward0", site=site(line))
+
+
+def trained(story: Story, line: int, *terms: Term, to: str, **facts: Any) -> Story:
+    for _ in range(4):
+        story.clear(1).backward(line, *(terms or (mean(8),)), to=to, **facts).step(9, used=to)
+    return story
+
+
+def left(story: Story, *names: str) -> Story:
+    for name in names:
+        story.facts[name]["still"] = True
+    return story
+
+
+# GG401
+
+
+def test_a_layer_that_is_never_used_while_its_sibling_is_used_twice() -> None:
+    story = Story("model.norm1.weight", "model.norm2.weight", source=MODEL).optimizer()
+    trained(left(story, "model.norm2.weight"), 12, to="model.norm1.weight")
+    assert said(story.judged("GG401")) == [
+        "train.py:9: GG401 warning: `norm2` is never used: no gradient reached model.norm2.weight in 4 steps."
+    ]
+
+
+def test_a_head_that_runs_and_is_in_no_loss_is_a_note() -> None:
+    source = MODEL.replace("return self.mlp(self.norm1(x))", "return self.norm1(x), self.head(x)")
+    story = Story("model.norm1.weight", "model.head.weight", source=source).optimizer()
+    trained(left(story, "model.head.weight"), 12, to="model.norm1.weight")
+    head = story.ids("model.head.weight")
+    story.events[3:3] = [Ran(site(9, "forward"), head, recording=True) for _ in range(2)]
+    (found,) = story.judged("GG401")
+    assert (found.line, found.severity) == (9, "info")
+
+
+def test_an_expert_of_a_list_that_did_not_run_is_right() -> None:
+    source = "self.experts = nn.ModuleList()\nfor e in self.experts: e(x)\nloss.backward()\n"
+    story = Story("moe.experts.0.weight", "moe.experts.1.weight", source=source).optimizer()
+    trained(left(story, "moe.experts.1.weight"), 3, to="moe.experts.0.weight")
+    assert story.judged() == []
+
+
+def test_a_layer_that_was_reached_once_is_right() -> None:
+    story = Story("model.norm1.weight", "model.norm2.weight", source=MODEL).optimizer()
+    trained(left(story, "model.norm2.weight"), 12, to="model.norm1.weight")
+    story.backward(12, mean(8), to="model.norm2.weight").clear(1)
+    assert story.judged("GG401") == []
+
+
+TIED = """\
+embed = nn.Embedding(9, 4)
+spare = nn.Linear(4, 4)
+out = nn.Linear(4, 9)
+out.weight = embed.weight
+optimizer = torch.optim.SGD([*embed.parameters(), *spare.parameters()], lr=0.1)
+loss = criterion(out(embed(x)), y)
+loss.backward()
+"""
+
+
+def test_a_weight_that_a_layer_is_given_is_no_layer_of_that_name() -> None:
+    story = Story("embed.weight", "spare.weight", source=TIED).optimizer()
+    trained(left(story, "spare.weight"), 7, to="embed.weight")
+    assert said(story.judged()) == [
+        "train.py:2: GG401 info: `spare` is never used: no gradient reached spare.weight in 4 steps."
+    ]
+
+
+def test_a_layer_of_a_flat_script_that_is_handed_on_may_be_used() -> None:
+    for use in ("layers = [spare]\n", "loss = loss + spare(x)\n", "use(spare)\n"):
+        story = Story("embed.weight", "spare.weight", source=TIED + use).optimizer()
+        trained(left(story, "spare.weight"), 7, to="embed.weight")
+        assert story.judged() == []
+
+
+def test_a_weight_tied_within_a_class_does_not_hide_the_layer() -> None:
+    source = MODEL.replace("self.head = nn.Linear(4, 1)", "self.head.weight = self.norm1.weight")
+    story = Story("model.norm1.weight", "model.norm2.weight", source=source).optimizer()
+    trained(left(story, "model.norm2.weight"), 12, to="model.norm1.weight")
+    (found,) = story.judged("GG401")
+    assert found.message.startswith("`norm2` is never used: no gradient reached model.norm2.weight")
+
+
+# GG402
+
+DETACHED = """\
+h = encoder(x).detach()
+loss = criterion(decoder(h), y)
+loss.backward()
+"""
+
+
+def test_an_encoder_behind_detach() -> None:
+    story = Story("encoder.w", "decoder.w", source=DETACHED).optimizer()
+    story.add(Cut(site(1), "detach", story.ids("encoder.w"), scalar=False))
+    trained(left(story, "encoder.w"), 3, to="decoder.w")
+    assert said(story.judged("GG401", "GG402")) == [
+        "train.py:1: GG402 error: .detach() cuts encoder.w off from the loss: no gradient reached it in 4 steps."
+    ]
+
+
+def test_a_value_that_is_only_reported_is_not_cut_off() -> None:
+    source = DETACHED.replace("h = encoder(x).detach()", "print(encoder(x).item())").replace(
+        "decoder(h)", "decoder(x)"
+    )
+    story = Story("encoder.w", "decoder.w", source=source).optimizer()
+    story.add(Cut(site(1), "item", story.ids("encoder.w"), scalar=True))
+    trained(left(story, "encoder.w"), 3, to="decoder.w")
+    assert story.judged("GG402") == []
+
+
+def test_running_under_no_grad() -> None:
+    source = "with torch.no_grad():\n    h = encoder(x)\nloss = decoder(h)\nloss.backward()\n"
+    story = Story("encoder.w", "decoder.w", source=source).optimizer()
+    story.add(Ran(site(2), story.ids("encoder.w"), recording=False))
+    trained(left(story, "encoder.w"), 4, to="decoder.w")
+    (found,) = story.judged()
+    assert (found.code, found.line) == ("GG402", 1)
+
+
+IN_THE_MIDDLE = """\
+h = front(x)
+with torch.no_grad():
+    h = middle(h)
+loss = back(h)
+loss.backward()
+"""
+
+
+def in_the_middle(source: str = IN_THE_MIDDLE, *, held: bool = False) -> Story:
+    """Front's output is given to a module in the block at line 2, or only held when that begins."""
+    story = Story("front.w", "back.w", source=source).optimizer()
+    ids = story.ids("front.w")
+    if held:
+        story.add(NoGradEntered(site(2), (("h", ids),)))
+    else:
+        story.add(NoGradEntered(site(2)), Cut(site(3), "no_grad", ids, scalar=False))
+    return trained(left(story, "front.w"), 5, to="back.w")
+
+
+CUT = [
+    "train.py:2: GG402 error: Running without gradients cuts front.w off from the loss: no gradient reached it "
+    "in 4 steps."
+]
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_comes_before_a_part_without_gradients_is_cut_off_there(held: bool) -> None:
+    assert said(in_the_middle(held=held).judged("GG402")) == CUT
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_block_that_only_measures_cuts_nothing_off(held: bool) -> None:
+    source = IN_THE_MIDDLE.replace("h = middle(h)", "print(measure(h))").replace("back(h)", "back(x)")
+    assert in_the_middle(source, held=held).judged("GG402") == []
+
+
+def test_without_source_a_part_without_gradients_is_known_by_its_block() -> None:
+    story = in_the_middle(source="")
+    assert said(story.judged()) == CUT
+    story.events = [event for event in story.events if not isinstance(event, NoGradEntered)]
+    assert story.judged() == []  # a library's own block
+    assert in_the_middle(source="", held=True).judged() == []  # that it is held does not say that it is used
+
+
+@pytest.mark.parametrize(
+    ("op", "scalar", "found"), [("detach", False, 1), ("item", True, 0), ("detach", True, 0)]
+)
+def test_without_source_a_tensor_that_was_cut_counts_and_a_number_does_not(
+    op: str, scalar: bool, found: int
+) -> None:
+    story = Story("encoder.w", "decoder.w").optimizer()
+    story.add(Cut(site(1), op, story.ids("encoder.w"), scalar=scalar))
+    trained(left(story, "encoder.w"), 3, to="decoder.w")
+    assert len(story.judged("GG402")) == found
+
+
+PENALTY = """\
+score = critic(mixed)
+slope = torch.autograd.grad(score.sum(), mixed)[0]
+penalty = (slope.norm(2, 1) - 1).square().mean()
+loss = score.mean() + 10 * penalty
+loss.backward()
+"""
+
+
+def test_a_penalty_without_a_graph_of_its_own() -> None:
+    story = Story("critic.w", source="import torch\n" + PENALTY).optimizer()
+    for _ in range(4):
+        story.add(Differentiated(site(3), create=False, reached=story.ids("critic.w"), asked=frozenset()))
+        story.clear(1).backward(6, mean(8, line=5), constant(5)).step(7)
+    (found,) = story.judged()
+    assert said([found]) == [
+        "train.py:3: GG402 error: `10 * penalty` is added to the loss at line 5 as a constant: its "
+        "graph is cut here."
+    ]
+    assert found.fix == "Pass create_graph=True, so that the gradient has a graph of its own."
+
+
+def test_a_sum_that_starts_from_zero_and_a_detached_factor_are_right() -> None:
+    source = (
+        "total = 0\nfor x in data:\n    total = total + model(x) * weight(x).detach()\ntotal.backward()\n"
+    )
+    story = Story("model.w", source=source).optimizer()
+    story.add(Cut(site(3), "detach", story.ids("model.w"), scalar=True))
+    trained(story, 4, mean(8, line=3), constant(3), to="model.w")
+    assert story.judged() == []
+
+
+def test_a_straight_through_sum_is_right() -> None:
+    source = "soft = model(x)\nloss = soft + (hard(soft) - soft).detach()\nloss.backward()\n"
+    story = Story("model.w", source=source).optimizer()
+    story.add(Cut(site(2), "detach", story.ids("model.w"), scalar=True))
+    trained(story, 3, mean(8, line=2), constant(2), to="model.w")
+    assert story.judged() == []
+
+
+# GG403
+
+
+def zero(source: str, looks: int = 5, zeros: int = 5, how: Any = "finished") -> list[Finding]:
+    story = Story("net.w", "head.w", source=source).optimizer()
+    story.facts["head.w"] |= {"looks": looks, "zeros": zeros, "zeroed": (Frame("train.py", 1, "forward"),)}
+    return trained(story, 9, to="net.w head.w").judged("GG403", how=how)
+
+
+def test_a_gradient_that_is_always_zero() -> None:
+    assert said(zero("return F.relu(F.log_softmax(x, 1))\n")) == [
+        "train.py:1: GG403 error: The gradient of head.w was all zero in each of 5 steps: line 1 "
+        "multiplies it by zero."
+    ]
+    assert len(zero("loss = main + (epoch // epochs) * aux\n")) == 1
+
+
+def test_zero_for_a_while_or_by_a_written_factor_is_right() -> None:
+    assert zero("return F.relu(x)\n", zeros=4) == []
+    assert zero("return F.relu(x)\n", looks=2, zeros=2) == []
+    (found,) = zero("loss = main + aux_weight * aux\naux_weight = 0.0\n")
+    assert found.severity == "info"
+
+
+# GG404
+
+
+def broken(line: int, source: str, **facts: Any) -> Story:
+    story = Story("net.w", source=source).optimizer().backward(9, mean(8), value=1.0)
+    story.add(NonfiniteMade(site(line), "SqrtBackward0", story.ids("net.w"), **facts))
+    return story
+
+
+def test_a_broken_gradient_that_a_step_used() -> None:
+    story = broken(1, "d = d2.sqrt()\n").step(9, nonfinite=frozenset({0}))
+    assert said(story.judged()) == [
+        "train.py:1: GG404 error: The gradient becomes NaN or infinite here (Sqrt), and optimizer stepped net.w "
+        "with it, first in step 1."
+    ]
+
+
+def test_a_number_that_came_in_broken_is_found_where_it_was_made() -> None:
+    source = "returns = r / r.std()\nloss = (logp * returns).sum()\n"
+    (found,) = broken(2, source, loss=True).step(9, nonfinite=frozenset({0})).judged()
+    assert found.line == 1
+
+
+def test_a_skipped_step_and_a_training_that_diverges_are_not_reported() -> None:
+    assert broken(1, "").judged("GG404") == []
+    story = Story("net.w").optimizer().backward(9, mean(8), value=1.0).step(9).clear(1)
+    story.backward(9, mean(8), value=1e20)
+    story.add(NonfiniteMade(site(1), "MulBackward0", story.ids("net.w")))
+    assert story.step(9, nonfinite=frozenset({0})).judged("GG404") == []
+
+
+# GG405
+
+
+def test_a_teacher_whose_gradients_add_up() -> None:
+    story = Story("student.w", "teacher.w").optimizer(of="student.w")
+    story.facts["teacher.w"] |= {"still": True, "nbytes": 4000}
+    uses = ((1, site(4)),)
+    for _ in range(4):
+        story.clear(1, "student.w").backward(5, mean(8), through=uses).step(6)
+    assert said(story.judged()) == [
+        "train.py:4: GG405 warning: 4 backward calls compute gradients of 4 kB (estimated) for teacher.w, which no "
+        "optimizer steps; nobody clears them, so that they add up."
+    ]
+
+
+def test_the_other_network_of_a_gan_is_a_note() -> None:
+    story = Story("G.w", "D.w").optimizer("opt_g", "G.w").optimizer("opt_d", "D.w")
+    for _ in range(4):
+        story.clear(1, "D.w").backward(2, mean(8), to="D.w").step(3, "opt_d")
+        story.clear(4, "G.w").backward(5, mean(8), to="G.w D.w").step(6, "opt_g")
+    assert [(one.code, one.line, one.severity) for one in story.judged("GG405")] == [("GG405", 5, "info")]
+
+
+def test_what_is_moved_by_hand_or_is_used_is_no_waste() -> None:
+    story = Story("a.w", "b.w").optimizer("one", "a.w").optimizer("two", "b.w")
+    for _ in range(4):
+        story.clear(1).backward(2, mean(8)).step(3, "one").step(4, "two")
+    assert story.judged() == []

@@ -1,0 +1,58 @@
+"""GG602: the mode in which steps are made."""
+
+from gradgate.events import ModeSet, NoGradEntered
+from tests.checker.rules._build import Story, said, site
+
+MODEL = """\
+class Net(nn.Module):
+    def forward(self, x):
+        return F.dropout(self.fc(x){given})
+"""
+
+
+def mode(line: int, training: bool, story: Story, of: str | None = None) -> ModeSet:
+    return ModeSet(site(line), "Net", training, story.ids(of), True)
+
+
+def epochs(*, back: bool, evaluated: bool = True, of: str | None = None) -> Story:
+    story = Story("fc.weight", "fc.bias", "norm.weight").optimizer()
+    for _ in range(3):
+        for _ in range(4):
+            story.clear(1).backward(2).step(3)
+        story.add(mode(4, False, story, of))
+        if evaluated:
+            story.add(NoGradEntered(site(5)))
+        if back:
+            story.add(mode(6, True, story))
+    return story
+
+
+def test_training_goes_on_in_evaluation_mode_after_the_first_validation() -> None:
+    assert said(epochs(back=False).judged("GG602")) == [
+        "train.py:4: GG602 warning: 8 of 12 steps are made in evaluation mode: eval() is called here, and "
+        "nothing calls train() afterwards."
+    ]
+
+
+def test_a_model_that_is_put_back_or_frozen_on_purpose_is_right() -> None:
+    assert epochs(back=True).judged("GG602") == []
+    assert epochs(back=False, of="norm.weight").judged("GG602") == []  # one layer
+    assert epochs(back=False, evaluated=False).judged("GG602") == []
+    story = Story("fc.weight").optimizer()
+    story.add(mode(1, False, story), NoGradEntered(site(2)))
+    for _ in range(3):
+        story.clear(1).backward(2).step(3)
+    assert story.judged("GG602") == []  # in evaluation mode from the start
+
+
+def test_dropout_that_is_not_told_the_mode() -> None:
+    def trained(given: str) -> Story:
+        story = Story("fc.weight", source=MODEL.format(given=given)).optimizer()
+        for _ in range(2):
+            story.clear(4).backward(5).step(6).add(mode(7, False, story), mode(8, True, story))
+        return story
+
+    assert said(trained("").judged("GG602")) == [
+        "train.py:3: GG602 warning: F.dropout is not told the mode: it drops units after eval(), too."
+    ]
+    assert trained(", training=self.training").judged("GG602") == []

@@ -1,0 +1,135 @@
+"""Children that train are watched, whoever starts them; those that serve are left alone."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRAIN = """\
+import multiprocessing, os, subprocess, sys
+import torch
+from torch import nn
+
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        import gradgate.checker.running._process as process  # would say that it is watched
+        watched = process.current() is not None and os.getpid() != MAIN
+        return torch.full((4,), float(watched)), i % 2
+
+
+MAIN = os.getpid()
+
+
+def train(rank=0, steps=3):
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i in range(4 * steps):
+        loss = nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(2, (8,))) / 4
+        loss.backward()
+        if i % 4 == 0:  # wrong
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def processes(method):
+    context = multiprocessing.get_context(method)
+    started = [context.Process(target=train, args=(rank, 3 + rank)) for rank in range(2)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    print(method, [process.exitcode for process in started])
+
+
+def workers(method):
+    loader = torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=2, multiprocessing_context=method)
+    print(method, sum(x.sum().item() for x, _ in loader))
+
+
+"""
+WRONG = TRAIN.splitlines().index("        if i % 4 == 0:  # wrong") + 1
+
+
+def check(folder: Path, main: str, *options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    (folder / "train.py").write_text(f"{TRAIN}if __name__ == '__main__':\n    {main}\n", "utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "gradgate",
+        "check",
+        "--format",
+        "json",
+        "--output",
+        "report.json",
+        *options,
+    ]
+    done = subprocess.run([*command, "train.py"], cwd=folder, capture_output=True, text=True, check=False)
+    assert (folder / "report.json").is_file(), done.stderr
+    return done, json.loads((folder / "report.json").read_text("utf-8"))
+
+
+def places(report: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(finding["code"], finding["line"]) for finding in report["findings"]]
+
+
+def test_processes_of_multiprocessing_are_watched_and_their_findings_merged(tmp_path: Path) -> None:
+    done, report = check(tmp_path, "processes('fork'); processes('forkserver')")
+    assert done.stdout == "fork [0, 0]\nforkserver [0, 0]\n"
+    assert places(report) == [("GG101", WRONG)]
+    assert report["findings"][0]["evidence"]["processes"] == 4
+    assert (report["summary"]["processes"], report["summary"]["steps"]) == (4, 4)
+    assert done.returncode == 1
+
+
+def test_loaders_workers_are_silent_and_unwatched(tmp_path: Path) -> None:
+    done, report = check(tmp_path, "workers('fork'); workers('spawn'); train()")
+    assert done.stdout == "fork 0.0\nspawn 0.0\n"
+    assert done.stderr.count("\n") == 1  # our own line
+    assert places(report) == [("GG101", WRONG)]
+    assert report["summary"]["processes"] == 1
+
+
+def test_interpreters_and_bare_forks_are_watched_too(tmp_path: Path) -> None:
+    main = (
+        "if sys.argv[1:]: train(); sys.exit()\n"
+        "    print(subprocess.run([sys.executable, __file__, '1']).returncode, flush=True)\n"
+        "    if os.fork() == 0: train()\n"
+        "    else: os.wait()"
+    )
+    done, report = check(tmp_path, main)
+    assert done.stdout == "0\n"
+    assert places(report) == [("GG101", WRONG)]
+    assert report["summary"]["processes"] == 2
+
+
+def test_children_that_are_stopped_after_some_steps_end_in_peace(tmp_path: Path) -> None:
+    main = "import torch.multiprocessing as mp; mp.spawn(train, nprocs=2); processes('fork')"
+    done, report = check(tmp_path, main, "--max-steps", "2")
+    assert done.stdout == "fork [0, 0]\n"
+    assert "Traceback" not in done.stderr
+    assert (report["summary"]["processes"], report["summary"]["steps"]) == (4, 2)
+
+
+@pytest.mark.slow
+def test_ranks_of_torchrun_give_one_report(tmp_path: Path) -> None:
+    setup = "import torch.distributed as dist; dist.init_process_group('gloo'); train()"
+    (tmp_path / "train.py").write_text(f"{TRAIN}if __name__ == '__main__':\n    {setup}\n", "utf-8")
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    check = ["-m", "gradgate", "check", "--format", "json", "--output", "report.json"]
+    command = [sys.executable, *launch, *check, "train.py"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert [code for code, _ in places(report)] == [
+        "GG106",
+        "GG101",
+    ]  # nor do the two ever speak to each other
+    assert ("GG101", WRONG) in places(report)
+    assert [finding["evidence"]["ranks"] for finding in report["findings"]] == [[0, 1], [0, 1]]
+    assert report["summary"]["processes"] == 2

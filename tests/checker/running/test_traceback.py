@@ -1,0 +1,49 @@
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+from gradgate.checker.running import _traceback
+from gradgate.checker.running._traceback import forget_bystanders, led_to
+
+
+def bystander() -> Callable[[Callable[[], None]], None]:
+    """Return a function that calls what it is given, from a file of the package."""
+    space: dict[str, Callable[[Callable[[], None]], None]] = {}
+    exec(compile("def pass_on(act): act()", _traceback.__file__, "exec"), space)
+    return space["pass_on"]
+
+
+def test_frames_of_those_who_stand_by_are_taken_out_wherever_they_are() -> None:
+    pass_on = bystander()
+
+    def user() -> None:
+        raise ValueError("inner")
+
+    def outer() -> None:
+        try:
+            pass_on(user)
+        except ValueError as error:
+            raise KeyError("outer") from error
+
+    with pytest.raises(KeyError) as caught:
+        pass_on(outer)
+    assert "in pass_on" in "".join(traceback.format_exception(caught.value))
+    forget_bystanders(caught.value)
+    text = "".join(traceback.format_exception(caught.value))
+    assert "in pass_on" not in text
+    assert (text.count("in user"), text.count("in outer")) == (1, 2)
+    assert [type(each) for each in led_to(caught.value)] == [KeyError, ValueError]
+
+
+def test_an_error_without_a_frame_of_its_own_is_left_without_one() -> None:
+    with pytest.raises(SyntaxError) as caught:
+        bystander()(lambda: compile("x = (", "x.py", "exec"))  # type: ignore[arg-type, return-value]
+    error = caught.value
+    trace = error.__traceback__
+    assert trace is not None
+    error.__traceback__ = trace.tb_next  # this file's own frame
+    assert error.__traceback__ is not None
+    error.__traceback__.tb_next = None  # and that of the lambda
+    forget_bystanders(error)
+    assert error.__traceback__ is None

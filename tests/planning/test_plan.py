@@ -1,0 +1,400 @@
+"""What a plan makes of batches: every sample once, padding trimmed, within the budget, in the batch's own types."""
+
+import re
+from collections import UserDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import gradgate as gg
+from gradgate.errors import BudgetError, CountError, OptionError
+from gradgate.planning._budget import as_bytes, written
+
+WIDTH = 12
+
+
+class Pair(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+@dataclass
+class Record:
+    x: Tensor
+    y: Tensor
+    name: str = "batch"
+
+
+class Encoding(UserDict):
+    """As tokenizers return it: a mapping that is no dict."""
+
+
+def padded(lengths: list[int], *, left: bool = False, width: int = WIDTH) -> tuple[Tensor, Tensor]:
+    """Sequences 1, 2, 3 ... of some lengths, 0 where they are padded; and their mask."""
+    columns = torch.arange(width)[None]
+    size = torch.tensor(lengths)[:, None]
+    mask = columns >= width - size if left else columns < size
+    values = columns - (width - size) if left else columns
+    return torch.where(mask, values + 1 + 100 * torch.arange(len(lengths))[:, None], 0), mask.long()
+
+
+WEIGHT = nn.Parameter(torch.ones((), dtype=torch.double))
+
+
+def length_loss(ids: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
+    return lambda batch: (WEIGHT * ids(batch)).square().mean()
+
+
+KINDS = {
+    "tuple": (lambda x, m: (x, m), lambda b: b[0]),
+    "list": (lambda x, m: [x, m], lambda b: b[0]),
+    "dict": (lambda x, m: {"x": x, "y": m}, lambda b: b["x"]),
+    "named tuple": (lambda x, m: Pair(x, m), lambda b: b.x),
+    "dataclass": (lambda x, m: Record(x, m), lambda b: b.x),
+    "encoding": (lambda x, m: Encoding(x=x, y=m), lambda b: b["x"]),
+    "tensor": (lambda x, m: x, lambda b: b),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_every_sample_is_there_once_and_trimmed_in_the_batchs_own_type(kind: str, left: bool) -> None:
+    lengths = [3, 12, 1, 7, 7, 2, 9, 4]
+    x, mask = padded(lengths, left=left)
+    make, ids = KINDS[kind]
+    batch = make(x, mask)
+    # What is on the left is trimmed only if it is named.
+    fields: dict[str, list[Any]] = {"tuple": [0, 1], "list": [0, 1], "tensor": [()]}
+    trim = fields.get(kind, ["x", "y"]) if left else None
+    plan = gg.plan(length_loss(ids), batch, budget_bytes="800 B", lengths=mask, trim=trim)
+    cut = plan.split(batch)
+    assert sorted(index for micro in cut for index in micro.indices) == list(range(8))
+    for micro in cut:
+        assert type(micro.data) is type(batch)
+        rows = ids(micro.data)
+        assert rows.shape == (len(micro.indices), micro.length)
+        assert micro.length == max(lengths[index] for index in micro.indices)
+        assert micro.count == sum(lengths[index] for index in micro.indices)
+        for row, index in zip(rows, micro.indices, strict=True):
+            assert row[row > 0].tolist() == x[index][x[index] > 0].tolist()
+    assert len(cut) == len(plan.parts)
+
+
+@given(
+    lengths=st.lists(st.integers(1, WIDTH), min_size=1, max_size=30),
+    budget=st.integers(700, 4000),
+)
+def test_micro_batches_are_within_the_budget_and_deterministic(lengths: list[int], budget: int) -> None:
+    x, mask = padded(lengths)
+    plan = gg.plan(length_loss(lambda b: b), x, budget_bytes=budget, lengths=mask)
+    cut = plan.split(x)
+    assert sorted(index for micro in cut for index in micro.indices) == list(range(len(lengths)))
+    assert all(plan.standing.total_bytes + micro.peak_bytes <= budget for micro in cut)
+    assert [micro.indices for micro in cut] == [micro.indices for micro in plan.split(x)]
+    assert 0 <= cut.padding < 1
+
+
+def test_outputs_can_be_put_back_in_order() -> None:
+    x, mask = padded([3, 12, 1, 7, 7, 2, 9, 4])
+    cut = gg.plan(length_loss(lambda b: b), x, budget_bytes="800 B", lengths=mask).split(x)
+    assert len(cut) > 1
+    outputs = [micro.data.amax(1) for micro in cut]
+    assert cut.in_order(outputs).tolist() == x.amax(1).tolist()
+
+
+def test_equal_samples_are_cut_evenly_in_order_and_without_a_copy() -> None:
+    model, batch = nn.Linear(8, 1), torch.randn(100, 8)
+    plan = gg.plan(lambda x: model(x).mean(), batch, budget_bytes=255)
+    cut = plan.split(batch)
+    assert [len(micro.indices) for micro in cut] == [34, 33, 33]
+    assert torch.equal(torch.cat([micro.data for micro in cut]), batch)
+    assert all(one.data.untyped_storage().data_ptr() == batch.untyped_storage().data_ptr() for one in cut)
+    assert [micro.count for micro in cut] == [34, 33, 33]
+
+
+def test_raw_samples_are_collated() -> None:
+    samples = [list(range(1, length + 1)) for length in (5, 2, 9, 2, 5, 1)]
+
+    def collate(some: list[list[int]]) -> Tensor:
+        return nn.utils.rnn.pad_sequence([torch.tensor(one) for one in some], batch_first=True)
+
+    plan = gg.plan(length_loss(lambda b: b), samples, budget_bytes="700 B", lengths=len, collate=collate)
+    cut = plan.split(samples)
+    assert len(cut) > 1
+    for micro in cut:
+        assert micro.data.shape == (len(micro.indices), max(len(samples[index]) for index in micro.indices))
+        assert micro.count == sum(len(samples[index]) for index in micro.indices)
+    pooled = plan.split(plan.pool([samples[:2], samples[2:]]))
+    assert sorted(index for micro in pooled for index in micro.indices) == list(range(6))
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_the_batches_of_a_window_are_pooled(left: bool) -> None:
+    window = []
+    for lengths, width in (([3, 8, 1], 8), ([12, 2], 12), ([4, 4, 1, 5], 5)):
+        x, mask = padded(lengths, left=left, width=width)
+        labels = torch.where(mask == 1, x, -100)
+        window.append({"x": x, "labels": labels, "mask": mask})
+    trim = ["x", "labels", "mask"] if left else None
+    plan = gg.plan(length_loss(lambda b: b["x"]), window[1], budget_bytes="800 B", lengths="mask", trim=trim)
+    cut = plan.split(plan.pool(window))
+    assert sorted(index for micro in cut for index in micro.indices) == list(range(9))
+    rows = [row for batch in window for row in batch["x"]]
+    for micro in cut:
+        assert set(micro.data) == {"x", "labels", "mask"}
+        assert torch.equal(micro.data["labels"] != -100, micro.data["mask"] == 1)
+        for row, index in zip(micro.data["x"], micro.indices, strict=True):
+            assert row[row > 0].tolist() == rows[index][rows[index] > 0].tolist()
+
+
+def test_what_a_window_is_padded_with_is_asked_where_nothing_shows_it() -> None:
+    def full(width: int) -> dict[str, Tensor]:
+        return {"x": torch.ones(2, width, dtype=torch.long), "mask": torch.ones(2, width)}
+
+    options = {"budget_bytes": "1MiB", "lengths": "mask"}
+    plan = gg.plan(length_loss(lambda b: b["x"]), full(4), **options)
+    with pytest.raises(OptionError, match=r'Say it: pad=\{"x": 0\}'):
+        plan.pool([full(4), full(6)])
+    plan = gg.plan(length_loss(lambda b: b["x"]), full(4), pad={"x": 9, "mask": 0}, **options)
+    (micro,) = plan.split(plan.pool([full(4), full(6)]))
+    assert micro.data["x"].tolist() == [[1] * 4 + [9] * 2] * 2 + [[1] * 6] * 2
+    assert micro.data["mask"].sum() == 20
+
+
+def test_the_lengths_of_one_batch_are_not_taken_for_anothers() -> None:
+    x, mask = padded([3, 12, 1])
+    plan = gg.plan(length_loss(lambda b: b), x, budget_bytes="1MiB", lengths=mask)
+    other, its_mask = padded([1, 2, 5])
+    with pytest.raises(OptionError, match="Pass its own: plan"):
+        plan.split(other)
+    assert [micro.length for micro in plan.split(other, lengths=its_mask)] == [5]
+
+
+def test_a_sample_that_cannot_fit_is_named() -> None:
+    x, mask = padded([3, 12, 1])
+    with pytest.raises(
+        BudgetError, match=r"sample 1, of length 12, needs .* A sample cannot be cut: recompute"
+    ):
+        gg.plan(length_loss(lambda b: b), x, budget_bytes=250, lengths=mask)
+    with pytest.raises(BudgetError, match="stand before anything is computed"):
+        gg.plan(length_loss(lambda b: b), x, budget_bytes=10, lengths=mask)
+
+
+def test_what_a_plan_leaves_alone_refuses_no_sample_that_fits() -> None:
+    model, batch = nn.Linear(8, 1), torch.randn(3, 8)
+    plan = gg.plan(lambda x: model(x).mean(), batch, budget_bytes="1MiB")
+    plan.foreseen = False  # as if it had been measured: a part of the budget is left alone
+    cut = plan.split(batch)
+    while len(cut) < 3:
+        before = len(cut)
+        cut = plan.finer(cut, 0)
+        assert len(cut) > before
+
+
+def test_a_plan_learns_from_a_micro_batch_that_did_not_fit() -> None:
+    model, batch = nn.Linear(8, 1), torch.randn(64, 8)
+    plan = gg.plan(lambda x: model(x).mean(), batch, budget_bytes="1MiB")
+    cut = plan.split(batch)
+    assert len(cut) == 1
+    finer = plan.finer(cut, 0)
+    assert max(len(micro.indices) for micro in finer) <= 33
+    assert [len(micro.indices) for micro in plan.split(batch)] == [len(micro.indices) for micro in finer]
+    kept = plan.finer(finer, 1, keep=1)
+    assert kept[0].indices == finer[0].indices
+    assert sorted(index for micro in kept for index in micro.indices) == list(range(64))
+
+
+def test_memory_that_runs_out_all_the_same_is_made_good_by_step() -> None:
+    torch.manual_seed(0)
+    model, batch = nn.Linear(3, 1).double(), torch.randn(20, 3).double()
+    whole = torch.autograd.grad(model(batch).square().mean(), list(model.parameters()))
+    seen: list[int] = []
+
+    def loss_fn(x: Tensor) -> Tensor:
+        if type(x) is Tensor:
+            seen.append(len(x))
+            if len(x) > 6:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+        return model(x).square().mean()
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    before = [one.detach().clone() for one in model.parameters()]
+    plan = gg.plan(loss_fn, batch, budget_bytes="1MiB")
+    update = gg.Accumulator(optimizer, model=model).step(loss_fn, batch, plan=plan)
+    assert seen[0] == 20
+    assert max(seen[-update.micro_batch_count :]) <= 6
+    for old, now, gradient in zip(before, model.parameters(), whole, strict=True):
+        torch.testing.assert_close(old - now, gradient, rtol=1e-12, atol=1e-14)
+    assert len(plan.split(batch)) == update.micro_batch_count
+
+
+@pytest.mark.parametrize("fits", [1, 2, 3])
+def test_fewer_samples_are_tried_where_most_of_the_memory_does_not_depend_on_them(fits: int) -> None:
+    """Half of the estimated bytes would still be those of as many samples, and no replay would be the last."""
+    weight = nn.Parameter(torch.ones(4, dtype=torch.double))
+    batch = torch.arange(8, dtype=torch.double)
+    seen: list[int] = []
+    planned = False
+
+    def loss_fn(x: Tensor) -> tuple[Tensor, int]:
+        if planned:
+            seen.append(len(x))
+            if len(x) > fits:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+        large = (weight.repeat(50_000) * 2).square().mean()
+        return large + (weight[0] * x).mean(), len(x)
+
+    plan = gg.plan(loss_fn, batch, budget_bytes="100MiB")
+    planned = True
+    accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=1.0), model=nn.ParameterList([weight]))
+    update = accumulator.step(loss_fn, batch, plan=plan)
+    assert seen[0] == 8
+    assert max(seen[-update.micro_batch_count :]) <= fits
+    assert weight[0].item() == pytest.approx(
+        1 - (2 + 3.5), rel=1e-12
+    )  # (4 w²).mean() over four w, and the batch
+
+
+def test_a_count_that_the_graph_does_not_tell_is_asked_for_with_a_plan_too() -> None:
+    """The plan's own count, of valid items, would be 10 to 15 % off under label smoothing or an auxiliary term."""
+    x, mask = padded([3, 12, 1, 7])
+    weight = nn.Parameter(torch.ones((), dtype=torch.double))
+
+    def loss_fn(batch: dict[str, Tensor]) -> Tensor:
+        valid = batch["mask"]
+        return weight * (batch["x"] * valid).double().sum() / valid.sum() + 0.1 * weight
+
+    batch = {"x": x, "mask": mask}
+    plan = gg.plan(loss_fn, batch, budget_bytes=400, lengths="mask")
+    assert len(plan.parts) > 1
+    accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=1.0))
+    with pytest.raises(CountError, match=r"In step, loss_fn returns it: return loss, y\.numel"):
+        accumulator.step(loss_fn, batch, plan=plan)
+    assert weight.item() == 1.0
+    accumulator.step(lambda b: (loss_fn(b), b["mask"].sum()), batch, plan=plan)
+    whole = int((x * mask).sum()) / int(mask.sum()) + 0.1
+    assert weight.item() == pytest.approx(1 - whole, rel=1e-12)
+
+
+def test_a_model_that_mixes_samples_is_said_to() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    batch = torch.randn(16, 4)
+    assert "batch norm mixes the samples" in str(
+        gg.plan(lambda x: model(x).mean(), batch, budget_bytes="1MiB")
+    )
+    model.eval()
+    assert "mixes" not in str(gg.plan(lambda x: model(x).mean(), batch, budget_bytes="1MiB"))
+
+
+def test_a_plan_is_worth_reading() -> None:
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    plan = gg.plan(lambda x: model(x).mean(), torch.randn(64, 8), budget_bytes="12 KiB", optimizer=optimizer)
+    assert str(plan).splitlines() == [
+        "budget       12 KiB",
+        "  parameters 1.25 KiB, buffers among them",
+        "  gradients  1.25 KiB",
+        "  optimizer  2.52 KiB",
+        "  one pass   6.01 KiB at most",
+        "peak         11 KiB (92% of the budget)",
+        "",
+        "a sample adds at the peak, by module",
+        "      256 B  (outside of modules)",
+        "      128 B  1",
+        "",
+        "cut          64 samples in 4 micro-batches: 4 x 16",
+        "next larger  3 micro-batches would need 13.3 KiB",
+    ]
+
+
+def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    (program,) = (
+        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "gg.plan" in block
+    )
+    (shown,) = re.findall(r"```text\n(budget.*?)```", text, re.DOTALL)
+    exec(program, {})
+    assert capsys.readouterr().out == shown
+
+
+def test_a_plan_for_lengths_tells_of_the_padding() -> None:
+    x, mask = padded([3, 12, 1, 7, 7, 2, 9, 4])
+    plan = gg.plan(length_loss(lambda b: b), x, budget_bytes="800 B", lengths=mask)
+    assert str(plan).splitlines()[-4:] == [
+        "cut          8 samples in 4 micro-batches: 4, 2, 1, 1",
+        "lengths      4, 7, 9, 12",
+        "padding      11.8% of 51 columns; uncut it would be 53% of 96",
+        "next larger  3 micro-batches would need 1.16 KiB",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("budget", "number"),
+    [("8GiB", 8 << 30), ("500 MB", 500_000_000), ("1.5kib", 1536), (1e6, 1_000_000), ("12 B", 12)],
+)
+def test_budgets_are_numbers_or_texts(budget: float | str, number: int) -> None:
+    assert as_bytes(budget) == number
+
+
+@pytest.mark.parametrize("budget", ["much", "8 GX", -1, 0, float("nan"), float("inf"), True, "-3GB"])
+def test_other_budgets_are_refused(budget: Any) -> None:
+    with pytest.raises(OptionError, match="it is a number of bytes above 0, or a text with a unit"):
+        as_bytes(budget)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1 << 20, "1 MiB"),
+        (5 * 10**9, "4.66 GiB"),
+        (10**15, "931,323 GiB"),
+    ],
+)
+def test_bytes_are_written_for_reading(number: int, text: str) -> None:
+    assert written(number) == text
+
+
+def test_without_a_budget_what_is_free_counts() -> None:
+    model, batch = nn.Linear(4, 1), torch.randn(16, 4)
+    plan = gg.plan(lambda x: model(x).mean(), batch)
+    assert plan.budget_bytes > 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("batch", "options", "message"),
+    [
+        (torch.ones(0, 3), {}, "the batch has no samples"),
+        (
+            (torch.ones(3, 2), torch.ones(4)),
+            {},
+            "it has 4 along dimension 0, and batch\\[0\\] holds 3 samples",
+        ),
+        ({"x": torch.ones(3, 2)}, {"lengths": "mask"}, "has none such \\('x'\\)"),
+        (torch.ones(3, 2), {"lengths": [1, 2]}, "Give one length for each sample"),
+        (torch.ones(3, 2), {"lengths": 5}, "lengths is a int; it is a mask"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(batch: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        gg.plan(lambda b: F.relu(b).mean(), batch, budget_bytes="1MiB", **options)
+
+
+def test_another_kind_of_batch_is_refused() -> None:
+    plan = gg.plan(
+        lambda b: (WEIGHT * b["x"]).mean(), {"x": torch.ones(3, 2, dtype=torch.long)}, budget_bytes="1MiB"
+    )
+    with pytest.raises(
+        OptionError, match=r'batches of batch\["x"\] \(2-dimensional\), and this one is of batch \(2-dim'
+    ):
+        plan.split(torch.ones(3, 2))
