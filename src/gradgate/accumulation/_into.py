@@ -8,7 +8,7 @@ from typing import TypeAlias
 from torch import Tensor, nn
 
 from gradgate.accumulation._graph import nodes
-from gradgate.accumulation._models import Models
+from gradgate.accumulation._settings import Models
 from gradgate.errors import GraphError, OptionError, OwnerError
 
 Into: TypeAlias = "nn.Module | Tensor | Sequence[nn.Module | Tensor]"

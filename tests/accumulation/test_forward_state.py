@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import gradgate as gg
-from gradgate.accumulation._at_rest import LARGE_BYTES, AtRest, checksum
-from gradgate.accumulation._surroundings import Surroundings
+from gradgate.accumulation._forward_state import LARGE_BYTES, AtRest, ForwardState, checksum
 from gradgate.errors import BudgetError
-from tests.accumulation.test_retry import Room
+from tests.accumulation.test_replay import Room
 from tests.laws.standing import differences, standing
 from tests.tensors import on_device, randn
 
@@ -119,12 +118,12 @@ def test_a_replay_leaves_no_trace_in_anything_that_the_model_reaches(where: str,
 
 def test_what_was_switched_to_another_mode_is_switched_back() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
-    surroundings = Surroundings(model.modules())
+    state = ForwardState(model.modules())
     model.eval()
     model[0].requires_grad_(False)
     model.extra = nn.Linear(1, 1)
     del model[1].p
-    surroundings.restore()
+    state.restore()
     assert (model.training, model[1].training, model[1].p, "extra" in model._modules) == (
         True,
         True,
@@ -138,10 +137,10 @@ def test_a_tensor_that_was_replaced_comes_back_as_the_same_object() -> None:
     model.register_buffer("table", torch.arange(3.0))
     model.expanded = torch.zeros(1).expand(4)  # cannot be written, and was not
     table = model.table
-    surroundings = Surroundings([model])
+    state = ForwardState([model])
     table.add_(1)
     model.table = torch.zeros(3)
-    surroundings.restore()
+    state.restore()
     assert model.table is table
     assert table.tolist() == [0, 1, 2]
 
@@ -171,8 +170,8 @@ def training() -> tuple[Large, gg.Accumulator]:
 
 
 def copied(model: Large, accumulator: gg.Accumulator) -> bool:
-    surroundings = Surroundings(model.modules(), model.head.parameters(), accumulator._at_rest)
-    return any(tensor is model.frozen for tensor, _ in surroundings._copies)
+    state = ForwardState(model.modules(), model.head.parameters(), accumulator._state.at_rest)
+    return any(tensor is model.frozen for tensor, _ in state._copies)
 
 
 def test_what_no_window_changed_is_not_copied_again() -> None:
