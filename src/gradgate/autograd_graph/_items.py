@@ -44,7 +44,6 @@ from gradgate.autograd_graph._operations import (
     over_classes,
     over_features,
     permuted,
-    same,
     scaled,
     sliced,
     squeezed,
@@ -68,7 +67,7 @@ def check_items(node: Any) -> None:
     if _is_usual_classifier(node):
         return
     reader = Reader(_TABLE)
-    known = before_reduction(reader, node) if node.name() in LOSSES else same(reader, node, ())
+    known = before_reduction(reader, node) if node.name() in LOSSES else reader.input(node)
     if not known.from_samples:
         raise NotUnderstoodError(f"{node.name()} is taken over parameters alone")
     if known.opaque:
@@ -94,11 +93,13 @@ def _is_usual_classifier(node: Any) -> bool:
 # -- the table ------------------------------------------------------------------------------------------
 
 
-def _named(names: str, understand: Understand, *, numbers: str = "0") -> dict[str, Understand]:
+def _named(names: str, understand: Understand | None, *, numbers: str = "0") -> dict[str, Understand | None]:
     return {f"{name}Backward{number}": understand for name in names.split() for number in numbers}
 
 
-_TABLE: dict[str, Understand] = {
+_ELEMENTWISE = None
+
+_TABLE: dict[str, Understand | None] = {
     LEAF: leaf,
     **_named("Cdist EuclideanDist", distances),
     **_named("Mm Bmm", product(0, "self", "mat2")),
@@ -108,12 +109,16 @@ _TABLE: dict[str, Understand] = {
     **_named("Embedding EmbeddingBag", layer(0, features_last)),
     **_named("Convolution NativeGroupNorm", layer(1, samples_first)),
     **_named("NativeLayerNorm", layer(1, normalized_last)),
-    **_named("Abs Neg Exp Exp2 Expm1 Log Log1P Log2 Log10 Sqrt Rsqrt Reciprocal Pow Erf Erfc Erfinv", same),
-    **_named("Sin Cos Tan Tanh Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Lgamma Digamma", same),
-    **_named("Sigmoid LogSigmoid Logit Relu LeakyRelu Elu Celu Gelu Silu Mish Softplus Threshold", same),
-    **_named("Hardtanh Hardsigmoid Hardswish Softshrink Hardshrink ClampMin ClampMax", same),
-    **_named("Clone ToCopy Alias", same),
-    **_named("Clamp Add Sub Mul Div Rsub", same, numbers="1"),  # with a Python number
+    **_named(
+        "Abs Neg Exp Exp2 Expm1 Log Log1P Log2 Log10 Sqrt Rsqrt Reciprocal Pow Erf Erfc Erfinv", _ELEMENTWISE
+    ),
+    **_named("Sin Cos Tan Tanh Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Lgamma Digamma", _ELEMENTWISE),
+    **_named(
+        "Sigmoid LogSigmoid Logit Relu LeakyRelu Elu Celu Gelu Silu Mish Softplus Threshold", _ELEMENTWISE
+    ),
+    **_named("Hardtanh Hardsigmoid Hardswish Softshrink Hardshrink ClampMin ClampMax", _ELEMENTWISE),
+    **_named("Clone ToCopy Alias", _ELEMENTWISE),
+    **_named("Clamp Add Sub Mul Div Rsub", _ELEMENTWISE, numbers="1"),  # with a Python number
     **_named("Add Sub Rsub Maximum Minimum PreluKernel WeightNormInterface", of_two),
     **_named("Mul Div", scaled),
     **_named("Sum Mean Norm LinalgVectorNorm Logsumexp Amax Amin Max Min Var Std", over_features),

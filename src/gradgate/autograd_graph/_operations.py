@@ -27,11 +27,6 @@ from gradgate.autograd_graph._losses import ELEMENT_LOSSES, NotUnderstoodError, 
 # -- element by element ---------------------------------------------------------------------------------
 
 
-def same(reader: Reader, node: Any, shape: Shape) -> Dimensions:
-    (edge,) = node.next_functions
-    return reader.dimensions(edge)
-
-
 def of_two(reader: Reader, node: Any, shape: Shape) -> Dimensions:
     first, second = node.next_functions[:2]
     if first[0] is not None and second[0] is not None:
@@ -118,22 +113,22 @@ def _aligned(sizes: Shape, shape: Shape) -> Shape:
 
 
 def over_features(reader: Reader, node: Any, shape: Shape) -> Dimensions:
-    known = same(reader, node, shape)
+    known = reader.input(node)
     return along(node, known, dims_of(node, len(known.holds)), shape)
 
 
 def over_classes(reader: Reader, node: Any, shape: Shape) -> Dimensions:
-    known = same(reader, node, shape)
+    known = reader.input(node)
     return along(node, known, dims_of(node, len(known.holds)), shape, allowed=OUTPUT)
 
 
 def within_samples(reader: Reader, node: Any, shape: Shape) -> Dimensions:
-    return along(node, same(reader, node, shape), range(1, len(shape)), shape)
+    return along(node, reader.input(node), range(1, len(shape)), shape)
 
 
 def sliced(reader: Reader, node: Any, shape: Shape) -> Dimensions:
     if (node._saved_start, node._saved_end, node._saved_step) == (0, 2**63 - 1, 1):  # [:]
-        return same(reader, node, shape)
+        return reader.input(node)
     known = over_features(reader, node, shape)
     if not known.from_samples:
         raise NotUnderstoodError(
@@ -181,7 +176,7 @@ def unreduced(reader: Reader, node: Any, shape: Shape) -> Dimensions:
 
 def viewed(reader: Reader, node: Any, shape: Shape) -> Dimensions:
     """Dimensions that are split or merged may hold what any of them held."""
-    known = same(reader, node, shape)
+    known = reader.input(node)
     old, new = list(zip(known.holds, known.shape, strict=True)), list(shape)
     front: list[str] = []
     back: list[str] = []
@@ -199,7 +194,7 @@ def viewed(reader: Reader, node: Any, shape: Shape) -> Dimensions:
 
 
 def squeezed(reader: Reader, node: Any, shape: Shape) -> Dimensions:
-    known = same(reader, node, shape)
+    known = reader.input(node)
     gone = [dim for dim in dims_of(node, len(known.holds)) if known.shape[dim] == 1]
     if all(known.holds[dim] == FEATURES for dim in gone):
         return along(node, known, gone, shape)
@@ -212,12 +207,12 @@ def _any_of(holds: Sequence[str]) -> str:
 
 
 def unsqueezed(reader: Reader, node: Any, shape: Shape) -> Dimensions:
-    known, dim = same(reader, node, shape), dims_of(node, len(shape))[0]
+    known, dim = reader.input(node), dims_of(node, len(shape))[0]
     return known._replace(holds=(*known.holds[:dim], FEATURES, *known.holds[dim:]), shape=shape)
 
 
 def expanded(reader: Reader, node: Any, shape: Shape) -> Dimensions:
-    known = same(reader, node, shape)
+    known = reader.input(node)
     new = len(shape) - len(known.holds)
     wider = [dim for dim, size in enumerate(known.shape) if shape[new + dim] != size]
     along(node, known, wider, known.shape)
@@ -226,9 +221,7 @@ def expanded(reader: Reader, node: Any, shape: Shape) -> Dimensions:
 
 
 def permuted(reader: Reader, node: Any, shape: Shape) -> Dimensions:
-    return _reordered(
-        same(reader, node, shape), [signed(dim) % len(shape) for dim in node._saved_dims], shape
-    )
+    return _reordered(reader.input(node), [signed(dim) % len(shape) for dim in node._saved_dims], shape)
 
 
 def transposed(reader: Reader, node: Any, shape: Shape) -> Dimensions:
@@ -236,7 +229,7 @@ def transposed(reader: Reader, node: Any, shape: Shape) -> Dimensions:
     if len(shape) > 1:
         a, b = signed(getattr(node, "_saved_dim0", 0)), signed(getattr(node, "_saved_dim1", 1))
         order[a], order[b] = order[b], order[a]
-    return _reordered(same(reader, node, shape), order, shape)
+    return _reordered(reader.input(node), order, shape)
 
 
 def _reordered(known: Dimensions, order: Sequence[int], shape: Shape) -> Dimensions:

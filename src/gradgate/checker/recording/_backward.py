@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradgate.autograd_graph import Graph
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._graph import Walk, roots_of, walk
 from gradgate.checker.recording._opposing_gradients import Standing
 from gradgate.checker.recording._probes import Probe, first_nan
-from gradgate.checker.recording._reach import Reach, uses_of
+from gradgate.checker.recording._reach import Reach
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import Kept
-from gradgate.checker.recording._terms import Head
+from gradgate.checker.recording._terms import Terms
 from gradgate.checker.recording._tracing import tracing
 from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
@@ -131,54 +131,53 @@ class Backwards:
             )
             recorder.add(self._newest)
             return reached, None
-        roots = roots_of(tensors)
-        found = walk(roots, older_than=recorder.last_key)
-        self._standing.copy(found.leaves)
+        graph = Graph(tensors)
+        self._standing.copy(graph.leaves.values())
         wanted = [inputs] if isinstance(inputs, Tensor) else inputs
         chosen = None if wanted is None else {id(tensor) for tensor in wanted}
-        reached, others, numbers = self.reach.reached(found, tensors, chosen)
-        self._last[place] = reached
-        head = Head(recorder.scaled, self.reach.number_if_known)
+        found = self.reach.of(graph, chosen)
+        reached = self._last[place] = found.ids
+        first = calls <= _USES_TOLD
         managed = is_on_purpose()
-        terms = head.terms(roots[0]) if len(roots) == 1 and not managed and reads_losses() else ()
-        if len(terms) > 1 and calls <= _USES_TOLD:
-            terms = self.reach.reaches(roots[0], terms)
-        if roots:
-            recorder.newest_key = max(recorder.newest_key, *(node_number.use(node) for node in roots))
+        head = Terms(recorder.scaled, self.reach.number_if_known)
+        readable = len(graph.roots) == 1 and not managed and reads_losses()
+        terms = head.read(graph.roots[0], reach=first) if readable else ()
+        old_nodes, old_site = found.older_than(recorder.last_key)
+        recorder.newest_key = max([recorder.newest_key, *map(node_number.use, graph.roots)])
         self._newest = Backward(
             site,
             reached,
             terms=terms,
-            others=others,
-            nodes=found.nodes,
-            old_nodes=found.old_nodes,
-            old_site=found.old_site,
+            others=found.others,
+            nodes=len(graph.nodes),
+            old_nodes=old_nodes,
+            old_site=old_site,
             retain=bool(create_graph if retain_graph is None else retain_graph),
             create=create_graph,
             closure=recorder.closures > 0,
-            scaler=self._scaler(head, found),
+            scaler=self._scaler(head, graph),
             synced=self.synchronises(reached),
-            uses=uses_of(found, self.reach.number_if_known) if calls <= _USES_TOLD else (),
-            through=self.reach.through(found, numbers),
-            beyond=self.reach.beyond(found, numbers) if calls <= _USES_TOLD else frozenset(),
-            stale=self.reach.stale(found, numbers),
+            uses=found.first_uses() if first else (),
+            through=found.unowned_uses(),
+            beyond=found.unowned_after_owned() if first else frozenset(),
+            stale=found.stale(self.reach.written),
             value=_value(tensors),
             managed=managed,
         )
         recorder.add(self._newest)
-        self._kept.follow(found.order, site)
+        self._kept.follow(graph.nodes, site)
         value = _value(tensors)
         if value is not None and math.isnan(value) and not self._nan_told:
             self._nan_told = True
-            first = first_nan(found)
-            if first is not None:
-                recorder.add(NonfiniteMade(*first, reached, loss=True))
+            origin = first_nan(graph)
+            if origin is not None:
+                recorder.add(NonfiniteMade(*origin, reached, loss=True))
         probed = _PROBED if not any(self._suspicious(number) for number in reached) else _STILL_PROBED
-        if found.nodes <= _FEW_NODES and recorder.seconds < 1.0:
+        if len(graph.nodes) <= _FEW_NODES and recorder.seconds < 1.0:
             probed = _MOST_PROBED
-        if calls > probed or found.nodes > _MOST_NODES or self.in_backward or chosen is not None:
+        if calls > probed or len(graph.nodes) > _MOST_NODES or self.in_backward or chosen is not None:
             return reached, None
-        return reached, Probe(recorder, found, numbers)
+        return reached, Probe(recorder, graph, found.numbers)
 
     def _really_reached(self, event: Backward) -> Ids:
         """Return what a call reached whose graph was not looked at.
@@ -194,12 +193,12 @@ class Backwards:
         self._recorder.journal.replace(event, dataclasses.replace(event, reached=reached))
         return reached
 
-    def _scaler(self, head: Head, found: Walk) -> int | None:
+    def _scaler(self, head: Terms, graph: Graph) -> int | None:
         """Return the gradient scaler whose factor lies in the graph: near its root, or below a reduction."""
         scaled = self._recorder.scaled
         if head.scaler is not None or not scaled:
             return head.scaler
-        numbers = (scaled.get(node_number.use(node)) for node in found.order)
+        numbers = (scaled.get(node_number.use(node)) for node in graph.nodes)
         return next((max(number, ~number) for number in numbers if number is not None), None)
 
     def _suspicious(self, number: int) -> bool:
@@ -233,9 +232,9 @@ class Backwards:
         recorder = self._recorder
         if not recorder.looking:
             return
-        found = walk(roots_of(outputs))
+        leaves = Graph(outputs).leaves.values()
         wanted = [inputs] if isinstance(inputs, Tensor) else list(getattr(inputs, "values", lambda: inputs)())
-        known = [self.reach.number_if_known(leaf) for leaf in found.leaves]
+        known = [self.reach.number_if_known(leaf) for leaf in leaves]
         asked = [self.reach.number_if_known(tensor) for tensor in wanted if isinstance(tensor, Tensor)]
         same = recorder.parameters.same
         recorder.add(

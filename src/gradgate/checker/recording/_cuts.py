@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from gradgate.autograd_graph import Graph
 from gradgate.checker.recording._backward import Backwards
-from gradgate.checker.recording._graph import walk
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._tracing import tracing
 from gradgate.checker.recording._variables import variables_of
@@ -89,8 +89,7 @@ class Cuts:
         if tensor.grad_fn is None:  # a parameter itself
             number = self._recorder.parameters.numbers.known(tensor)
             return self._recorder.parameters.same(() if number is None else (number,))
-        found = walk([tensor.grad_fn])
-        numbers = (self._number(leaf) for leaf in found.leaves)
+        numbers = map(self._number, Graph(tensor).leaves.values())
         return self._recorder.parameters.same(number for number in numbers if number is not None)
 
     def _number(self, leaf: Tensor) -> int | None:
