@@ -8,6 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
+LEAF = "torch::autograd::AccumulateGrad"
+"""The name of the nodes that add gradient to leaves."""
+
 
 def walk(*roots: Any) -> Iterator[tuple[Any, list[Any]]]:
     """Yield every node of a graph once, nearest to the roots first, with the nodes that it passes gradient to."""

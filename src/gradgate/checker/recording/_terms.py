@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import (
+    LEAF,
     RESHAPES,
     Graph,
     Input,
@@ -31,7 +32,6 @@ from gradgate.torch_compat import node_number
 _MOST_TERMS = 128
 _MOST_WITH_REACH = 12
 _MOST_MASK = 1 << 22  # elements of a mask that is looked at
-_LEAF = "torch::autograd::AccumulateGrad"
 _PLAIN = {"MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum"}
 
 _Factors = tuple[tuple[str, float, Site], ...]
@@ -81,7 +81,7 @@ class Terms:
                     found[key_of_constant] = Term(key_of_constant, "constant", node.name(), site=line)
                     continue
                 passed = factors if factor is None else (*factors, (op, float(factor), line))
-                if child.name() == _LEAF:
+                if child.name() == LEAF:
                     squares = self._ids(child)
                     found[id(child)] = Term(-1, "other", "leaf", passed, site=line, squares=squares)
                     continue
@@ -129,7 +129,7 @@ class Terms:
 
     def _ids(self, node: Any) -> Ids:
         """Return the number of the parameter whose leaf a node is."""
-        number = self._number_of(node.variable) if node is not None and node.name() == _LEAF else None
+        number = self._number_of(node.variable) if node is not None and node.name() == LEAF else None
         return frozenset() if number is None else frozenset([number])
 
 
