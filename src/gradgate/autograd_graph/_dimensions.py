@@ -1,8 +1,8 @@
 """What each dimension of a tensor holds, samples or the model's features, and how operations change that.
 
 A mean over a tensor is a mean over the items of a batch if each element comes from one sample, and if every sample
-gives the same number of elements whatever else is in the micro-batch. A :class:`Reader` keeps track of this, and
-raises :class:`NotUnderstoodError` where an operation may mix samples, drop some, or repeat them.
+gives the same number of elements whatever else is in the micro-batch. A :class:`GraphReader` keeps track of this.
+It raises :class:`NotUnderstoodError` where an operation may mix samples, drop some, or repeat them.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Dimensions(NamedTuple):
     opaque: bool = False
 
 
-Understand: TypeAlias = "Callable[[Reader, Any, Shape], Dimensions]"
+Understand: TypeAlias = "Callable[[GraphReader, Any, Shape], Dimensions]"
 """Returns what is known of what a node returned, given the shape of that."""
 
 
-class Reader:
+class GraphReader:
     """Reads a graph from a loss down to the layers. It looks at each node once.
 
     Args:
@@ -80,7 +80,7 @@ class Reader:
         return self.dimensions(edge)
 
 
-def _unknown(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def _unknown(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     if not isinstance(node, BackwardCFunction):
         raise NotUnderstoodError(f"{node.name()} is not known to keep the items of a batch apart")
     return Dimensions((SAMPLES, *[OUTPUT] * (len(shape) - 1))[: len(shape)], shape, opaque=True)

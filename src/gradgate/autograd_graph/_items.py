@@ -31,7 +31,7 @@ from gradgate.autograd_graph._dimensions import (
     REPEATED,
     SAMPLES,
     Dimensions,
-    Reader,
+    GraphReader,
     Shape,
     Understand,
 )
@@ -66,7 +66,7 @@ def check_items(node: Any) -> None:
     """
     if _is_usual_classifier(node):
         return
-    reader = Reader(_TABLE)
+    reader = GraphReader(_TABLE)
     known = before_reduction(reader, node) if node.name() in LOSSES else reader.input(node)
     if not known.from_samples:
         raise NotUnderstoodError(f"{node.name()} is taken over parameters alone")
@@ -93,7 +93,7 @@ def _is_usual_classifier(node: Any) -> bool:
 # -- where the model begins -----------------------------------------------------------------------------
 
 
-def _leaf(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def _leaf(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     if not isinstance(node.variable, nn.Parameter):
         raise NotUnderstoodError(f"a leaf of shape {list(shape)} is no nn.Parameter")
     return Dimensions((FEATURES,) * len(shape), shape, from_samples=False)
@@ -106,7 +106,7 @@ def _is_weight(node: Any) -> bool:
     return node is not None and node.name() == LEAF and isinstance(node.variable, nn.Parameter)
 
 
-def _is_parameter(reader: Reader, node: Any, operand: int, saved: str) -> bool:
+def _is_parameter(reader: GraphReader, node: Any, operand: int, saved: str) -> bool:
     """Return whether an operand is made of parameters alone. A frozen one has no edge, but is saved."""
     edge = node.next_functions[operand]
     if _is_weight(edge[0]):
@@ -130,7 +130,7 @@ def _layer(weight: int, features: Callable[[Any, int], int]) -> Understand:
         features: returns how many of the last dimensions are features, given a node and the number of dimensions.
     """
 
-    def understand(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+    def understand(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
         if not _is_parameter(reader, node, weight, "weight"):
             raise NotUnderstoodError(f"the weight of {node.name()} is no parameter")
         last = features(node, len(shape))
@@ -142,7 +142,7 @@ def _layer(weight: int, features: Callable[[Any, int], int]) -> Understand:
 def _product(first: int, left: str, right: str) -> Understand:
     """Return what understands a matrix product. Its operands have the numbers ``first`` and ``first + 1``."""
 
-    def understand(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+    def understand(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
         by_right = _is_parameter(reader, node, first + 1, right)
         if not by_right and (len(shape) == 1 or not _is_parameter(reader, node, first, left)):
             _refuse_pairs(node, node.next_functions[first : first + 2], shape)
@@ -155,7 +155,7 @@ def _product(first: int, left: str, right: str) -> Understand:
     return understand
 
 
-def _distances(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def _distances(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     """Refuse distances between two sets of points."""
     _refuse_pairs(node, node.next_functions[:2], shape)
     raise NotUnderstoodError(f"{node.name()} compares what may be samples")

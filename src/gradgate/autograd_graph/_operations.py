@@ -16,7 +16,7 @@ from gradgate.autograd_graph._dimensions import (
     REPEATED,
     SAMPLES,
     Dimensions,
-    Reader,
+    GraphReader,
     Shape,
     along,
     dims_of,
@@ -28,7 +28,7 @@ _WEIGHING = ("MulBackward0", "DivBackward0")
 # -- element by element ---------------------------------------------------------------------------------
 
 
-def joined(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def joined(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     """Two tensors, element by element."""
     first, second = node.next_functions[:2]
     if first[0] is not None and second[0] is not None:
@@ -89,23 +89,21 @@ def _is_number(factor: Tensor) -> bool:
 # -- along dimensions -----------------------------------------------------------------------------------
 
 
-def over_features(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def over_features(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = reader.input(node)
     return along(node, known, dims_of(node, len(known.holds)), shape)
 
 
-def over_classes(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def over_classes(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = reader.input(node)
     return along(node, known, dims_of(node, len(known.holds)), shape, allowed=OUTPUT)
 
 
-def within_samples(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def within_samples(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     return along(node, reader.input(node), range(1, len(shape)), shape)
 
 
-def sliced(reader: Reader, node: Any, shape: Shape) -> Dimensions:
-    if (node._saved_start, node._saved_end, node._saved_step) == (0, 2**63 - 1, 1):  # [:]
-        return reader.input(node)
+def sliced(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = over_features(reader, node, shape)
     if known.from_samples:
         return known
@@ -114,7 +112,7 @@ def sliced(reader: Reader, node: Any, shape: Shape) -> Dimensions:
     )
 
 
-def gathered(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def gathered(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = reader.dimensions(node.next_functions[0])
     (dim,) = dims_of(node, len(known.holds))
     if shape != (*known.shape[:dim], 1, *known.shape[dim + 1 :]):
@@ -125,7 +123,7 @@ def gathered(reader: Reader, node: Any, shape: Shape) -> Dimensions:
 # -- losses of torch ------------------------------------------------------------------------------------
 
 
-def before_reduction(reader: Reader, node: Any) -> Dimensions:
+def before_reduction(reader: GraphReader, node: Any) -> Dimensions:
     """Return what is known of a loss before its reduction. Its input is the model's output."""
     if node.name() not in ELEMENT_LOSSES:
         known = reader.dimensions(node.next_functions[0])
@@ -142,7 +140,7 @@ def before_reduction(reader: Reader, node: Any) -> Dimensions:
     return known._replace(holds=holds, opaque=False)
 
 
-def unreduced(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def unreduced(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     if reduction_of(node) is not None:
         raise NotUnderstoodError(f"{node.name()} below it is one number for the whole micro-batch")
     return before_reduction(reader, node)._replace(shape=shape)
@@ -151,7 +149,7 @@ def unreduced(reader: Reader, node: Any, shape: Shape) -> Dimensions:
 # -- changes of shape -----------------------------------------------------------------------------------
 
 
-def viewed(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def viewed(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     """Dimensions that are split or merged may hold what any of them held."""
     known = reader.input(node)
     old, new = list(zip(known.holds, known.shape, strict=True)), list(shape)
@@ -170,7 +168,7 @@ def viewed(reader: Reader, node: Any, shape: Shape) -> Dimensions:
     return known._replace(holds=(*front, *[middle] * len(new), *reversed(back)), shape=shape)
 
 
-def squeezed(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def squeezed(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = reader.input(node)
     gone = [dim for dim in dims_of(node, len(known.holds)) if known.shape[dim] == 1]
     if all(known.holds[dim] == FEATURES for dim in gone):
@@ -183,12 +181,12 @@ def _any_of(holds: list[str]) -> str:
     return holds[0] if len({*holds}) == 1 else REPEATED if REPEATED in holds else SAMPLES
 
 
-def unsqueezed(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def unsqueezed(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     known, dim = reader.input(node), dims_of(node, len(shape))[0]
     return known._replace(holds=(*known.holds[:dim], FEATURES, *known.holds[dim:]), shape=shape)
 
 
-def expanded(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def expanded(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = reader.input(node)
     new = len(shape) - len(known.holds)
     wider = [dim for dim, size in enumerate(known.shape) if shape[new + dim] != size]
@@ -197,7 +195,7 @@ def expanded(reader: Reader, node: Any, shape: Shape) -> Dimensions:
     return known._replace(holds=(*[REPEATED] * new, *holds), shape=shape)
 
 
-def permuted(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+def permuted(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     order = list(range(len(shape)))
     if hasattr(node, "_saved_dims"):
         order = [signed(dim) % len(shape) for dim in node._saved_dims]

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from gradgate.autograd_graph import Graph
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._opposing_gradients import Standing
+from gradgate.checker.recording._opposing_gradients import GradientCopies
 from gradgate.checker.recording._probes import Probe, first_nan
-from gradgate.checker.recording._reach import Reach
+from gradgate.checker.recording._reach import KnownLeaves
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import Kept
 from gradgate.checker.recording._terms import Terms
@@ -47,11 +47,11 @@ class Backwards:
         self.without_steps: Callable[[], None] = lambda: None  # looks, where no optimizer has stepped
         self._last: dict[tuple[Site, int], Ids] = {}  # by line and thread
         self._calls: dict[Site, int] = {}
-        self.reach = Reach(recorder)
+        self.reach = KnownLeaves(recorder)
         self._newest: Backward | None = None
         self._failed: Backward | None = None  # the last call, if it raised
         self._nan_told = False
-        self._standing = Standing(recorder)
+        self._standing = GradientCopies(recorder)
 
     @property
     def in_backward(self) -> bool:

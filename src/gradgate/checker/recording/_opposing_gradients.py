@@ -13,7 +13,7 @@ _MOST_COPIES = 12
 _MOST_ELEMENTS = 1 << 16
 
 
-class Standing:
+class GradientCopies:
     """Copies of a few gradients from before a backward call."""
 
     def __init__(self, recorder: Recorder) -> None:

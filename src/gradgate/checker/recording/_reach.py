@@ -103,7 +103,7 @@ class Reached:
         return len(old), lines.most_common(1)[0][0] if lines else ()
 
 
-class Reach:
+class KnownLeaves:
     """Tells the leaves of graphs from one another."""
 
     def __init__(self, recorder: Recorder) -> None:
