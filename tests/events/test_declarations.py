@@ -8,7 +8,19 @@ from typing import Any, Literal
 
 import pytest
 
-from gradgate.events import EVENTS, Event, Frame, Group, Log, Parameter, Span, Term, fields_of, from_json, to_json
+from gradgate.events import (
+    EVENTS,
+    Event,
+    Frame,
+    Group,
+    Log,
+    Parameter,
+    Span,
+    Term,
+    fields_of,
+    from_json,
+    to_json,
+)
 from gradgate.events._describe import RECORDS, renewed
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rules_and_events.md"
@@ -61,6 +73,11 @@ def test_every_event_survives_being_saved_with_all_of_its_fields() -> None:
     events = tuple(made(kind) for kind in EVENTS.values())
     parameter = made(Parameter)
     log = Log(
-        "train.py", {7: parameter}, {0: "optimizer"}, events, spans=(Span("step", 0.5, 1.5, 3),), failures=("no",)
+        "train.py",
+        {7: parameter},
+        {0: "optimizer"},
+        events,
+        spans=(Span("step", 0.5, 1.5, 3),),
+        failures=("no",),
     )
     assert from_json(json.loads(json.dumps(to_json(log)))) == log

@@ -33,9 +33,13 @@ class Backward(Event):
     """A loss was back-propagated into ``.grad``."""
 
     reached: Annotated[Ids, "parameters whose .grad it added to"]
-    seen: Annotated[bool, "False: the graph was not read; `reached` repeats the last call at this line"] = True
+    seen: Annotated[bool, "False: the graph was not read; `reached` repeats the last call at this line"] = (
+        True
+    )
     terms: Annotated[tuple[Term, ...], "the summands of the loss"] = ()
-    others: Annotated[int, "leaves it reached that are no parameters, such as an input with requires_grad"] = 0
+    others: Annotated[
+        int, "leaves it reached that are no parameters, such as an input with requires_grad"
+    ] = 0
     nodes: Annotated[int, "nodes in the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
     old_site: Annotated[Site, "where most of those were made"] = ()
@@ -62,7 +66,9 @@ class Backward(Event):
 class Opposed(Event):
     """What a backward call added to gradients points against what was there before."""
 
-    cosines: Annotated[tuple[tuple[int, float], ...], "(parameter, cosine between the two), of some parameters"]
+    cosines: Annotated[
+        tuple[tuple[int, float], ...], "(parameter, cosine between the two), of some parameters"
+    ]
 
 
 @dataclass(frozen=True, slots=True)

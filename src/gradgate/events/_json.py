@@ -40,7 +40,10 @@ def to_json(log: Log) -> dict[str, Any]:
         return value
 
     encoded = encode(log)
-    tables = {"sites": [[list(frame) for frame in site] for site in sites], "sets": [sorted(ids) for ids in sets]}
+    tables = {
+        "sites": [[list(frame) for frame in site] for site in sites],
+        "sets": [sorted(ids) for ids in sets],
+    }
     return {"version": Log.VERSION, **encoded, **tables}
 
 

@@ -15,7 +15,9 @@ class SchedulerMade(Event):
     scheduler: Annotated[int, "its number"]
     kind: Annotated[str, "its class: 'CosineAnnealingLR'"]
     optimizer: Annotated[int, "whose learning rate it sets; -1 if unknown"]
-    horizon: Annotated[float | None, "its length in scheduler steps: T_max, total_steps, the last milestone"] = None
+    horizon: Annotated[
+        float | None, "its length in scheduler steps: T_max, total_steps, the last milestone"
+    ] = None
     periodic: Annotated[bool, "it starts over at its end"] = False
     lr: Annotated[tuple[float, ...], "the first learning rate of each group"] = ()
 

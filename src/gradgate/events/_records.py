@@ -62,13 +62,16 @@ class Term:
     kind: Annotated[str, "'mean', 'sum', 'other', or 'constant' for a summand without a gradient"]
     name: Annotated[str, "the node's name: 'NllLossBackward0'"]
     factors: Annotated[
-        tuple[tuple[str, float, Site], ...], "what it is multiplied by, as (op, number, where); op 'div' divides"
+        tuple[tuple[str, float, Site], ...],
+        "what it is multiplied by, as (op, number, where); op 'div' divides",
     ] = ()
     items: Annotated[float | None, "items that a mean was taken over, if known"] = None
     sizes: Annotated[tuple[int, ...], "shape of what was reduced"] = ()
     site: Annotated[Site, "where the reduction was computed"] = ()
     squares: Annotated[Ids, "parameters whose squares it sums: an L2 penalty"] = frozenset()
-    masked: Annotated[float | None, "fraction of ones in the 0/1 mask applied just before the reduction"] = None
+    masked: Annotated[float | None, "fraction of ones in the 0/1 mask applied just before the reduction"] = (
+        None
+    )
     classes: Annotated[int | None, "classes of a log_softmax, if the mean also runs over them"] = None
     paths: Annotated[int, "number of paths from the root to it"] = 1
     joined: Annotated[Site, "where the last of several paths joins the others"] = ()
@@ -114,9 +117,9 @@ class Log:
     parameters: Annotated[Mapping[int, Parameter], "every parameter that was seen, by number"] = field(
         default_factory=dict
     )
-    optimizers: Annotated[Mapping[int, str], "the user's name for each optimizer: 'optimizer', 'self.opt_d'"] = (
-        field(default_factory=dict)
-    )
+    optimizers: Annotated[
+        Mapping[int, str], "the user's name for each optimizer: 'optimizer', 'self.opt_d'"
+    ] = field(default_factory=dict)
     events: Annotated[tuple[Event, ...], "what happened, in order"] = ()
     steps: Annotated[int, "optimizer steps"] = 0
     backwards: Annotated[int, "backward calls"] = 0
@@ -125,7 +128,9 @@ class Log:
     rank: Annotated[int, "this process's rank"] = 0
     world: Annotated[int, "number of ranks"] = 1
     distributed: Annotated[bool, "DDP, FSDP or the like wraps a module"] = False
-    failures: Annotated[tuple[str, ...], "tracebacks of the watcher's own errors: the log may be incomplete"] = ()
+    failures: Annotated[
+        tuple[str, ...], "tracebacks of the watcher's own errors: the log may be incomplete"
+    ] = ()
     spans: Annotated[tuple[Span, ...], "how the first part of the run spent its time"] = ()
     unseen: Annotated[tuple[str, ...], "what this version of torch hides, and the rules that need it"] = ()
     not_judged: Annotated[str, "why the rules cannot judge this run, or only its beginning; else ''"] = ""

@@ -58,7 +58,7 @@ class Reach:
             self._bare.clear()
         reached = self._recorder.parameters.same(number for number in numbers if number is not None)
         for number in reached:
-            self._recorder.parameters.sights[number].reached = True
+            self._recorder.parameters.records[number].reached = True
         return reached, others, numbers
 
     def number_if_known(self, leaf: Tensor) -> int | None:
