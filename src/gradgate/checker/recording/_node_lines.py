@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from gradgate.call_sites import here, kind_of
-from gradgate.checker.recording._patches import Patches
-from gradgate.checker.recording._tracing import tracing
+from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.events import Site
 from gradgate.torch_compat import stack_formatter, stored_stack
 

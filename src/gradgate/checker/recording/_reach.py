@@ -131,7 +131,7 @@ class KnownLeaves:
             if number is not None:
                 numbers[key] = number
         for number in numbers.values():
-            parameters.sights[number].reached = True
+            parameters.records[number].reached = True
         return Reached(graph, numbers, others, parameters)
 
     def _met(self, leaf: Tensor) -> bool:

@@ -28,7 +28,7 @@ _DEEPEST = 4
 _MARK = "gradgate"
 
 
-class Kept:
+class RetainedGraphs:
     """Marks a node of each graph. The mark lives exactly as long as the node does."""
 
     def __init__(self, recorder: Recorder) -> None:

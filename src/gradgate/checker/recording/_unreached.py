@@ -10,13 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradgate.checker.recording._cuts import Cuts
+from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._modules import children_of, own_buffers, own_parameters
-from gradgate.checker.recording._patches import Patches
+from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import Numbers, is_sharded
 from gradgate.checker.recording._samples import sample
-from gradgate.checker.recording._tracing import tracing
 from gradgate.events import Ran, StatisticsMoved
 from gradgate.torch_compat import anything_compiled, tensor_version
 
@@ -25,7 +24,7 @@ _MOST_UNOWNED = 512  # parameters of no optimizer whose values are compared
 _NORM_STEPS = (2, 8, 32)  # steps after which new batch norms are looked for
 
 
-class Suspects:
+class UnreachedParameters:
     """Modules whose parameters get no gradient in the first steps: do they run, and with a graph?
 
     Also records whether their output goes into a module that runs without a graph, which cuts them off.
@@ -52,17 +51,17 @@ class Suspects:
         if not recorder.looking:
             self.let_go()
             return
-        sights = recorder.parameters.sights
+        records = recorder.parameters.records
         missing = {
             number
             for number in recorder.parameters.owned
-            if number in sights and not sights[number].reached and sights[number].trainable
+            if number in records and not records[number].reached and records[number].trainable
         }
         self._norm_statistics()
         self.who_moves()
-        if not missing or len(sights) == self._looked_at or recorder.steps > 3 * _RUNS:
+        if not missing or len(records) == self._looked_at or recorder.steps > 3 * _RUNS:
             return
-        self._looked_at = len(sights)
+        self._looked_at = len(records)
         self._cuts.missing = missing
         if anything_compiled():
             return
@@ -73,7 +72,7 @@ class Suspects:
             suspect = not missing.isdisjoint(numbers)
             if suspect and self._suspects.known(module) is None:
                 self._runs[self._suspects.number(module)] = 0
-            reached = any(number in sights and sights[number].reached for number in numbers)
+            reached = any(number in records and records[number].reached for number in numbers)
             if suspect or ((own or children_of(module)) and not reached):
                 self._wrap(type(module))
 
@@ -132,12 +131,12 @@ class Suspects:
             if (number not in parameters.owned or not tensor.requires_grad) and not is_sharded(tensor)
         ]
         for number, tensor in unowned[:_MOST_UNOWNED]:
-            if not parameters.sights[number].still:
+            if not parameters.records[number].still:
                 self._values.pop(number, None)
                 continue
             now = sample(tensor)
             before = self._values.setdefault(number, now)
-            parameters.sights[number].still = before.shape == now.shape and torch.equal(before, now)
+            parameters.records[number].still = before.shape == now.shape and torch.equal(before, now)
 
 
 def _wrapped(original: types.FunctionType, before: Any) -> Any:
