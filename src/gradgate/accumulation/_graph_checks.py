@@ -1,4 +1,4 @@
-"""Losses that compare the items of a micro-batch with one another: no split of a batch gives its gradient."""
+"""Checks of what stands in the graph of a loss: hidden parameters, and items that are compared with one another."""
 
 from __future__ import annotations
 
@@ -7,10 +7,34 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, check_items
-from gradgate.errors import CoupledLossWarning
+from gradgate.autograd_graph import (
+    REENTRANT_CHECKPOINT,
+    Graph,
+    NotUnderstoodError,
+    SamplesMixedError,
+    check_items,
+    hidden_parameter,
+)
+from gradgate.errors import CoupledLossWarning, GraphError
 
 _TERMS = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "NegBackward0")
+
+
+def refuse_hidden_parameters(loss: Tensor) -> None:
+    """Raise GraphError if a graph hides parameters from autograd, which would silently skip them."""
+    hidden = hidden_parameter(Graph(loss))
+    if hidden is None:
+        return
+    if hidden.node == REENTRANT_CHECKPOINT:
+        raise GraphError(
+            "backward: the graph holds a reentrant checkpoint, which hides its parameters from autograd: "
+            "they would get no gradient. Write torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
+        )
+    raise GraphError(
+        f"backward: the graph holds {hidden.node}, which keeps {hidden.module} for a backward pass of its own and "
+        f"hides its parameters ('{hidden.path}') from autograd: they would get no gradient, or one past their "
+        "owner. Use torch.utils.checkpoint.checkpoint(..., use_reentrant=False) in its place."
+    )
 
 
 def warn_if_coupled(loss: Tensor) -> None:
