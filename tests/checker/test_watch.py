@@ -186,7 +186,7 @@ def test_gradgate_itself_waits_for_torch_until_a_name_is_asked_for() -> None:
 TESTS = """\
 import unittest
 import pytest
-from tests.test_session import right_loop, wrong_loop
+from tests.checker.test_watch import right_loop, wrong_loop
 
 def test_right(gradgate_watch):
     right_loop()
@@ -255,7 +255,7 @@ OPTION = """\
 import unittest
 import pytest
 import torch
-from tests.test_session import right_loop, wrong_loop
+from tests.checker.test_watch import right_loop, wrong_loop
 
 @pytest.fixture
 def trained():
@@ -340,7 +340,7 @@ def pytest_in(folder: Path, *given: str) -> str:
         "-p",
         "no:cacheprovider",
         "-o",
-        f"pythonpath={Path(__file__).parents[1]}",
+        f"pythonpath={Path(__file__).parents[2]}",
     ]
     command = [sys.executable, "-m", "pytest", *options, *given, "test_it.py"]
     wide = {**os.environ, "COLUMNS": "200"}

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._graph import nodes
 from gradgate.accumulation._precision import Wide, narrow, widen
 from gradgate.accumulation._settings import Decay, Settings, is_sharded
+from gradgate.autograd_graph import Graph
 from gradgate.errors import GradientError, OwnerError, UpdateError
 from gradgate.ownership import claims
 from gradgate.ranks import Sharded
@@ -168,8 +168,8 @@ def backward(loss: Tensor, seed: Tensor, inputs: list[Tensor], retain_graph: boo
 
 def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: Sharded) -> None:
     """Add ``seed`` times ``loss``'s gradient to the owned parameters, and to no other, under ``fully_shard``."""
-    leaves = []
-    for node in nodes(loss):
+    graph = Graph(loss)
+    for node in graph.nodes:
         sharded.check_known(node)
         if node.name() == "_ClippedBackward":
             raise UpdateError(
@@ -177,9 +177,7 @@ def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: Sh
                 "the backward pass, so the graph carries them weighed by their counts, and a limit would mean "
                 "something else for each micro-batch. Clip the whole gradient: Accumulator(..., clip_norm=1.0)."
             )
-        if hasattr(node, "variable"):
-            leaves.append(node.variable)
-    with on_purpose(), sharded.only_owned(leaves):
+    with on_purpose(), sharded.only_owned(list(graph.leaves.values())):
         torch.autograd.backward(loss, seed, retain_graph=retain_graph)
 
 

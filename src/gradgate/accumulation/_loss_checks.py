@@ -9,8 +9,7 @@ from torch import Tensor
 
 from gradgate.accumulation._batch_norm import BatchNorms
 from gradgate.accumulation._counts import Count, Reduction, check_reduction, divided_by, divisor_in_graph
-from gradgate.accumulation._coupled import warn_if_coupled
-from gradgate.accumulation._hidden import HiddenParameters
+from gradgate.accumulation._graph_checks import refuse_hidden_parameters, warn_if_coupled
 from gradgate.errors import CountWarning, DividedTwiceWarning, GraphError, ShapeError
 
 _CALLS = 16  # backward calls of each loss that are checked
@@ -68,7 +67,7 @@ class LossChecks:
             DividedTwiceWarning, CountWarning, BatchNormWarning, CoupledLossWarning: each says what to change.
         """
         if self.passed.pop((name, later), None) != graph_size:
-            HiddenParameters().refuse(name, loss, later)
+            refuse_hidden_parameters(loss)
         self.passed[name, later] = graph_size
         if name in self.settled:
             return

@@ -325,9 +325,9 @@ def plan(
 
 
 def _tell(plan: Plan) -> None:
-    from gradgate.events import Planned, tell  # what trains without being watched does without it
+    from gradgate.events import Planned, emit  # what trains without being watched does without it
 
-    tell(
+    emit(
         lambda: Planned(
             (),
             plan.budget_bytes,
