@@ -15,7 +15,7 @@ _PASSES = ("forward", "__call__", "training_step", "step", "loss")
 
 def with_its_graph(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Leave out what cuts a value off from its graph, or keep the graph of a gradient."""
-    if finding.fix.startswith("Pass create_graph=True"):
+    if finding.advice.startswith("Pass create_graph=True"):
         return _with_a_graph_of_its_own(spot)
     if isinstance(spot.statement, ast.With):
         return _without_the_block(spot) if "no_grad" in ast.unparse(spot.statement.items[0]) else []
@@ -161,7 +161,7 @@ def in_place(finding: Finding, spot: Spot) -> Sequence[Edit]:
     one = spot.statement
     if isinstance(one, ast.Expr) and isinstance(one.value, ast.Attribute) and one.value.attr == "step":
         return spot.wrapped(one.value, "", "()")
-    if not finding.fix.startswith("Update in place") or not isinstance(one, ast.Assign):
+    if not finding.advice.startswith("Update in place") or not isinstance(one, ast.Assign):
         return []
     value, target = one.value, one.targets[0]
     quiet = any("no_grad" in ast.unparse(node.items[0]) for node in spot.path if isinstance(node, ast.With))
@@ -174,7 +174,7 @@ def in_place(finding: Finding, spot: Spot) -> Sequence[Edit]:
 
 def without_gradients(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Run a network under no_grad that only gives values."""
-    if not finding.fix.startswith("Run it under torch.no_grad()") or not spot.alone:
+    if not finding.advice.startswith("Run it under torch.no_grad()") or not spot.alone:
         return []
     one = spot.statement
     if not isinstance(one, ast.Assign) or len(one.targets) > 1 or not isinstance(one.targets[0], ast.Name):

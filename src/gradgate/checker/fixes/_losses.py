@@ -16,7 +16,7 @@ def window(finding: Finding, spot: Spot) -> Sequence[Edit]:
     test = getattr(spot.statement, "test", None)
     if not isinstance(test, ast.Compare) or len(test.ops) > 1:
         return []
-    if finding.fix.startswith("Step after"):
+    if finding.advice.startswith("Step after"):
         if not isinstance(test.ops[0], ast.Gt):
             return []
         return spot.operator(test.left, test.comparators[0], ">", ">=")
@@ -34,7 +34,7 @@ def window(finding: Finding, spot: Spot) -> Sequence[Edit]:
         isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and ast.unparse(node.right) == size
         for node in ast.walk(loop)
     )
-    if not length or (divided and finding.fix.startswith("Step once more")):
+    if not length or (divided and finding.advice.startswith("Step once more")):
         return []
     return spot.replaced(test, f"({counter} + 1) % {size} == 0 or {counter} + 1 == {length}")
 
@@ -73,7 +73,7 @@ def scaling(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Divide the loss by the number of micro-batches."""
     size = finding.evidence.get("micro_batches")
     value = getattr(spot.statement, "value", None)
-    if finding.fix.startswith("(loss / "):
+    if finding.advice.startswith("(loss / "):
         size = _window_of(spot, size) or size
         if isinstance(spot.statement, ast.Assign) and isinstance(value, (*VALUES, ast.BinOp)):
             if len(spot.statement.targets) > 1 or not isinstance(spot.statement.targets[0], ast.Name):
@@ -88,7 +88,7 @@ def scaling(finding: Finding, spot: Spot) -> Sequence[Edit]:
         known = value.func.attr == "backward" and isinstance(of, VALUES)
         return spot.wrapped(of, "(", f" / {size})") if known else []
     divisions = spot.divisions()
-    if not finding.fix.startswith("Divide by the number of micro-batches in") or len(divisions) != 1:
+    if not finding.advice.startswith("Divide by the number of micro-batches in") or len(divisions) != 1:
         return []
     if re.search(r"divided by \d+ and by", finding.message):  # it is divided elsewhere, too
         return []
@@ -114,10 +114,10 @@ def _window_of(spot: Spot, size: object) -> str:
 
 def divided_again(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Leave a second division out; divide by what a mask leaves, and not by all positions."""
-    if finding.fix.startswith("Leave the division out"):
+    if finding.advice.startswith("Leave the division out"):
         divisions = spot.divisions()
         return spot.replaced(divisions[0], spot.operand(divisions[0].left)) if len(divisions) == 1 else []
-    if finding.fix.startswith("Sum over the classes and take the mean over the samples"):
+    if finding.advice.startswith("Sum over the classes and take the mean over the samples"):
         means = [
             key.value
             for call in spot.calls("kl_div")
@@ -125,7 +125,7 @@ def divided_again(finding: Finding, spot: Spot) -> Sequence[Edit]:
             if key.arg == "reduction" and isinstance(key.value, ast.Constant)
         ]
         return spot.replaced(means[0], '"batchmean"') if len(means) == 1 else []
-    if not finding.fix.startswith("(loss * mask).sum()"):
+    if not finding.advice.startswith("(loss * mask).sum()"):
         return []
     for call in spot.calls("mean"):
         product = getattr(call.func, "value", None)
@@ -170,7 +170,7 @@ def leak(finding: Finding, spot: Spot) -> Sequence[Edit]:
         for one in spot.calls()
         if len(one.args) == 1 and not one.keywords and isinstance(one.args[0], ast.Name)
     ]
-    if finding.fix.startswith("Give the probe"):
+    if finding.advice.startswith("Give the probe"):
         named = re.search(r", that of (.+?), also moves", finding.message)
         path = set(re.split(r"[., ]+", named[1])) if named is not None else set()
         calls = [one for one in calls if ast.unparse(one.func).rpartition(".")[2] in path]

@@ -16,7 +16,7 @@ _MOST_NORMS = 4
 
 def cleared(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Clear behind the step."""
-    named = re.match(r"Call ([\w.]+)\.zero_grad\(\)", finding.fix)
+    named = re.match(r"Call ([\w.]+)\.zero_grad\(\)", finding.advice)
     if named is None:
         return []
     name = named[1].removeprefix("self.")
@@ -80,11 +80,11 @@ def clips_elsewhere(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Move the call that clips between backward and step, or in front of the step that is made once a window."""
     if not method(spot.statement).startswith("clip_grad"):
         return []
-    if finding.fix.startswith("Clip once, after the last micro-batch"):
+    if finding.advice.startswith("Clip once, after the last micro-batch"):
         later = [one for one in spot.block if one.lineno > spot.statement.lineno and isinstance(one, ast.If)]
         steps = [step for one in later for step in spot.steps(within=one)]
         return spot.moved(before=steps[0]) if len(steps) == 1 else []
-    if "Clip between" not in finding.fix:
+    if "Clip between" not in finding.advice:
         return []
     backward = spot.statements("backward")
     behind = [
@@ -98,7 +98,7 @@ def steps_too_early(finding: Finding, spot: Spot) -> Sequence[Edit]:
     backward = [one for one in spot.statements("backward") if one.lineno > spot.statement.lineno]
     if (
         method(spot.statement) != "step"
-        or not finding.fix.startswith("Clear, call backward()")
+        or not finding.advice.startswith("Clear, call backward()")
         or not backward
     ):
         return []
@@ -111,16 +111,16 @@ def advances_elsewhere(finding: Finding, spot: Spot) -> Sequence[Edit]:
     if method(spot.statement) != "step":
         return []
     others = [one for one in spot.steps() if owner(one) != owner(spot.statement)]
-    if finding.fix.startswith("Move scheduler.step()"):
+    if finding.advice.startswith("Move scheduler.step()"):
         later = [one for one in spot.block if one.lineno > spot.statement.lineno]
         places = [one for one in later if one in others or spot.steps(within=one)]
         inner = [
             step for one in places[:1] if isinstance(one, ast.If) for step in others if _holds(one, step)
         ]
         return spot.moved(behind=[*inner, *places][0]) if places else []
-    if finding.fix.startswith(("Call scheduler.step() only where", "Call scheduler.step() after each")):
+    if finding.advice.startswith(("Call scheduler.step() only where", "Call scheduler.step() after each")):
         return spot.moved(behind=others[0]) if len(others) == 1 else []
-    if finding.fix.startswith("Call scheduler.step() once an epoch") and spot.loops:
+    if finding.advice.startswith("Call scheduler.step() once an epoch") and spot.loops:
         within = len(spot.loops) > 1
         return spot.moved(behind=spot.loops[-2 if within else 0]) if within or _in_a_loop(spot) else []
     return []
@@ -150,16 +150,16 @@ def scaled(finding: Finding, spot: Spot) -> Sequence[Edit]:
     scaler, value = scalers.pop(), getattr(spot.statement, "value", None)
     if not spot.knows(scaler.partition(".")[0]):
         return []
-    if finding.fix.startswith("Call scaler.unscale_"):
+    if finding.advice.startswith("Call scaler.unscale_"):
         return _unscaled(spot, scaler)
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return []
-    if finding.fix.startswith("Write scaler.step(") and value.func.attr == "step":
+    if finding.advice.startswith("Write scaler.step(") and value.func.attr == "step":
         step = spot.replaced(value, f"{scaler}.step({spot.source(value.func.value)})")
         updated = any(one.func.attr == "update" and ast.unparse(one.func.value) == scaler for one in calls)  # type: ignore[attr-defined]
         last = [] if updated else spot.added(f"{scaler}.update()")
         return [*step, *last] if updated or last else []
-    if finding.fix.startswith("Write scaler.scale(loss)") and value.func.attr == "backward":
+    if finding.advice.startswith("Write scaler.scale(loss)") and value.func.attr == "backward":
         return spot.wrapped(value.func.value, f"{scaler}.scale(", ")")
     return []
 
@@ -175,7 +175,7 @@ def _unscaled(spot: Spot, scaler: str) -> Sequence[Edit]:
 
 def mode(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Switch back to training mode: at the start of each epoch, or where the function that evaluates ends."""
-    if finding.fix.startswith("Write training=self.training"):
+    if finding.advice.startswith("Write training=self.training"):
         calls = [
             one
             for one in spot.calls("dropout")
@@ -229,10 +229,10 @@ def evaluates_what_is_frozen(finding: Finding, spot: Spot) -> Sequence[Edit]:
 
 def frozen_for_good(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Drop the gradients of what is frozen, so that no step moves it any more."""
-    if finding.fix.startswith("Set the gradients to None") and method(spot.statement) == "zero_":
+    if finding.advice.startswith("Set the gradients to None") and method(spot.statement) == "zero_":
         target = owner(spot.statement)
         return spot.replaced(spot.statement, f"{target} = None") if target.endswith(".grad") else []
-    if not finding.fix.startswith("Set their gradients to None when they are frozen"):
+    if not finding.advice.startswith("Set their gradients to None when they are frozen"):
         return []
     value = getattr(spot.statement, "value", None)
     given = value.args if isinstance(value, ast.Call) else [value]

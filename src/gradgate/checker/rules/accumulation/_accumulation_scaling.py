@@ -111,7 +111,7 @@ def _finding(
             f"{size} micro-batches are added up and their means are not divided: the gradient is {total:.3g} times "
             "that of the whole batch.",
             why=_WHY,
-            fix=_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()",
+            advice=_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()",
             severity=None if meant else "info",
             count=len(full),
             evidence=facts,
@@ -126,7 +126,7 @@ def _finding(
         f"{size} micro-batches are added up and each is divided by {by}: the gradient is {total:.3g} times that "
         "of the whole batch.",
         why=_WHY,
-        fix=f"Divide by the number of micro-batches in the window, {size}, and once.",
+        advice=f"Divide by the number of micro-batches in the window, {size}, and once.",
         count=len(full),
         evidence=facts,
         about=full[0][0].parameters,
@@ -163,7 +163,7 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]
         f"The running sum is multiplied by {writes[0].factor:.3g} after each of {size} micro-batches, so the first "
         f"counts {writes[0].factor ** (size - 1):.2g} times what the last one does.",
         why=_WHY,
-        fix="Divide once, after the last micro-batch and before the step, or divide each loss.",
+        advice="Divide once, after the last micro-batch and before the step, or divide each loss.",
         count=uneven,
         evidence={"factor": writes[0].factor, "micro_batches": size},
         about=windows[0][0].parameters,

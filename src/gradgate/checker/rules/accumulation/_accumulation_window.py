@@ -78,7 +78,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             f"The first step uses 1 micro-batch, the others {size}"
             + (f"; {sum(left)} at the end are never used." if left else "."),
             why=_WHY,
-            fix=f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch.",
+            advice=f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch.",
             count=1 + len(left),
             evidence=facts,
             about=windows[0][0].parameters,
@@ -89,7 +89,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             f"Windows of {size} micro-batches leave {max(left)} over at the end, whose gradients no step uses"
             + (f" ({len(left)} times)." if len(left) > 1 else "."),
             why=_WHY,
-            fix="Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are.",
+            advice="Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are.",
             count=len(left),
             evidence=facts,
             about=windows[0][0].parameters,
@@ -101,7 +101,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             f"A window holds {max(sizes)} micro-batches, the others {size}: what an epoch left over goes on into "
             "the next one.",
             why=_WHY,
-            fix="Step for what is left at the end of the epoch, divided by as many as there are.",
+            advice="Step for what is left at the end of the epoch, divided by as many as there are.",
             count=sum(n > size for n in sizes),
             evidence=facts,
             about=windows[0][0].parameters,
@@ -111,7 +111,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             where,
             f"Windows hold {size} micro-batches and are divided by {divisor:g}.",
             why=_WHY,
-            fix=f"Step after {divisor:g}: compare with >=, and count from 1.",
+            advice=f"Step after {divisor:g}: compare with >=, and count from 1.",
             count=often,
             evidence=facts,
             about=windows[0][0].parameters,

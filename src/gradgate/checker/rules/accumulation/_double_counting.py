@@ -55,7 +55,7 @@ def _added_twice(run: Run) -> Iterator[Finding]:
             term.joined or site,
             f"The loss adds up one and the same term, of line {innermost(term.site).line}, {term.paths} times.",
             why=_WHY,
-            fix="Add each term once: one of the sums that are added here holds it already.",
+            advice="Add each term once: one of the sums that are added here holds it already.",
             count=len(terms),
             evidence={"term_line": innermost(term.site).line, "times": term.paths},
         )
@@ -89,7 +89,7 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
             + ("back-propagated here again" if same else f"also a part of the one of line {again}")
             + ", before the same step.",
             why=_WHY,
-            fix="Back-propagate the sum of the losses once, without retain_graph.",
+            advice="Back-propagate the sum of the losses once, without retain_graph.",
             count=count,
             evidence={"again_in_line": again},
         )
@@ -120,7 +120,7 @@ def _decayed_twice(run: Run) -> Iterator[Finding]:
             f"{innermost(penalties[0].site).line}) and a weight decay of {group.weight_decay:g} in "
             f"{run.optimizer(one.optimizer)} as well.",
             why="Both pull the weights to zero: the pull is the sum of the two.",
-            fix="Keep one of them: weight_decay=0 here, or no penalty in the loss.",
+            advice="Keep one of them: weight_decay=0 here, or no penalty in the loss.",
             severity="warning",
             evidence={"weight_decay": group.weight_decay, "parameters": len(group.parameters & squared)},
         )

@@ -73,7 +73,7 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
         where,
         f"A mean over {share.items or number:g} items is divided by the batch size, {number:g}, once more.",
         why="The gradient is as many times too small, and a shorter batch counts more than a full one.",
-        fix="Leave the division out, or sum first: reduction='sum'.",
+        advice="Leave the division out, or sum first: reduction='sum'.",
         count=len(found),
         evidence={"divided_by": sorted(sizes)},
     )
@@ -106,7 +106,7 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
         f"The mean of {len(parts)} means over {counts} items: an item of the smallest weighs {times:.3g} times as "
         "much as one of the largest.",
         why="The mean of means is the mean only where all parts hold the same number of items.",
-        fix="Add up sums and divide once by the number of all items.",
+        advice="Add up sums and divide once by the number of all items.",
         count=hits,
         evidence={"items": [share.items for share in parts], "times": times},
     )
@@ -122,7 +122,7 @@ def _over_padding(events: list[Backward]) -> Iterator[Finding]:
         f"A mean is taken over all {terms[0].items:g} positions although a mask leaves {100 * min(parts):.0f} to "
         f"{100 * max(parts):.0f} % of them.",
         why="The masked positions count as zeros: the more padding a batch has, the less its items count.",
-        fix="(loss * mask).sum() / mask.sum()",
+        advice="(loss * mask).sum() / mask.sum()",
         count=len(parts),
         evidence={"left_by_mask": parts[:16]},
     )
@@ -139,7 +139,7 @@ def _over_classes(events: list[Backward]) -> Iterator[Finding]:
         f"A mean over samples and {terms[0].classes} classes: the divergence or cross entropy is divided by "
         f"{terms[0].classes} as well.",
         why="The loss is as many times smaller than the one that is named, beside whatever it is added to.",
-        fix="Sum over the classes and take the mean over the samples: reduction='batchmean', or .sum(1).mean().",
+        advice="Sum over the classes and take the mean over the samples: reduction='batchmean', or .sum(1).mean().",
         severity="warning",
         count=len(terms),
         evidence={"classes": terms[0].classes},

@@ -66,8 +66,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"that the loss of line {innermost(source).line} left in {run.names(ids)}, beside that of line "
             f"{own.line}.",
             why=_WHY,
-            fix=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach what the "
-            "other loss is computed from.",
+            advice=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach what "
+            "the other loss is computed from.",
             severity=None if sum(against) * 2 > len(against) else "info",
             count=len(steps),
             evidence={"leaking_line": innermost(source).line, "parameters": len(ids)},
@@ -155,7 +155,7 @@ def _probes(run: Run) -> Iterator[Finding]:
                 f"The loss of line {innermost(term.site).line}, that of {run.names(own)}, also moves "
                 f"{run.names(rest)}.",
                 why="A probe measures a representation; trained by the probe's loss, that is another one.",
-                fix="Give the probe what it reads without its graph: probe(features.detach()).",
+                advice="Give the probe what it reads without its graph: probe(features.detach()).",
                 severity="warning",
                 count=sum(one.site == event.site for one in run.of(Backward)),
                 evidence={"parameters": len(rest)},

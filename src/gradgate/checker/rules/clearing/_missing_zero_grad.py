@@ -59,7 +59,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"{run.names(repeated)} again that earlier steps have used: up to {most} backward calls in one step"
             + (f"; {cleared}." if cleared else "."),
             why=_WHY,
-            fix=f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward().",
+            advice=f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward().",
             count=len(windows),
             evidence={"most_backwards_in_a_step": most, "parameters": len(repeated)},
         )

@@ -68,7 +68,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
         run.events[where].site or site,
         f"The gradients of {len(lost)} of {len(numbers)} backward calls are cleared before any step uses them.",
         why=_WHY,
-        fix="Clear after the step, or before the window's first backward(), not in between.",
+        advice="Clear after the step, or before the window's first backward(), not in between.",
         count=len(lost),
         evidence={"lost": len(lost), "backward_calls": len(numbers)},
         about=frozenset().union(*(run.backward(number).reached for number in lost)),
@@ -178,7 +178,7 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
         f"The gradients of {run.names(gone)} are cleared before the step that uses the others of the same loss "
         f"({times} of {len(numbers)} backward calls).",
         why=_WHY,
-        fix="Clear after the step, or before the window's first backward(), not in between.",
+        advice="Clear after the step, or before the window's first backward(), not in between.",
         count=times,
         evidence={"lost": times, "parameters": len(gone)},
         about=gone,

@@ -131,7 +131,7 @@ def _finding(
         frame,
         f"`{attribute}` {how}: no gradient reached {run.names(ids)} in {run.log.steps} steps.",
         why="It keeps its random initial value, and the model lacks what the layer was meant to do.",
-        fix=f"Use `{attribute}` in the forward pass and in the loss, or remove it from the model.",
+        advice=f"Use `{attribute}` in the forward pass and in the loss, or remove it from the model.",
         severity=severity,
         count=max(1, len(layers)),
         evidence={"parameters": len(ids), "steps": run.log.steps},

@@ -63,7 +63,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"The gradient of {run.names(ids)} was all zero in each of {min(looks)} steps: "
             f"line {frame.line} multiplies it by zero.",
             why="It is in the graph and in the optimizer, and never learns.",
-            fix="Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to the "
+            advice="Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to the "
             "loss, or start one of two factors away from zero.",
             severity="info" if _written_as_zero(frame, factors) or run.ended == "stopped" else None,
             count=max(looks),

@@ -85,7 +85,7 @@ def _each_micro_by_hand(run: Run) -> Iterator[Finding]:
             f"The running sum of gradients is summed over {run.log.world} ranks at each of {micro} micro-batches, "
             f"in {len(steps)} windows.",
             why=f"What is in the sum is summed again: the first part counts {run.log.world}^{micro - 1} times.",
-            fix="Reduce once, after the last micro-batch of the window, before the step.",
+            advice="Reduce once, after the last micro-batch of the window, before the step.",
             severity="error",
             count=len(steps),
             evidence={"windows": len(steps), "micro_batches": micro, "ranks": run.log.world},
@@ -125,7 +125,7 @@ def _each_micro_by_ddp(run: Run) -> Iterator[Finding]:
                 site,
                 f"DDP synchronises each of {len(several[0])} micro-batches of a window, in {len(several)} windows.",
                 why="The gradients are right, but they are sent around for each micro-batch, not once a window.",
-                fix="Put the forward and backward of all but the last micro-batch under model.no_sync().",
+                advice="Put the forward and backward of all but the last micro-batch under model.no_sync().",
                 severity="info",
                 count=len(several),
                 evidence={"windows": len(several), "micro_batches": len(several[0])},

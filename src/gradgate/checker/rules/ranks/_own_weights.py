@@ -36,7 +36,7 @@ def own_weights(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
         f"averaged in {len(windows)} steps.",
         why="Each rank adds the same mean gradient to weights of its own: they stay different models, and the mean "
         "belongs to none of them.",
-        fix="Give all ranks the first one's values before training: DistributedDataParallel does; by hand, "
+        advice="Give all ranks the first one's values before training: DistributedDataParallel does; by hand, "
         "dist.broadcast(parameter.detach(), src=0) for each. Or seed the model alike, and only the data by rank.",
         severity="error",
         count=len(windows),

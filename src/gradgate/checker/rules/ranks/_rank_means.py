@@ -50,7 +50,7 @@ def taken_twice(run: Run, rule: Rule) -> Iterator[Finding]:
             site,
             f"{said.format(run.log.world)} averaged over the ranks as well, in {len(windows)} steps.",
             why=f"The gradient is {run.log.world} times too small.",
-            fix=fix,
+            advice=fix,
             severity="error",
             count=len(windows),
             evidence={"ranks": run.log.world, "steps": len(windows)},
@@ -172,7 +172,7 @@ def not_taken(run: Run, rule: Rule) -> Iterator[Finding]:
             f"The gradients of {run.log.world} ranks are summed and divided by nothing, in {len(several)} steps; "
             "each is that of a mean over the rank's own items.",
             why=f"The gradient is {run.log.world} times that of the mean over all items: it grows with the ranks.",
-            fix="parameter.grad /= dist.get_world_size(), behind the sum.",
+            advice="parameter.grad /= dist.get_world_size(), behind the sum.",
             count=len(several),
             evidence={"ranks": run.log.world, "steps": len(several)},
         )

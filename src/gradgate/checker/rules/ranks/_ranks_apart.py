@@ -50,7 +50,7 @@ def never_exchanged(run: Run, rule: Rule) -> Finding | None:
         f"Each of {run.log.world} ranks makes its {len(windows)} steps {how} with gradients of its own data: "
         + ("they are exchanged after the step." if late is not None else "none are exchanged."),
         why=_DRIFT,
-        fix=fix,
+        advice=fix,
         count=len(windows),
         evidence={"ranks": run.log.world, "steps": len(windows)},
     )
@@ -114,7 +114,8 @@ def ended_alone(run: Run, rule: Rule) -> Iterator[Finding]:
             f"{run.log.world} ranks steps with gradients of its own data.",
             why="What is added under no_sync() after the last synchronised micro-batch is never averaged; the "
             "models of the ranks drift apart.",
-            fix="Leave no_sync() at the last micro-batch of each window, also of a shorter one that ends an epoch.",
+            advice="Leave no_sync() at the last micro-batch of each window, also of a shorter one that ends an "
+            "epoch.",
             severity="error",
             count=count,
             evidence={"windows": count, "ranks": run.log.world},
@@ -141,7 +142,7 @@ def left_out(run: Run, rule: Rule) -> Iterator[Finding]:
             f"The gradients of {run.names(alone[optimizer])} are not exchanged between {run.log.world} ranks in "
             f"{count} steps; those of other parameters are.",
             why="Each rank trains these parameters on its own part of the data; they drift apart.",
-            fix="Average the gradients of all parameters that the optimizer steps.",
+            advice="Average the gradients of all parameters that the optimizer steps.",
             count=count,
             evidence={"parameters": len(alone[optimizer]), "steps": count},
             about=alone[optimizer],
@@ -163,7 +164,7 @@ def only_one_steps(run: Run, rule: Rule) -> Finding | None:
         f"Rank {run.log.rank} never steps, after {len(several)} backward calls whose gradients DDP averages.",
         why="DDP sends gradients around, not weights: this rank keeps the weights that it began with, and their "
         "gradients go into the average.",
-        fix="Step on every rank: the gradients are the same, and so the weights stay the same.",
+        advice="Step on every rank: the gradients are the same, and so the weights stay the same.",
         severity="error",
         count=len(several),
         evidence={"backwards": len(several)},

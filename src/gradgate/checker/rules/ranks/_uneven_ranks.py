@@ -45,7 +45,7 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
             "most.",
             why="The mean of the ranks' means is not the mean over all items: those of ranks with few count too "
             "much.",
-            fix="Add the items up over the ranks (all_reduce of their number) and use "
+            advice="Add the items up over the ranks (all_reduce of their number) and use "
             "loss.sum() * world_size / items_of_all_ranks; or gradgate.Accumulator, which does so by itself.",
             # The last batch of an epoch alone, in one step of many: most people would leave it.
             severity=None if len(unequal) * _MOSTLY >= compared else "info",

@@ -114,7 +114,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             site,
             mistake.said.format(name=name, steps=steps),
             why=mistake.why,
-            fix=mistake.fix.format(name=name),
+            advice=mistake.fix.format(name=name),
             count=steps,
             evidence={"steps": steps},
             about=set().union(*(one.parameters for one in run.windows if one.optimizer == optimizer)),
@@ -213,7 +213,7 @@ def _built_anew(run: Run) -> Iterator[Finding]:
             f"{len(used)} gradient scalers are built, one for each step"
             + (f"; {skipped} of the steps are skipped." if skipped else "."),
             why="The scale never adapts: where 65536 is too much, every step finds inf and is skipped.",
-            fix="Build the scaler once, before the loop, and call scaler.update() after each scaler.step().",
+            advice="Build the scaler once, before the loop, and call scaler.update() after each scaler.step().",
             count=len(used),
             evidence={"built": len(used), "skipped": skipped},
         )

@@ -109,7 +109,7 @@ def _useless(
         where,
         said,
         why=_WHY,
-        fix=fix,
+        advice=fix,
         count=len(useless),
         evidence={"calls": len(calls), "useless": len(useless), "steps": len(victims), "limit": limit},
     )
@@ -165,7 +165,7 @@ def _each_micro(run: Run, where: Frame, calls: set[int]) -> Iterator[Finding]:
         f"Gradients are clipped {often} times before the last of {len(window.micro)} micro-batches is added"
         + (", though none of them was large enough so far." if idle else "."),
         why="The sum so far is shrunk again and again: early micro-batches count less than late ones.",
-        fix="Clip once, after the last micro-batch: in the branch of optimizer.step(), just before it.",
+        advice="Clip once, after the last micro-batch: in the branch of optimizer.step(), just before it.",
         severity="warning" if idle else None,
         count=len(windows),
         evidence={"windows": len(windows), "micro_batches": len(window.micro), "clipped_within": often},

@@ -90,7 +90,7 @@ def _never(run: Run, optimizer: int, pace: Pace) -> Iterator[Finding]:
         f"{pace.made.kind} is never advanced: {run.optimizer(optimizer)} makes {len(pace.steps)} steps, all at its "
         f"first rate, {rate:g}.",
         why=_WHY,
-        fix="Call scheduler.step() after optimizer.step(): once an epoch, or once a step, as its length counts.",
+        advice="Call scheduler.step() after optimizer.step(): once an epoch, or once a step, as its length counts.",
         evidence={"steps": len(pace.steps), "advanced": 0},
     )
 
@@ -110,7 +110,7 @@ def _made_again(run: Run, several: list[Pace]) -> Finding | None:
                 f"{same[0].made.kind} is built {len(same)} times, and each is advanced once at most: the schedule "
                 "begins anew every time.",
                 why=_WHY,
-                fix="Build the scheduler once, before the loop.",
+                advice="Build the scheduler once, before the loop.",
                 count=len(same),
                 evidence={"built": len(same)},
             )
@@ -132,7 +132,8 @@ def _early(run: Run, pace: Pace) -> Finding | None:
         f"The schedule is advanced before the first step: its first rate, {before:g}, is never used, and training "
         f"begins at {after:g}.",
         why="Each step has the rate that was meant for the one after it.",
-        fix="Move scheduler.step() behind the steps it belongs to: after optimizer.step(), or to the epoch's end.",
+        advice="Move scheduler.step() behind the steps it belongs to: after optimizer.step(), or to the epoch's "
+        "end.",
         count=len(pace.calls),
         evidence={"first": before, "used": after},
     )
@@ -279,7 +280,7 @@ def _finding(run: Run, pace: Pace, said: str, where: str, at: Site = ()) -> Find
         site,
         said,
         why=_WHY,
-        fix=f"Call scheduler.step() {where}.",
+        advice=f"Call scheduler.step() {where}.",
         count=calls,
         evidence={"advanced": calls, "steps": steps, "epochs": pace.epochs, "length": pace.made.horizon},
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradgate.checker.fixes import Edit, mended, mending
+from gradgate.checker.fixes import Edit, apply, edits_for
 from gradgate.checker.rules import Finding, rules
 from tests.test_scripts import WRONG, name, run
 
@@ -54,12 +54,12 @@ def test_a_script_with_its_mending_made_shows_no_mistake(
     offered = []
     for script in (one for one in WRONG if one.parent.name == category):
         findings = [one for one in run(script, watch=True).findings if one.category == category]
-        edits = [edit for finding in findings for edit in mending(finding)]
+        edits = [edit for finding in findings for edit in edits_for(finding)]
         if not edits:
             continue
         offered.append(name(script))
         copy = tmp_path / f"{script.stem}.py"
-        copy.write_text("\n".join(mended(script.read_text("utf-8").splitlines(), edits)) + "\n", "utf-8")
+        copy.write_text("\n".join(apply(script.read_text("utf-8").splitlines(), edits)) + "\n", "utf-8")
         findings = run(copy, watch=True).findings
         left = [one.code for one in findings if one.severity != "info" or one.category == category]
         expected = [LEFT[name(script)].partition(":")[0]] if name(script) in LEFT else []
@@ -75,7 +75,7 @@ def found(code: str, file: Path, line: int, fix: str = "", message: str = "") ->
 def test_a_condition_that_counts_from_0_counts_from_1(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("for i, x in enumerate(loader):\n    if i % N == 0:  # now\n        optimizer.step()\n")
-    assert mending(found("GG101", file, 2)) == (
+    assert edits_for(found("GG101", file, 2)) == (
         Edit(2, ("    if (i + 1) % N == 0 or i + 1 == len(loader):  # now",)),
     )
 
@@ -93,19 +93,19 @@ def test_a_condition_that_counts_from_0_counts_from_1(tmp_path: Path) -> None:
 def test_where_the_lines_do_not_say_enough_nothing_is_offered(lines: str, tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(lines)
-    assert mending(found("GG101", file, 2)) == ()
+    assert edits_for(found("GG101", file, 2)) == ()
 
 
 def test_a_call_that_clears_too_early_is_moved_behind_the_step(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     lines = ["for x in data:", "    loss(x).backward()", "    opt.zero_grad()", "    opt.step()", "    log()"]
     file.write_text("\n".join(lines) + "\n")
-    edits = mending(found("GG202", file, 3))
-    assert mended(lines, edits) == [lines[0], lines[1], lines[3], lines[2], lines[4]]
+    edits = edits_for(found("GG202", file, 3))
+    assert apply(lines, edits) == [lines[0], lines[1], lines[3], lines[2], lines[4]]
 
 
 def test_what_cannot_be_read_has_no_mending(tmp_path: Path) -> None:
-    assert mending(found("GG101", tmp_path / "gone.py", 3)) == ()
+    assert edits_for(found("GG101", tmp_path / "gone.py", 3)) == ()
 
 
 ONCE_MORE = "Leave the division out, or sum first: reduction='sum'."
@@ -167,8 +167,8 @@ def test_an_expression_is_rewritten_where_there_is_one_way(
 ) -> None:
     file = tmp_path / "train.py"
     file.write_text(before + "\n", "utf-8")
-    edits = mending(found(code, file, 1, fix, message))
-    assert mended([before], edits) == [before if after is None else after]
+    edits = edits_for(found(code, file, 1, fix, message))
+    assert apply([before], edits) == [before if after is None else after]
     assert bool(edits) == (after is not None)
 
 
@@ -186,24 +186,24 @@ def test_lists_of_parameters_and_of_groups_are_added_to_alike(tmp_path: Path) ->
         file = tmp_path / f"train_{number}.py"
         lines = ["head = make(); head(x)", f"o = SGD({given}, lr=0.1)"]
         file.write_text("\n".join(lines) + "\n")
-        edits = mending(found("GG501", file, 2, LIST, MISSING))
-        assert mended(lines, edits) == [lines[0], f"o = SGD({expected}, lr=0.1)"]
+        edits = edits_for(found("GG501", file, 2, LIST, MISSING))
+        assert apply(lines, edits) == [lines[0], f"o = SGD({expected}, lr=0.1)"]
 
 
 def test_a_line_can_be_moved_to_the_very_beginning(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     lines = ["for x in y:", "    o = SGD(w)", "    f(o)"]
     file.write_text("\n".join(lines) + "\n")
-    edits = mending(found("GG504", file, 2, "Make it once, before the loop"))
-    assert mended(lines, edits) == ["o = SGD(w)", "for x in y:", "    f(o)"]
+    edits = edits_for(found("GG504", file, 2, "Make it once, before the loop"))
+    assert apply(lines, edits) == ["o = SGD(w)", "for x in y:", "    f(o)"]
 
 
 def test_a_block_without_gradients_is_dissolved(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     lines = ["if x:", "    with torch.no_grad():", "        h = f(x,", "              y)", "    g(h)"]
     file.write_text("\n".join(lines) + "\n")
-    edits = mending(found("GG402", file, 2, CUT, "Running without gradients cuts"))
-    assert mended(lines, edits) == [lines[0], "    h = f(x,", "          y)", lines[4]]
+    edits = edits_for(found("GG402", file, 2, CUT, "Running without gradients cuts"))
+    assert apply(lines, edits) == [lines[0], "    h = f(x,", "          y)", lines[4]]
 
 
 def test_on_lines_that_a_finding_does_not_fit_nothing_breaks() -> None:
@@ -225,7 +225,7 @@ def test_on_lines_that_a_finding_does_not_fit_nothing_breaks() -> None:
     for script in WRONG[::40]:
         for line in range(1, len(script.read_text("utf-8").splitlines()) + 1, 5):
             for code, fix, message in fixes:
-                mending(found(code, script, line, fix, message))
+                edits_for(found(code, script, line, fix, message))
 
 
 # Each breaks or means something else when mended by the letter: a line that is part of another, names that are not
@@ -376,4 +376,4 @@ def test_nothing_is_offered_that_would_break_or_mean_something_else(case: str, t
     code, fix, message, line, text = NOT_TO_BE_TOUCHED[case]
     file = tmp_path / "train.py"
     file.write_text(text, "utf-8")
-    assert mending(found(code, file, line, fix, message)) == ()
+    assert edits_for(found(code, file, line, fix, message)) == ()
