@@ -36,6 +36,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 from gradgate.checker.analysis._constant_summands import constant_summands
 from gradgate.checker.analysis._no_grad import no_grad_cuts, readable
@@ -46,9 +47,11 @@ from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut, without_leaf
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site
 
 _TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
+_LEAF, _OFF = "A new leaf", "Running without gradients"
 _WHY = "The loss that is shown includes what is cut off, but training does not minimize it."
 
 
@@ -57,12 +60,14 @@ def _judge(run: Run) -> Iterator[Finding]:
     for swap in replaced(run):
         missing -= swap.old
     for frame, (ids, how) in cut_off(run, missing).items():
+        fix = without_leaf if how == _LEAF else partial(without_cut, ops=(how.strip(".()"),))
         yield RULE.finding(
             frame,
             f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
             f"{'it' if len(ids) == 1 else 'them'} in {run.log.steps} steps.",
             why=_WHY,
             advice="Take the value with its graph: without detach, item, numpy, no_grad or a new tensor around it.",
+            fix=fix,
             severity="info" if in_condition(frame) else None,  # an option that somebody has chosen
             count=run.log.steps,
             evidence={"parameters": len(ids), "steps": run.log.steps},
@@ -76,9 +81,9 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
         return {}
     leaf = _new_leaf(run, missing)
     if leaf is not None:
-        return {leaf: (missing, "A new leaf")}
+        return {leaf: (missing, _LEAF)}
     slices = [slice_at(site, _files(run)) for site in _losses(run)]
-    cuts = [(line, ids, "Running without gradients") for line, ids in no_grad_cuts(run, missing, slices)]
+    cuts = [(line, ids, _OFF) for line, ids in no_grad_cuts(run, missing, slices)]
     for event in run.of(Cut):
         frame, op = event.site[0], event.op
         if op != "no_grad" and (any(each.holds(frame, op) for each in slices) or _goes_on(run, event)):
@@ -89,7 +94,7 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     found: dict[Frame, tuple[Ids, str]] = {}
     for frame, ids, how in cuts:
         earlier = [known for line, (known, _) in found.items() if line != frame]
-        ids = ids.difference(*earlier) if how != "Running without gradients" or frame not in found else ids
+        ids = ids.difference(*earlier) if how != _OFF or frame not in found else ids
         if ids:
             found[frame] = (found.get(frame, (frozenset(), how))[0] | ids, how)
     return found
@@ -165,6 +170,9 @@ def _constants(run: Run) -> Iterator[Finding]:
             advice="Pass create_graph=True, so that the gradient has a graph of its own."
             if cut[:2] in penalties
             else "Add the value itself, not a copy without its graph.",
+            fix=with_graph
+            if cut[:2] in penalties
+            else partial(without_cut, ops=("detach", "item", "data"), part=part),
             count=times[site],
             evidence={"added_at": site[0].line, "times": times[site]},
         )

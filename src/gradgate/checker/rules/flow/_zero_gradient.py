@@ -34,6 +34,8 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import definitions, functions, key_of, scope_at
 from gradgate.checker.analysis._source import statement_at, text_of, whole_text
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Frame, Parameter
@@ -63,8 +65,9 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"The gradient of {run.names(ids)} was all zero in each of {min(looks)} steps: "
             f"line {frame.line} multiplies it by zero.",
             why="It is in the graph and in the optimizer, and never learns.",
-            advice="Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to the "
-            "loss, or start one of two factors away from zero.",
+            advice="Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to "
+            "the loss, or start one of two factors away from zero.",
+            fix=_not_rounded,
             severity="info" if _written_as_zero(frame, factors) or run.ended == "stopped" else None,
             count=max(looks),
             evidence={"parameters": len(several), "steps": min(looks)},
@@ -122,6 +125,24 @@ def _rounded(frame: Frame, factors: list[ast.expr]) -> Frame | None:
             if any(isinstance(node, ast.FloorDiv) for node in ast.walk(each.value)):
                 return frame._replace(line=each.value.lineno)
     return None
+
+
+def _not_rounded(at: Statement) -> Fix:
+    """Divide without rounding, unless the statement needs a whole number: an index, a size."""
+    rounding = [
+        node for node in at.expressions() if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+    ]
+    if len(rounding) != 1:
+        return ()
+    for outer in at.around(rounding[0]):
+        if isinstance(outer, ast.Lambda):
+            break
+        if isinstance(outer, ast.Call) and ast.unparse(outer.func) not in ("min", "max", "float"):
+            return ()
+        if isinstance(outer, ast.Subscript):
+            return ()
+    exact = ast.BinOp(rounding[0].left, ast.Div(), rounding[0].right)
+    return (Replace(at.line, ast.unparse(rounding[0]), ast.unparse(exact)),)
 
 
 RULE = Rule("GG403", "zero-gradient", "error", __doc__ or "", _judge)
