@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import linecache
+import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from gradgate.checker.analysis._history import Window
 from gradgate.checker.analysis._loss_weights import Share, by_place, of_window, spread
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import text_of
+from gradgate.checker.analysis._source import text_of, tree_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Reduced, Site, Term, Written
@@ -19,7 +19,6 @@ _LEAST = 3  # steps
 _UNEQUAL = 1.05
 _MOSTLY = 4  # one window in so many has to be unequal for an error
 _RANKS = re.compile(r"world|rank|replica|gpu|proc|device|worker", re.IGNORECASE)
-_SCALES = re.compile(r"[/*]|div|mul")
 
 
 def sums_over_ranks(event: Reduced) -> bool:
@@ -120,9 +119,7 @@ def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
     for optimizer, several in sites.items():
         if len(several) < max(_LEAST, run.stepping[optimizer] - 1):
             continue
-        # Not every way to divide is seen.
-        files = {frame.file for frame in several[-1]}
-        if any(_SCALES.search(line) and _RANKS.search(line) for f in files for line in linecache.getlines(f)):
+        if _divides_somewhere(several[-1]):
             continue
         yield rule.finding(
             several[-1],
@@ -133,6 +130,19 @@ def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
             count=len(several),
             evidence={"ranks": run.log.world, "steps": len(several)},
         )
+
+
+def _divides_somewhere(site: Site) -> bool:
+    """Say whether the source divides or multiplies by the number of ranks: not every way to do that is seen."""
+    trees = [tree_of(file) or ast.Module([], []) for file in {frame.file for frame in site}]
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, (ast.BinOp, ast.AugAssign)):
+            scales = isinstance(node.op, (ast.Div, ast.Mult))
+        else:
+            scales = isinstance(node, ast.Call) and bool(re.search("div|mul", getattr(node.func, "attr", "")))
+        if scales and _RANKS.search(ast.unparse(node)):
+            return True
+    return False
 
 
 def _summed_only(run: Run, window: Window) -> Site | None:
