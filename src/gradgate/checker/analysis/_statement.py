@@ -90,6 +90,23 @@ class Statement:
         calls = [node for node in self.expressions() if isinstance(node, ast.Call)]
         return [call for call in calls if not name or last_name(call.func) == name]
 
+    def divisions(self) -> list[ast.BinOp]:
+        """Return the divisions in what the statement computes, those within a call's arguments left out."""
+        found: list[ast.BinOp] = []
+        todo: list[ast.AST] = [self.value or self.node]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, ast.BinOp):
+                found += [node] if isinstance(node.op, ast.Div) else []
+                todo += [node.left, node.right]
+            elif isinstance(node, ast.Call):
+                todo.append(node.func)
+            elif isinstance(node, (ast.Attribute, ast.Subscript)):
+                todo.append(node.value)
+            elif isinstance(node, ast.UnaryOp):
+                todo.append(node.operand)
+        return found
+
     def around(self, node: ast.AST) -> list[ast.AST]:
         """Return what encloses an expression in the statement, the innermost first."""
         parents = {child: parent for parent in self.expressions() for child in ast.iter_child_nodes(parent)}

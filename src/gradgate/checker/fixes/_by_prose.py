@@ -9,23 +9,12 @@ import linecache
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from gradgate.checker.fixes import _graphs, _lists, _losses, _moves
+from gradgate.checker.fixes import _graphs, _lists, _moves
 from gradgate.checker.fixes._edit import Edit, apply, merged
 from gradgate.checker.fixes._spot import Spot
 from gradgate.checker.rules._finding import Finding
 
 _BY_CODE: Mapping[str, Sequence[Callable[[Finding, Spot], Sequence[Edit]]]] = {
-    "GG101": (_losses.window,),
-    "GG102": (_losses.scaling,),
-    "GG104": (_losses.divided_again,),
-    "GG105": (_losses.counted_twice,),
-    "GG201": (_moves.cleared,),
-    "GG202": (_moves.clears_too_early,),
-    "GG203": (_moves.clears_too_late, _losses.leak),
-    "GG301": (_moves.advances_elsewhere,),
-    "GG302": (_moves.clips_elsewhere, _lists.a_list),
-    "GG303": (_moves.scaled,),
-    "GG304": (_moves.steps_too_early, _graphs.in_place, _graphs.not_rounded),
     "GG402": (_graphs.with_its_graph,),
     "GG403": (_graphs.not_rounded,),
     "GG404": (_graphs.away_from_zero,),

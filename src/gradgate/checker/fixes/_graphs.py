@@ -149,27 +149,7 @@ def not_rounded(finding: Finding, spot: Spot) -> Sequence[Edit]:
         whole = isinstance(holder, ast.Call) and ast.unparse(holder.func) not in ("min", "max", "float")
         if whole or isinstance(holder, ast.Subscript):
             return []
-    if finding.code == "GG304" and not re.search(
-        "lr|rate|lambda", ast.unparse(spot.statement), re.IGNORECASE
-    ):
-        return []
     return spot.operator(rounding[0].left, rounding[0].right, "//", "/")
-
-
-def in_place(finding: Finding, spot: Spot) -> Sequence[Edit]:
-    """Update a parameter itself, under no_grad; call the step that is only named."""
-    one = spot.statement
-    if isinstance(one, ast.Expr) and isinstance(one.value, ast.Attribute) and one.value.attr == "step":
-        return spot.wrapped(one.value, "", "()")
-    if not finding.advice.startswith("Update in place") or not isinstance(one, ast.Assign):
-        return []
-    value, target = one.value, one.targets[0]
-    quiet = any("no_grad" in ast.unparse(node.items[0]) for node in spot.path if isinstance(node, ast.With))
-    if not quiet or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
-        return []
-    if ast.unparse(value.left) != ast.unparse(target):
-        return []
-    return spot.replaced(one, f"{spot.source(target)} -= {spot.source(value.right)}")
 
 
 def without_gradients(finding: Finding, spot: Spot) -> Sequence[Edit]:

@@ -96,15 +96,6 @@ def once(finding: Finding, spot: Spot) -> Sequence[Edit]:
     return spot.wrapped(value, "list(dict.fromkeys(", "))") if value is not None and not groups else []
 
 
-def a_list(finding: Finding, spot: Spot) -> Sequence[Edit]:
-    """Make a list of what an iterator gives only once, where it is made."""
-    value = getattr(spot.statement, "value", None)
-    if not finding.advice.startswith("Pass model.parameters() anew") or not isinstance(value, ast.Call):
-        return []
-    made = spot.made_of(ast.unparse(value.args[0])) if value.args else []
-    return spot.wrapped(made[0], "list(", ")") if len(made) == 1 else []
-
-
 def written_into(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Load a copy's values into the model that the optimizer holds."""
     one = spot.statement

@@ -135,6 +135,10 @@ class _Rewriter(cst.CSTTransformer):
             _Keep(self._module, kept)
         )
         assert isinstance(new, cst.BaseExpression)  # noqa: S101
+        atom = isinstance(new, cst.Name | cst.Attribute | cst.Call | cst.Subscript)
+        inside = any(self._means(node) == old for node in _within(new))
+        if not (atom or inside or new.lpar):
+            new = new.with_changes(lpar=found[0].lpar, rpar=found[0].rpar)
         self._replaced[found[0]] = new
 
     def _means(self, node: cst.CSTNode) -> str:

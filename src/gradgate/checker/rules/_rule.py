@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.events import Frame, Site
+
+FixAt: TypeAlias = Callable[[Statement], Fix]
+"""Reads a finding's statement, and returns the fix, or () where none is safe."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Rule:
         *,
         why: str,
         advice: str = "",
-        fix: Fix | Callable[[Statement], Fix] = (),
+        fix: Fix | FixAt = (),
         severity: Severity | None = None,
         count: int = 1,
         evidence: Mapping[str, Any] | None = None,

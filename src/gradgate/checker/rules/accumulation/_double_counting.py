@@ -24,10 +24,14 @@ docs/accumulation.md, "several losses".
 
 from __future__ import annotations
 
+import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._statement import Statement, method, owner
+from gradgate.checker.fixes import Delete, Fix
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Group, OptimizerMade, Site, Term
@@ -90,6 +94,7 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
             + ", before the same step.",
             why=_WHY,
             advice="Back-propagate the sum of the losses once, without retain_graph.",
+            fix=() if same else functools.partial(_left_out, again=again),
             count=count,
             evidence={"again_in_line": again},
         )
@@ -124,6 +129,18 @@ def _decayed_twice(run: Run) -> Iterator[Finding]:
             severity="warning",
             evidence={"weight_decay": group.weight_decay, "parameters": len(group.parameters & squared)},
         )
+
+
+def _left_out(at: Statement, *, again: int) -> Fix:
+    """Delete the backward call whose loss is part of a later one, if the lines between only make that loss."""
+    last = [node for node in at.later("backward") if node.lineno == again]
+    between = [node for node in at.block if at.line < node.lineno < again]
+    makes = all(
+        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == owner(last[0])
+        for node in between
+        if last
+    )
+    return (Delete(at.line),) if last and makes and method(at.node) == "backward" else ()
 
 
 def _decays(group: Group) -> bool:

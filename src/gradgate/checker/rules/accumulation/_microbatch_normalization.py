@@ -40,7 +40,7 @@ from gradgate.checker.analysis._loss_weights import Share, by_place, of_window, 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._uneven_ranks import uneven
+from gradgate.checker.rules.ranks._means import uneven
 from gradgate.events import Site
 
 _LEAST = 1.05
