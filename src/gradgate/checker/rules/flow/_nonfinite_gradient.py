@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, own_nodes, scope_at
 from gradgate.checker.analysis._source import statement_at
-from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -118,20 +118,15 @@ def _is_risky(root: ast.AST) -> bool:
 def _clamped(at: Statement) -> Fix:
     """Clamp the argument of the statement's only root or logarithm."""
     calls = [*at.calls("sqrt"), *at.calls("log")]
-    if len(calls) != 1:
+    function = calls[0].func if len(calls) == 1 else None
+    if not isinstance(function, ast.Attribute) or len(calls[0].args) > 1 or calls[0].keywords:
         return ()
-    call, new = calls[0], ast.parse("x.clamp(min=1e-8)", mode="eval").body
-    of = ast.unparse(call.func).rpartition(".")[0]
-    if not isinstance(call.func, ast.Attribute) or (of != "torch" if call.args else of in _NO_TENSORS):
-        return ()
-    assert isinstance(new, ast.Call) and isinstance(new.func, ast.Attribute)  # noqa: S101, PT018
-    new.func.value = call.args[0] if call.args else call.func.value
-    clamped = (
-        ast.Call(call.func, [new, *call.args[1:]], call.keywords)
-        if call.args
-        else ast.Call(ast.Attribute(new, call.func.attr, ast.Load()), [], call.keywords)
-    )
-    return (Replace(at.line, ast.unparse(call), ast.unparse(clamped)),)
+    name, of = ast.unparse(function), ast.unparse(function.value)
+    if calls[0].args:
+        new = f"{name}({operand(calls[0].args[0])}.clamp(min=1e-8))" if of == "torch" else ""
+    else:
+        new = f"{operand(function.value)}.clamp(min=1e-8).{function.attr}()" if of not in _NO_TENSORS else ""
+    return (Replace(at.line, ast.unparse(calls[0]), new),) if new else ()
 
 
 RULE = Rule("GG404", "nonfinite-gradient", "error", __doc__ or "", _judge)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._origins import comprehension_line, list_line
@@ -39,7 +39,7 @@ from gradgate.checker.analysis._scopes import definitions, scope_at
 from gradgate.checker.analysis._statement import Statement, last_name
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.events import Backward, Frame, Ids, Parameter, Site, Stepped
 
 _HIDDEN, _UNLISTED = "hidden from parameters() in a plain list", "in no optimizer's list"
@@ -55,7 +55,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         together[key] = together.get(key, frozenset()) | left.ids
     for (where, name, reason), ids in together.items():
         times = sum(bool(ids & event.reached) for event in run.of(Backward))
-        fix: Fix | Callable[[Statement], Fix] = ()
+        fix: Fix | FixAt = ()
         if reason == _HIDDEN:
             fix = _in_module_list
             advice = "Put the layers into an nn.ModuleList, or parameters into an nn.ParameterList."
