@@ -35,6 +35,7 @@ MISSED = {
     "wrong/cross-loss-leak/advantage": "one loss of two terms that share a factor",
     "wrong/cross-loss-leak/chain_actor_critic": "the same: two losses of one backward may share what they reach",
     "wrong/double-counting/bayes_kl": "the term is computed anew each time, so its nodes are not the same",
+    "wrong/inplace-param-update/init_in_loop": "parameters may be initialized again on purpose",
     "wrong/loss-reduction/pose_multitask": "a sum beside a mean may be meant",
     "wrong/loss-reduction/shards": "gradients that replicas leave are put together by hand, in no graph",
     "wrong/train-eval-mode/teacher_dropout": "mean teachers leave the teacher in training mode on purpose",

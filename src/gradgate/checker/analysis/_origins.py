@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterable
 
 from gradgate.checker.analysis._scopes import (
     Scope,
@@ -14,56 +13,12 @@ from gradgate.checker.analysis._scopes import (
     functions,
     key_of,
     own_nodes,
-    parameters_of,
     part_of,
     returned,
     scope_at,
 )
 from gradgate.checker.analysis._source import path_to, statement_at
 from gradgate.events import Frame, Site
-
-
-def chosen_at(site: Site) -> Frame:
-    """Return where the number that a line divides or multiplies by was chosen: in the caller that computes it."""
-    for name in _operands(statement_at(site[0])):
-        chosen = site[0]
-        for inner, outer in pairwise(site):
-            given = _given(inner, name, outer)
-            if given is None:
-                break
-            chosen = outer
-            if not isinstance(given, ast.Name):
-                break
-            name = given.id
-        if chosen is not site[0]:
-            return chosen
-    return site[0]
-
-
-def _operands(statement: ast.stmt | None) -> Iterator[str]:
-    """Yield the names by which a statement may divide or multiply."""
-    for node in ast.walk(statement) if statement is not None else ():
-        operands: list[ast.expr] = []
-        if isinstance(node, ast.Call):
-            operands = node.args
-        elif isinstance(node, ast.BinOp):
-            operands = [node.right]
-        elif isinstance(node, ast.AugAssign):
-            operands = [node.value]
-        yield from (one.id for one in operands if isinstance(one, ast.Name))
-
-
-def _given(inner: Frame, name: str, outer: Frame) -> ast.expr | None:
-    """Return what the calling line gives to a function's argument."""
-    scope, statement = scope_at(inner), statement_at(outer)
-    function = scope.node if scope is not None else None
-    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or statement is None:
-        return None
-    names = parameters_of(function)
-    for call in ast.walk(statement) if name in names else ():
-        if isinstance(call, ast.Call) and called(call) == function.name:
-            return argument(call, names.index(name), name)
-    return None
 
 
 def computed_rate(site: Site) -> Frame | None:

@@ -1,13 +1,12 @@
 """A window of micro-batches begins or ends at the wrong one.
 
 ## What it does
-Follows which backward calls each optimizer step uses. Reports a step that comes after the first micro-batch
-(``i % N == 0`` with ``i`` from 0), windows that are one too long or too short for their divisor, micro-batches at
-the end of an epoch that are cleared before any step or never used, and those that go on into the next epoch's
-first window.
+Follows which backward calls each optimizer step uses. Reports a step after the first micro-batch (``i % N == 0``
+with ``i`` from 0), windows that are one too long or too short for their divisor, micro-batches at the end of an
+epoch that are cleared before any step or never used, and those that are added to the next epoch's first window.
 
 ## Why is this bad?
-The gradients that are left over are lost, or are added to a window that is divided as if they were not there. The
+The gradients that are left over are lost, or are added to a window that is divided as if they weren't there. The
 first update of an epoch is made of one micro-batch at a fraction of its weight. Nothing crashes.
 
 ## Example
@@ -24,11 +23,11 @@ first update of an epoch is made of one micro-batch at a fraction of its weight.
             optimizer.step()
             optimizer.zero_grad()
 
-or let ``gradgate.windows(loader, size=4)`` cut the epoch and ``Accumulator.update()`` divide each window by what it
-holds.
+or let ``gradgate.windows(loader, size=4)`` split the epoch and ``Accumulator.update()`` divide each window by
+what it holds.
 
 ## Known limits
-Windows of very different sizes throughout are taken to be meant. Windows that go over the end of an epoch are right
+Windows whose sizes vary throughout are assumed to be intended. Windows that cross the end of an epoch are right
 where all of them hold the same number of micro-batches.
 
 ## Sources
@@ -53,8 +52,8 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Frame, Site
 
 _WHY = (
-    "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is divided by has "
-    "the wrong size."
+    "Gradients that no step uses are lost, and a window with more or fewer micro-batches than it is divided by "
+    "has an update of the wrong size."
 )
 
 
@@ -100,12 +99,12 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             evidence=facts,
             about=windows[0][0].parameters,
         )
-    next_to = any(one > size and other > size for one, other in pairwise(sizes))  # lengths that just differ
-    if any(n > size for n in sizes) and often * 2 > len(sizes) and not next_to:
+    varied = any(first > size and second > size for first, second in pairwise(sizes))
+    if any(n > size for n in sizes) and often * 2 > len(sizes) and not varied:
         return RULE.finding(
             where,
-            f"A window holds {max(sizes)} micro-batches, the others {size}: what an epoch left over goes on into "
-            "the next one.",
+            f"A window holds {max(sizes)} micro-batches, the others {size}: what one epoch leaves over is added "
+            "to the next.",
             why=_WHY,
             advice="Step for what is left at the end of the epoch, divided by as many as there are.",
             fix=_count_from_one,
@@ -128,7 +127,7 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
 
 
 def _left_over(run: Run, optimizer: int, site: Site, used: set[int]) -> list[int]:
-    """Return the lengths of the rows of backward calls at this line that no step used, though others were."""
+    """Return the lengths of the runs of backward calls at this line that no step used."""
     rows: list[int] = []
     open_row: list[int] = []
     for number, contributions in sorted(run.by_backward.items()):
