@@ -52,8 +52,8 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Frame, Site
 
 _WHY = (
-    "Gradients that no step uses are lost, and a window with more or fewer micro-batches than it is divided by "
-    "has an update of the wrong size."
+    "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is divided by has "
+    "the wrong size."
 )
 
 
