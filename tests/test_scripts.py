@@ -46,7 +46,9 @@ OTHER_LINE = {
     "wrong/graph-retention/smoothed_loss": "said of the meter that adds, marked is the call that hands it the loss",
     "wrong/param-in-multiple-optimizers/tied_translator": "said of the list, marked is its use",
     "wrong/unreached-parameter/task_weights": "that a key is missing shows only where its head is left out",
+    "wrong/unreached-parameter/policy_log_std": "said of the layer before, marked is the constant in its place",
     "wrong/wasted-gradient/superres_perceptual": "said of the call, marked is where the network is made",
+    "wrong/zero-gradient/dense_detector": "said of the ReLU, marked is the bias that closes it",
 }
 
 

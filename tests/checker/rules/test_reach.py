@@ -311,7 +311,7 @@ def test_a_teacher_whose_gradients_add_up() -> None:
         story.clear(1, "student.w").backward(5, mean(8), through=uses).step(6)
     assert said(story.judged()) == [
         "train.py:4: GG405 warning: 4 backward calls compute gradients of 4 kB (estimated) for teacher.w, which no "
-        "optimizer steps; nobody clears them, so that they add up."
+        "optimizer steps; nothing clears them, so that they add up."
     ]
 
 

@@ -25,6 +25,11 @@ def text_of(frame: Frame) -> str:
     return linecache.getline(frame.file, frame.line).strip()
 
 
+def whole_text(file: str) -> str:
+    """Return the text of a file, or "" where it cannot be read."""
+    return "".join(linecache.getlines(file))
+
+
 @functools.lru_cache(maxsize=4096)
 def path_to(file: str, line: int) -> tuple[ast.AST, ...]:
     """Return what encloses a line, from the module to the innermost statement that holds it."""
