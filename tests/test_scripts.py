@@ -41,6 +41,7 @@ MISSED = {
     "wrong/train-eval-mode/teacher_dropout": "mean teachers leave the teacher in training mode on purpose",
 }
 OTHER_LINE = {
+    "wrong/accumulation-scaling/spectra_autoencoder": "said of the division, marked is the call with the number",
     "wrong/cross-loss-leak/ssl_online_probe": "said of the call of the loss, marked is its inside",
     "wrong/frozen-state-drift/stale_after_freeze": "said of the freeze, marked is the loop that clears the others",
     "wrong/graph-retention/smoothed_loss": "said of the meter that adds, marked is the call that hands it the loss",

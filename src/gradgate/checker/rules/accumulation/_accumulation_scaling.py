@@ -154,7 +154,11 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]
     """Report a division of the running sum at every micro-batch: it divides the earlier ones again."""
     uneven = 0
     for window, micro in windows:
-        factors = {one.factor for one in window.fresh if one.backward in micro and not one.touched}
+        factors = {
+            contribution.factor
+            for contribution in window.fresh
+            if contribution.backward in micro and not contribution.touched
+        }
         uneven += len(micro) > 1 and len(factors) > 1 and max(factors) < 1
     writes = [
         event for event in run.of(Written) if event.target == "gradient" and event.factor not in (None, 0)
@@ -190,7 +194,7 @@ def _one_for_each_batch(run: Run, site: Site) -> bool:
             later for later, other in starts[place + 1 :] if getattr(other, "loader", None) == event.loader
         )
         epoch = run.events[number : next(same, None)]
-        calls = sum(isinstance(one, Backward) and one.site == site for one in epoch)
+        calls = sum(isinstance(event, Backward) and event.site == site for event in epoch)
         if calls == event.length and calls:
             return True
     return False

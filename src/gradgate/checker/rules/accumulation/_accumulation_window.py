@@ -133,10 +133,14 @@ def _left_over(run: Run, optimizer: int, site: Site, used: set[int]) -> list[int
     for number, contributions in sorted(run.by_backward.items()):
         if number < 0 or run.events[number].site != site:
             continue
-        mine = [one for one in contributions if any(optimizer in run.owners[p] for p in one.atom)]
-        if number not in used and mine and not any(one.consumed for one in mine):
+        mine = [
+            contribution
+            for contribution in contributions
+            if any(optimizer in run.owners[p] for p in contribution.atom)
+        ]
+        if number not in used and mine and not any(contribution.consumed for contribution in mine):
             open_row.append(number)
-            if all(one.cleared is not None for one in mine):
+            if all(contribution.cleared is not None for contribution in mine):
                 continue
         elif open_row:
             rows.append(len(open_row))
@@ -147,7 +151,9 @@ def _left_over(run: Run, optimizer: int, site: Site, used: set[int]) -> list[int
 
 
 def _cleared(run: Run, numbers: list[int]) -> bool:
-    return all(one.cleared is not None for number in numbers for one in run.by_backward[number])
+    return all(
+        contribution.cleared is not None for number in numbers for contribution in run.by_backward[number]
+    )
 
 
 def _divisor(run: Run, windows: list[tuple[Window, list[int]]]) -> float | None:

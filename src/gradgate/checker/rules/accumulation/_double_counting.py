@@ -102,8 +102,15 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
 
 def _together(run: Run, first: int, second: int, step: int) -> bool:
     """Say whether both gave gradient to the same parameters for the same step."""
-    atoms = {one.atom for one in run.by_backward[first] if step in one.consumed and not one.touched}
-    return any(one.atom in atoms and step in one.consumed for one in run.by_backward[second])
+    atoms = {
+        contribution.atom
+        for contribution in run.by_backward[first]
+        if step in contribution.consumed and not contribution.touched
+    }
+    return any(
+        contribution.atom in atoms and step in contribution.consumed
+        for contribution in run.by_backward[second]
+    )
 
 
 def _decayed_twice(run: Run) -> Iterator[Finding]:
@@ -114,16 +121,16 @@ def _decayed_twice(run: Run) -> Iterator[Finding]:
             continue
         seen.add(event.site)
         squared = frozenset().union(*(term.squares for term in penalties))
-        made = [(one, group) for one in run.of(OptimizerMade) for group in one.groups if _decays(group)]
-        both = [(one, group) for one, group in made if group.parameters & squared]
+        made = [(owner, group) for owner in run.of(OptimizerMade) for group in owner.groups if _decays(group)]
+        both = [(owner, group) for owner, group in made if group.parameters & squared]
         if not both:
             continue
-        one, group = both[0]
+        owner, group = both[0]
         yield RULE.finding(
-            one.site,
+            owner.site,
             f"{len(group.parameters & squared)} parameters have an L2 penalty in the loss (line "
             f"{innermost(penalties[0].site).line}) and a weight decay of {group.weight_decay:g} in "
-            f"{run.optimizer(one.optimizer)} as well.",
+            f"{run.optimizer(owner.optimizer)} as well.",
             why="Both pull the weights to zero: the pull is the sum of the two.",
             advice="Keep one of them: weight_decay=0 here, or no penalty in the loss.",
             severity="warning",

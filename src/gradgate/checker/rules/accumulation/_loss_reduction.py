@@ -65,7 +65,7 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
         parts = shares(event.terms)
         for share in parts:
             for number, where in share.divisors:
-                alike = sum(any(where == other for _, other in one.divisors) for one in parts)
+                alike = sum(any(where == other for _, other in share.divisors) for share in parts)
                 if share.term.sizes and number == share.term.sizes[0] > 1 and alike == 1:
                     found.append((share, number, where))
     if len(found) < 2 or len(found) * 2 < len(events):

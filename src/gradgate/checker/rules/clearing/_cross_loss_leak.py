@@ -55,14 +55,14 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _probes(run)
     leaks: dict[tuple[int, Site], list[tuple[Window, Contribution]]] = defaultdict(list)
     for window in run.windows:
-        for one in _leaked(run, window):
-            leaks[window.optimizer, run.events[one.backward].site].append((window, one))
+        for contribution in _leaked(run, window):
+            leaks[window.optimizer, run.events[contribution.backward].site].append((window, contribution))
     for (optimizer, source), found in leaks.items():
         steps = {window.step for window, _ in found}
         if len(steps) < 2 or len(steps) * 4 < run.stepping[optimizer]:
             continue
-        ids: Ids = frozenset().union(*(one.atom for _, one in found))
-        against = [_opposed(run, window, one) < -0.05 for window, one in found]
+        ids: Ids = frozenset().union(*(contribution.atom for _, contribution in found))
+        against = [_opposed(run, window, contribution) < -0.05 for window, contribution in found]
         own = innermost(run.events[found[0][0].micro[-1]].site)
         yield RULE.finding(
             _line(run, optimizer, ids, source, found[-1][1]),
@@ -84,36 +84,40 @@ def _leaked(run: Run, window: Window) -> Iterator[Contribution]:
     if not window.micro or run.asks_again(window):
         return
     last = window.micro[-1]
-    for one in window.fresh:
-        if one.backward < 0 or one.touched or run.events[one.backward].site == run.events[last].site:
+    for contribution in window.fresh:
+        if (
+            contribution.backward < 0
+            or contribution.touched
+            or run.events[contribution.backward].site == run.events[last].site
+        ):
             continue
-        others = list(_used_by_others(run, one, window.optimizer))
-        if any(number < last for number in others) or (others and _opposed(run, window, one) < -0.6):
-            yield one
+        others = list(_used_by_others(run, contribution, window.optimizer))
+        if any(number < last for number in others) or (others and _opposed(run, window, contribution) < -0.6):
+            yield contribution
 
 
-def _opposed(run: Run, window: Window, one: Contribution) -> float:
+def _opposed(run: Run, window: Window, contribution: Contribution) -> float:
     """Return the mean cosine between these gradients and what a later loss of the same window added to them."""
     cosines = [
         cosine
-        for event in run.events[one.backward : window.step]
+        for event in run.events[contribution.backward : window.step]
         if isinstance(event, Opposed)
         for number, cosine in event.cosines
-        if number in one.atom
+        if number in contribution.atom
     ]
     return sum(cosines) / len(cosines) if cosines else 0.0
 
 
-def _used_by_others(run: Run, one: Contribution, optimizer: int) -> Iterator[int]:
+def _used_by_others(run: Run, contribution: Contribution, optimizer: int) -> Iterator[int]:
     """Yield the steps of other optimizers that used the same backward call, for parameters of their own."""
-    for sibling in run.by_backward[one.backward]:
-        if sibling is not one:
+    for sibling in run.by_backward[contribution.backward]:
+        if sibling is not contribution:
             for step in sibling.consumed:
                 if run.stepped(step).optimizer != optimizer:
                     yield step
 
 
-def _line(run: Run, optimizer: int, ids: Ids, source: Site, one: Contribution) -> Frame | Site:
+def _line(run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contribution) -> Frame | Site:
     """Return the line to change.
 
     Where the step's own parameters lie behind the other loss's (a generator before its discriminator), its input
@@ -132,7 +136,7 @@ def _line(run: Run, optimizer: int, ids: Ids, source: Site, one: Contribution) -
         entry = min(place for place in others if place > min(mine))
         used = _calling(uses[entry][1], source)
         return (own and next_use(own, innermost(source).line)) or used or source
-    for number in range(one.backward - 1, -1, -1):
+    for number in range(contribution.backward - 1, -1, -1):
         event = run.events[number]
         if isinstance(event, Cleared) and event.parameters & ids and event.site:
             return event.site
@@ -165,7 +169,7 @@ def _probes(run: Run) -> Iterator[Finding]:
                     _without_graph, names={part for n in own for part in run.name(n).split(".")}
                 ),
                 severity="warning",
-                count=sum(one.site == event.site for one in run.of(Backward)),
+                count=sum(backward.site == event.site for backward in run.of(Backward)),
                 evidence={"parameters": len(rest)},
             )
 

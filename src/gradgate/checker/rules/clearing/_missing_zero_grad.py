@@ -54,7 +54,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         if len(windows) < 2 or len(windows) * 8 < run.stepping[optimizer]:
             continue
         repeated = frozenset().union(*(_repeats(run, window) for window in windows))
-        most = max(len({one.backward for one in (*w.fresh, *w.stale)}) for w in windows)
+        most = max(len({contribution.backward for contribution in (*w.fresh, *w.stale)}) for w in windows)
         step = run.events[windows[0].step].site
         where, cleared = _line(run, windows, repeated, step)
         yield RULE.finding(
@@ -74,11 +74,16 @@ def _repeats(run: Run, window: Window) -> Ids:
     """Return the parameters whose new gradient was added to one that this optimizer has used before."""
     if not run.stepped(window.step).seen:
         return frozenset()  # writes to gradients were not watched
-    fresh = {one.atom for one in window.fresh}
+    fresh = {contribution.atom for contribution in window.fresh}
     found: set[int] = set()
-    for one in window.stale:
-        if one.atom in fresh and not one.touched and one.factor == 1 and one.backward >= 0:
-            found |= one.atom
+    for contribution in window.stale:
+        if (
+            contribution.atom in fresh
+            and not contribution.touched
+            and contribution.factor == 1
+            and contribution.backward >= 0
+        ):
+            found |= contribution.atom
     frozen = run.stepped(window.step).frozen
     return frozenset(found - frozen)
 
@@ -86,8 +91,8 @@ def _repeats(run: Run, window: Window) -> Ids:
 def _line(run: Run, windows: list[Window], repeated: Ids, step: Site) -> tuple[Frame | Site, str]:
     """Return the line to change: a call without parentheses, one that clears something else, or the step."""
     frame = innermost(step)
-    for one in step:
-        uncalled = _uncalled(one)
+    for caller in step:
+        uncalled = _uncalled(caller)
         if uncalled is not None:
             return uncalled, "zero_grad is named here and not called"
     window = windows[-1]

@@ -168,35 +168,41 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix=mistake.fix or (),
             count=steps,
             evidence={"steps": steps},
-            about=set().union(*(one.parameters for one in run.windows if one.optimizer == optimizer)),
+            about=set().union(
+                *(window.parameters for window in run.windows if window.optimizer == optimizer)
+            ),
         )
     yield from _built_anew(run)
 
 
 def _of_window(run: Run, window: Window) -> Iterator[tuple[Site, _Mistake]]:
     stepped = run.stepped(window.step)
-    seen = [one for one in window.fresh if one.backward >= 0 and run.backward(one.backward).seen]
-    first = min((one.backward for one in seen), default=window.step)
+    seen = [
+        contribution
+        for contribution in window.fresh
+        if contribution.backward >= 0 and run.backward(contribution.backward).seen
+    ]
+    first = min((contribution.backward for contribution in seen), default=window.step)
     unscaled = [n for n in range(first, window.step) if _is_unscaled(run, n, window.optimizer)]
     if stepped.scaler is None and not unscaled:
-        if any(_scaled(run, one) for one in seen):
+        if any(_scaled(run, contribution) for contribution in seen):
             yield stepped.site, _AROUND
         return
     # From here on the gradients no longer carry the scale.
     end = unscaled[0] if unscaled else window.step
-    for one in seen:
-        backward = run.backward(one.backward)
-        if one.backward > end:
-            if _scaled(run, one):
+    for contribution in seen:
+        backward = run.backward(contribution.backward)
+        if contribution.backward > end:
+            if _scaled(run, contribution):
                 yield run.events[end].site, _LATE
             continue
-        if not _scaled(run, one):
+        if not _scaled(run, contribution):
             yield backward.site, _BARE
             continue
         parts = {term.scaled for term in backward.terms if term.kind != "constant"}
         if len(parts) == 2:
-            yield _last_scaling(run, one.backward), _PART
-        yield from _between(run, one, end)
+            yield _last_scaling(run, contribution.backward), _PART
+        yield from _between(run, contribution, end)
 
 
 def _is_unscaled(run: Run, number: int, optimizer: int) -> bool:
@@ -204,8 +210,8 @@ def _is_unscaled(run: Run, number: int, optimizer: int) -> bool:
     return isinstance(event, Unscaled) and event.optimizer == optimizer
 
 
-def _scaled(run: Run, one: Contribution) -> bool:
-    return run.backward(one.backward).scaler is not None
+def _scaled(run: Run, contribution: Contribution) -> bool:
+    return run.backward(contribution.backward).scaler is not None
 
 
 def _last_scaling(run: Run, backward: int) -> Site:
@@ -216,18 +222,18 @@ def _last_scaling(run: Run, backward: int) -> Site:
     return run.events[backward].site
 
 
-def _between(run: Run, one: Contribution, end: int) -> Iterator[tuple[Site, _Mistake]]:
+def _between(run: Run, contribution: Contribution, end: int) -> Iterator[tuple[Site, _Mistake]]:
     """Yield what is done to gradients while they carry the scale."""
-    scaler = run.backward(one.backward).scaler
-    for number in one.clips:
+    scaler = run.backward(contribution.backward).scaler
+    for number in contribution.clips:
         event = run.events[number]
         if number < end and isinstance(event, Clipped) and math.isfinite(event.limit or 0.0):
             yield event.site, _CLIPPED
-    for number in range(one.backward, end):
+    for number in range(contribution.backward, end):
         event = run.events[number]
         if isinstance(event, ScalerUpdated) and event.scaler == scaler:
             yield event.site, _UPDATED
-        elif isinstance(event, Written) and _clamps(event) and event.parameters & one.atom:
+        elif isinstance(event, Written) and _clamps(event) and event.parameters & contribution.atom:
             yield event.site, _CLIPPED
 
 

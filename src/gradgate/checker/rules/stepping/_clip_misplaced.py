@@ -74,7 +74,9 @@ def _useless(
     run: Run, where: Frame, calls: dict[int, Clipped], clipped: dict[int, list[Contribution]]
 ) -> Iterator[Finding]:
     useless = [
-        number for number in calls if all(max(one.consumed, default=-1) < number for one in clipped[number])
+        number
+        for number in calls
+        if all(max(contribution.consumed, default=-1) < number for contribution in clipped[number])
     ]
     empty = [number for number in useless if not calls[number].given]
     if len(useless) < len(calls) and 2 * len(empty) <= len(calls):
@@ -129,8 +131,8 @@ def _too_late(run: Run, number: int, event: Clipped, clipped: list[Contribution]
         for n, backward in run.numbered(Backward)
         if n < number and backward.reached & event.parameters  # type: ignore[attr-defined]
     ]
-    newest = [one for one in clipped if before and one.backward == before[-1]]
-    return {step for one in newest for step in one.consumed if step < number}
+    newest = [contribution for contribution in clipped if before and contribution.backward == before[-1]]
+    return {step for contribution in newest for step in contribution.consumed if step < number}
 
 
 def _unclipped(run: Run, number: int, late: set[int]) -> Iterator[Window]:
@@ -138,7 +140,9 @@ def _unclipped(run: Run, number: int, late: set[int]) -> Iterator[Window]:
     for window in run.windows:
         if window.step < number and window.step not in late:
             continue
-        if window.fresh and not any(clip < window.step for one in window.fresh for clip in one.clips):
+        if window.fresh and not any(
+            clip < window.step for contribution in window.fresh for clip in contribution.clips
+        ):
             yield window
         if window.step > number:
             return
@@ -180,14 +184,14 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
 def _within(run: Run, window: Window) -> set[int]:
     """Return the calls between two backward calls of one line that both add to a gradient of this window."""
     groups: dict[tuple[Ids, Frame], list[Contribution]] = defaultdict(list)
-    for one in window.fresh:
-        if one.backward >= 0:
-            groups[one.atom, innermost(run.events[one.backward].site)].append(one)
+    for contribution in window.fresh:
+        if contribution.backward >= 0:
+            groups[contribution.atom, innermost(run.events[contribution.backward].site)].append(contribution)
     return {
         clip
         for several in groups.values()
-        for one in several
-        for clip in one.clips
+        for contribution in several
+        for clip in contribution.clips
         if clip < max(other.backward for other in several)
     }
 

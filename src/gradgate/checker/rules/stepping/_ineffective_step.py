@@ -132,7 +132,7 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     """Report an optimizer that never steps: its ``step`` is named and not called, or doesn't occur at all."""
     held = _held(run, optimizer)
     reaching = [event for event in run.of(Backward) if event.reached & held]
-    if len(reaching) < _LEAST or any(run.owners[one] - {optimizer} for one in held):
+    if len(reaching) < _LEAST or any(run.owners[parameter] - {optimizer} for parameter in held):
         return None
     if any(isinstance(event, Written) and event.target == "value" for event in run.events):
         return None
@@ -141,7 +141,9 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     named = [Frame(file, line, "") for file in files for line in _named_only(tree_of(file))]
     if not named and (run.ended != "finished" or any(_calls_step(tree_of(file), name) for file in files)):
         return None
-    if not named and not all(run.parameters[one].still for one in held if one in run.parameters):
+    if not named and not all(
+        run.parameters[parameter].still for parameter in held if parameter in run.parameters
+    ):
         return None
     return RULE.finding(
         named[0] if named else reaching[-1].site,
@@ -177,7 +179,9 @@ def _by_hand(run: Run) -> Iterator[Finding]:
     if any(event.moved for event in run.of(Stepped)):
         return
     counts: dict[int, int] = {}
-    stepped = {number for number, owners in run.owners.items() if any(run.stepping[one] for one in owners)}
+    stepped = {
+        number for number, owners in run.owners.items() if any(run.stepping[owner] for owner in owners)
+    }
     for event in run.of(Backward):
         for number in event.reached - stepped:
             counts[number] = counts.get(number, 0) + 1
@@ -206,9 +210,9 @@ def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
     """Yield lines that compute an update from a gradient and bind it to a loop's or argument's name, or to none."""
     for scope in ast.walk(tree) if tree is not None else ():
         if isinstance(scope, ast.FunctionDef):
-            names = {one.arg for one in scope.args.args}
+            names = {argument.arg for argument in scope.args.args}
         elif isinstance(scope, ast.For):
-            names = {one.id for one in ast.walk(scope.target) if isinstance(one, ast.Name)}
+            names = {name.id for name in ast.walk(scope.target) if isinstance(name, ast.Name)}
         else:
             continue
         for node in ast.walk(scope):
@@ -229,7 +233,7 @@ def _is_lost(node: ast.Assign | ast.Expr, names: set[str]) -> bool:
         return ast.unparse(target.value).endswith(".state_dict()")
     if not isinstance(target, ast.Name) or not isinstance(node.value, ast.BinOp):
         return False
-    used = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
+    used = {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name)}
     return target.id in names and target.id in used
 
 

@@ -101,9 +101,11 @@ def _descent(run: Run, where: Frame, writes: _Writes) -> Finding | None:
         step
         for number, event in along.items()
         for atom in run.atoms(event.parameters)
-        for one in run.contributions
-        if one.atom == atom and one.backward < number and (one.cleared is None or one.cleared > number)
-        for step in one.consumed
+        for contribution in run.contributions
+        if contribution.atom == atom
+        and contribution.backward < number
+        and (contribution.cleared is None or contribution.cleared > number)
+        for step in contribution.consumed
         if not _written_between(run, event.parameters, number, step)
     }
     # Two or three values may point along their gradient by chance.
