@@ -103,11 +103,14 @@ class Slice:
             if tree is not None and tree is not scope.node:
                 scope = Scope(scope.file, tree)
                 found = definitions(scope).get(name, ())
-        self._todo += [(scope, one.value, one.place) for one in found]
+        self._todo += [(scope, definition.value, definition.place) for definition in found]
 
     def _attribute(self, name: str) -> None:
         for scope in self._scopes():
-            self._todo += [(scope, one.value, one.place) for one in definitions(scope).get("." + name, ())]
+            self._todo += [
+                (scope, definition.value, definition.place)
+                for definition in definitions(scope).get("." + name, ())
+            ]
 
     def _scopes(self) -> Iterator[Scope]:
         return (scope for file in self.files for scope in scopes_of(file))

@@ -1,4 +1,4 @@
-"""What a rule has to say about a run."""
+"""What a rule reports about a run."""
 
 from __future__ import annotations
 

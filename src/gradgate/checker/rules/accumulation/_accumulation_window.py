@@ -1,13 +1,12 @@
 """A window of micro-batches begins or ends at the wrong one.
 
 ## What it does
-Follows which backward calls each optimizer step uses. Reports a step that comes after the first micro-batch
-(``i % N == 0`` with ``i`` from 0), windows that are one too long or too short for their divisor, micro-batches at
-the end of an epoch that are cleared before any step or never used, and those that go on into the next epoch's
-first window.
+Follows which backward calls each optimizer step uses. Reports a step after the first micro-batch (``i % N == 0``
+with ``i`` from 0), windows that are one too long or too short for their divisor, micro-batches at the end of an
+epoch that are cleared before any step or never used, and those that are added to the next epoch's first window.
 
 ## Why is this bad?
-The gradients that are left over are lost, or are added to a window that is divided as if they were not there. The
+The gradients that are left over are lost, or are added to a window that is divided as if they weren't there. The
 first update of an epoch is made of one micro-batch at a fraction of its weight. Nothing crashes.
 
 ## Example
@@ -24,11 +23,11 @@ first update of an epoch is made of one micro-batch at a fraction of its weight.
             optimizer.step()
             optimizer.zero_grad()
 
-or let ``gradgate.windows(loader, size=4)`` cut the epoch and ``Accumulator.update()`` divide each window by what it
-holds.
+or let ``gradgate.windows(loader, size=4)`` split the epoch and ``Accumulator.update()`` divide each window by
+what it holds.
 
 ## Known limits
-Windows of very different sizes throughout are taken to be meant. Windows that go over the end of an epoch are right
+Windows whose sizes vary throughout are assumed to be intended. Windows that cross the end of an epoch are right
 where all of them hold the same number of micro-batches.
 
 ## Sources
@@ -100,12 +99,12 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             evidence=facts,
             about=windows[0][0].parameters,
         )
-    next_to = any(one > size and other > size for one, other in pairwise(sizes))  # lengths that just differ
-    if any(n > size for n in sizes) and often * 2 > len(sizes) and not next_to:
+    varied = any(first > size and second > size for first, second in pairwise(sizes))
+    if any(n > size for n in sizes) and often * 2 > len(sizes) and not varied:
         return RULE.finding(
             where,
-            f"A window holds {max(sizes)} micro-batches, the others {size}: what an epoch left over goes on into "
-            "the next one.",
+            f"A window holds {max(sizes)} micro-batches, the others {size}: what one epoch leaves over is added "
+            "to the next.",
             why=_WHY,
             advice="Step for what is left at the end of the epoch, divided by as many as there are.",
             fix=_count_from_one,
@@ -128,16 +127,20 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
 
 
 def _left_over(run: Run, optimizer: int, site: Site, used: set[int]) -> list[int]:
-    """Return the lengths of the rows of backward calls at this line that no step used, though others were."""
+    """Return the lengths of the runs of backward calls at this line that no step used."""
     rows: list[int] = []
     open_row: list[int] = []
     for number, contributions in sorted(run.by_backward.items()):
         if number < 0 or run.events[number].site != site:
             continue
-        mine = [one for one in contributions if any(optimizer in run.owners[p] for p in one.atom)]
-        if number not in used and mine and not any(one.consumed for one in mine):
+        mine = [
+            contribution
+            for contribution in contributions
+            if any(optimizer in run.owners[p] for p in contribution.atom)
+        ]
+        if number not in used and mine and not any(contribution.consumed for contribution in mine):
             open_row.append(number)
-            if all(one.cleared is not None for one in mine):
+            if all(contribution.cleared is not None for contribution in mine):
                 continue
         elif open_row:
             rows.append(len(open_row))
@@ -148,7 +151,9 @@ def _left_over(run: Run, optimizer: int, site: Site, used: set[int]) -> list[int
 
 
 def _cleared(run: Run, numbers: list[int]) -> bool:
-    return all(one.cleared is not None for number in numbers for one in run.by_backward[number])
+    return all(
+        contribution.cleared is not None for number in numbers for contribution in run.by_backward[number]
+    )
 
 
 def _divisor(run: Run, windows: list[tuple[Window, list[int]]]) -> float | None:

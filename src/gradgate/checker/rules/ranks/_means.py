@@ -32,7 +32,9 @@ def averaged(run: Run, window: Window) -> bool:
     if any(run.backward(number).synced for number in window.micro):
         return True
     reduced, factor = False, 1.0
-    atom = next((one.atom for one in window.fresh if one.backward >= 0), frozenset())
+    atom = next(
+        (contribution.atom for contribution in window.fresh if contribution.backward >= 0), frozenset()
+    )
     for event in run.events[min(window.micro, default=window.step) : window.step]:
         if isinstance(event, Reduced) and event.parameters & atom:
             if "avg" in event.op:
@@ -153,7 +155,9 @@ def _summed_only(run: Run, window: Window) -> Site | None:
         # Others don't depend on a gradient's size; and a rate may be meant for a sum.
         if made.kind != "SGD" or _RANKS.search(text_of(innermost(made.site))):
             return None
-    if any(one.clips or one.backward < 0 for one in (*window.fresh, *window.stale)):
+    if any(
+        contribution.clips or contribution.backward < 0 for contribution in (*window.fresh, *window.stale)
+    ):
         return None
     summed = [
         event

@@ -2,8 +2,8 @@
 
 ## What it does
 Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, one that
-always steps before there is a gradient, one whose ``step`` is never called, and updates written by hand that bind
-a name anew or drop their result.
+always steps before there is a gradient, one whose ``step`` is never called, and updates by hand that rebind a name
+or drop their result.
 
 ## Why is this bad?
 Nothing is trained. The loss goes up and down with the batches, which looks like slow learning.
@@ -19,8 +19,8 @@ Nothing is trained. The loss goes up and down with the batches, which looks like
                 p -= lr * p.grad         # in place
 
 ## Known limits
-A rate of zero at the start of a warm-up is right, and so is an optimizer that rests while others step; the latter
-is said as a note. A run that is stopped early is not blamed for a rate that may still rise.
+A rate of zero at the start of a warm-up is right. A rate that is zero throughout while other optimizers step is
+reported as a note. A run that is stopped early isn't blamed for a rate that may still rise.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -50,7 +50,7 @@ from gradgate.events import (
     Written,
 )
 
-_WHY = "Nothing is trained: the parameters stay where they began."
+_WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
 _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 
@@ -91,12 +91,11 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
     if any(group.lr for group in made.groups):
         numbers = {event.scheduler for event in schedules}
         if sum(event.scheduler in numbers for event in run.of(Scheduled)) < 2:
-            return None  # a schedule that is not advanced is another mistake
+            return None  # a schedule that isn't advanced is another mistake
         where = schedules[-1].site if schedules else where
     elif (computed := computed_rate(made.site)) is not None:
         where = computed
-        advice = "Compute the rate so that it is not rounded to zero: / in place of //."
-        advice = "Let the warm-up rise: its factor must not be rounded to zero (/ in place of //)."
+        advice = "Don't round the warm-up factor or the rate to zero: / instead of //."
     return RULE.finding(
         where,
         f"The learning rate of {run.optimizer(optimizer)} is 0 in all of its {len(steps)} steps.",
@@ -111,7 +110,7 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
 
 
 def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
-    """Report steps that come before their backward; clearing in between, after it, is another mistake."""
+    """Report steps that come before their backward; clearing after it is another mistake."""
     held = _held(run, optimizer)
     reaching = [n for n, event in run.numbered(Backward) if event.reached & held]  # type: ignore[attr-defined]
     first = next(n for n, event in run.numbered(Stepped) if event is steps[0])
@@ -130,10 +129,10 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
 
 
 def _not_stepped(run: Run, optimizer: int) -> Finding | None:
-    """Report an optimizer that never steps: its ``step`` is named and not called, or nobody writes it at all."""
+    """Report an optimizer that never steps: its ``step`` is named and not called, or doesn't occur at all."""
     held = _held(run, optimizer)
     reaching = [event for event in run.of(Backward) if event.reached & held]
-    if len(reaching) < _LEAST or any(run.owners[one] - {optimizer} for one in held):
+    if len(reaching) < _LEAST or any(run.owners[parameter] - {optimizer} for parameter in held):
         return None
     if any(isinstance(event, Written) and event.target == "value" for event in run.events):
         return None
@@ -142,7 +141,9 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     named = [Frame(file, line, "") for file in files for line in _named_only(tree_of(file))]
     if not named and (run.ended != "finished" or any(_calls_step(tree_of(file), name) for file in files)):
         return None
-    if not named and not all(run.parameters[one].still for one in held if one in run.parameters):
+    if not named and not all(
+        run.parameters[parameter].still for parameter in held if parameter in run.parameters
+    ):
         return None
     return RULE.finding(
         named[0] if named else reaching[-1].site,
@@ -163,7 +164,7 @@ def _named_only(tree: ast.Module | None) -> Iterator[int]:
 
 
 def _calls_step(tree: ast.Module | None, name: str) -> bool:
-    """Say whether something that may be the optimizer, or steps it, is stepped in the text."""
+    """Say whether the source steps what may be the optimizer, or what steps it."""
     nodes = ast.walk(tree) if tree is not None else ()
     steps = [
         ast.unparse(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "step"
@@ -178,7 +179,9 @@ def _by_hand(run: Run) -> Iterator[Finding]:
     if any(event.moved for event in run.of(Stepped)):
         return
     counts: dict[int, int] = {}
-    stepped = {number for number, owners in run.owners.items() if any(run.stepping[one] for one in owners)}
+    stepped = {
+        number for number, owners in run.owners.items() if any(run.stepping[owner] for owner in owners)
+    }
     for event in run.of(Backward):
         for number in event.reached - stepped:
             counts[number] = counts.get(number, 0) + 1
@@ -192,7 +195,7 @@ def _by_hand(run: Run) -> Iterator[Finding]:
         for line in _lost_updates(tree_of(file)):
             yield RULE.finding(
                 Frame(file, line, ""),
-                f"This update makes a new tensor and leaves the parameter as it was: nothing moves in {len(calls)} "
+                f"This update makes a new tensor and leaves the parameter as it is: nothing moves in {len(calls)} "
                 "backward calls.",
                 why=_WHY,
                 advice="Update in place, under torch.no_grad(): p -= lr * p.grad.",
@@ -204,12 +207,12 @@ def _by_hand(run: Run) -> Iterator[Finding]:
 
 
 def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
-    """Yield lines that make an update from a gradient, and bind it to a loop's or argument's name, or to none."""
+    """Yield lines that compute an update from a gradient and bind it to a loop's or argument's name, or to none."""
     for scope in ast.walk(tree) if tree is not None else ():
         if isinstance(scope, ast.FunctionDef):
-            names = {one.arg for one in scope.args.args}
+            names = {argument.arg for argument in scope.args.args}
         elif isinstance(scope, ast.For):
-            names = {one.id for one in ast.walk(scope.target) if isinstance(one, ast.Name)}
+            names = {name.id for name in ast.walk(scope.target) if isinstance(name, ast.Name)}
         else:
             continue
         for node in ast.walk(scope):
@@ -230,7 +233,7 @@ def _is_lost(node: ast.Assign | ast.Expr, names: set[str]) -> bool:
         return ast.unparse(target.value).endswith(".state_dict()")
     if not isinstance(target, ast.Name) or not isinstance(node.value, ast.BinOp):
         return False
-    used = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
+    used = {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name)}
     return target.id in names and target.id in used
 
 
