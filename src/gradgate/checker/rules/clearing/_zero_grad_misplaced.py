@@ -3,11 +3,11 @@
 ## What it does
 Follows every gradient contribution until a step uses it or it is cleared. Reports backward calls whose gradients
 are cleared again and again without having been used, although the optimizer that owns them steps in between; also
-where this befalls only a part of the parameters that the step is for.
+where that happens to only a part of the parameters that the step is for.
 
 ## Why is this bad?
-The work of the backward pass is lost. If all of it is, nothing is trained; if a part is, some losses, micro-batches
-or layers silently count for nothing.
+The work of the backward pass is lost. If all of it is lost, nothing is trained; if a part is, some losses,
+micro-batches or layers silently count for nothing.
 
 ## Example
     loss.backward()
@@ -21,8 +21,8 @@ or layers silently count for nothing.
 
 ## Known limits
 What is left of another optimizer's loss (a GAN's generator loss in its discriminator) may be cleared, as may
-gradients that only served to get the gradient of an input, and those that are read and put together by hand. A
-batch that is skipped now and then is no mistake.
+gradients that only served to get the gradient of an input, and those that are read and combined by hand. A batch
+that is skipped now and then is no mistake.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -30,16 +30,20 @@ The notes on ``torch.optim.Optimizer.zero_grad``.
 
 from __future__ import annotations
 
+import ast
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import Contribution
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._statement import Statement, method, owner
+from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Cleared, Ids, ScalerStepped, Site, Stepped, Written
 
-_WHY = "The gradients are lost before the optimizer sees them: what was computed there trains nothing."
+_WHY = "The gradients are lost before the optimizer sees them, so that backward pass trains nothing."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -60,7 +64,7 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     if len(lost) < 2 or share < (0.6 if accumulates else 0.25):
         return None
     if not _steps_between(run, lost):
-        return None  # gradients were wanted for their own sake: nobody steps here
+        return None  # gradients are wanted for their own sake: nothing steps here
     where = Counter(_clearing(run, number) for number in lost).most_common(1)[0][0]
     if where is None:
         return None
@@ -68,7 +72,8 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
         run.events[where].site or site,
         f"The gradients of {len(lost)} of {len(numbers)} backward calls are cleared before any step uses them.",
         why=_WHY,
-        fix="Clear after the step, or before the window's first backward(), not in between.",
+        advice="Clear after the step, or before the window's first backward(), not in between.",
+        fix=functools.partial(_after_the_step, always=len(lost) == len(numbers)),
         count=len(lost),
         evidence={"lost": len(lost), "backward_calls": len(numbers)},
         about=frozenset().union(*(run.backward(number).reached for number in lost)),
@@ -76,26 +81,26 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
 
 
 def _is_lost(run: Run, number: int) -> bool:
-    """Say whether all that a backward call gave to owned parameters was cleared unused, and not read by hand."""
+    """Say whether all that a backward call gave to owned parameters was cleared unused."""
     event = run.backward(number)
-    mine = [one for one in run.by_backward[number] if run.owned & one.atom]
+    mine = [contribution for contribution in run.by_backward[number] if run.owned & contribution.atom]
     if not mine or not event.seen or event.others or event.create:
         return False
-    if not all(_unused(one) for one in mine):
+    if not all(_unused(contribution) for contribution in mine):
         return False
     return not (_put_together(run, number) or _used_by_hand(run, number, mine) or _skipped(run, number, mine))
 
 
 def _skipped(run: Run, number: int, mine: list[Contribution]) -> bool:
-    """Say whether a gradient scaler left the step out, because a gradient was not finite."""
-    end = max(one.cleared or number for one in mine)
+    """Say whether a gradient scaler skipped the step, because a gradient wasn't finite."""
+    end = max(contribution.cleared or number for contribution in mine)
     return any(isinstance(event, ScalerStepped) and event.skipped for event in run.events[number:end])
 
 
 def _used_by_hand(run: Run, number: int, mine: list[Contribution]) -> bool:
-    """Say whether values were written by hand before the clearing, or a closure's last gradients were used."""
-    ids = frozenset().union(*(one.atom for one in mine))
-    end = max(one.cleared or number for one in mine)
+    """Say whether parameters were written by hand before the clearing, or a closure's last gradients were used."""
+    ids = frozenset().union(*(contribution.atom for contribution in mine))
+    end = max(contribution.cleared or number for contribution in mine)
     if any(
         isinstance(event, Written) and event.target == "value" and event.parameters & ids
         for event in run.events[number:end]
@@ -112,25 +117,30 @@ def _put_together(run: Run, number: int) -> bool:
     for later in range(number + 1, len(run.events)):
         event = run.events[later]
         if isinstance(event, Stepped) and event.used & run.backward(number).reached:
-            return any(one.backward < 0 and later in one.consumed for one in run.contributions)
+            return any(
+                contribution.backward < 0 and later in contribution.consumed
+                for contribution in run.contributions
+            )
     return False
 
 
 def _steps_between(run: Run, lost: list[int]) -> bool:
-    """Say whether owners of the lost gradients step about as often as these are lost."""
+    """Say whether the owners of the lost gradients step about as often as these are lost."""
     reached: Ids = frozenset().union(*(run.backward(number).reached for number in lost))
     steps = 0
     for number in range(lost[0], len(run.events)):
         event = run.events[number]
-        if isinstance(event, Stepped) and any(event.optimizer in run.owners[one] for one in reached):
+        if isinstance(event, Stepped) and any(
+            event.optimizer in run.owners[parameter] for parameter in reached
+        ):
             steps += 1
     return steps * 12 >= len(lost) and steps > 0
 
 
 def _clearing(run: Run, number: int) -> int | None:
-    for one in run.by_backward[number]:
-        if one.cleared is not None and run.owned & one.atom:
-            return _first_at(run, one.cleared)
+    for contribution in run.by_backward[number]:
+        if contribution.cleared is not None and run.owned & contribution.atom:
+            return _first_at(run, contribution.cleared)
     return None
 
 
@@ -144,30 +154,35 @@ def _first_at(run: Run, number: int) -> int:
 
 
 def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
-    """Return a finding where a step gets only a part of what a backward call gave to its parameters."""
+    """Report steps that get only a part of what a backward call gave to their parameters."""
     hits: dict[int, int] = Counter()
     gone: set[int] = set()
     for number in numbers:
         contributions = run.by_backward[number]
         for optimizer in {
-            owner for one in contributions for p in one.atom for owner in run.owners.get(p, ())
+            holder
+            for contribution in contributions
+            for p in contribution.atom
+            for holder in run.owners.get(p, ())
         }:
-            # What a group that is added later had before, nobody was to use.
+            # Gradients from before a group was added are no loss.
             mine = [
-                one
-                for one in contributions
-                if any(run.held_since.get((optimizer, p), number) <= number for p in one.atom)
-                and any(optimizer in run.owners[p] for p in one.atom)
+                contribution
+                for contribution in contributions
+                if any(run.held_since.get((optimizer, p), number) <= number for p in contribution.atom)
+                and any(optimizer in run.owners[p] for p in contribution.atom)
             ]
-            lost = [one for one in mine if _unused(one)]
-            if not lost or lost[0].cleared is None or not any(_used_by(run, one, optimizer) for one in mine):
+            lost = [contribution for contribution in mine if _unused(contribution)]
+            if (
+                not lost
+                or lost[0].cleared is None
+                or not any(_used_by(run, contribution, optimizer) for contribution in mine)
+            ):
                 continue
             event = run.events[lost[0].cleared]
-            if not (
-                isinstance(event, Cleared) and event.by_hand
-            ):  # p.grad = None for some: they are held still
+            if not (isinstance(event, Cleared) and event.by_hand):  # p.grad = None for some: they are frozen
                 hits[_first_at(run, lost[0].cleared)] += 1
-                gone |= set().union(*(one.atom for one in lost))
+                gone |= set().union(*(contribution.atom for contribution in lost))
     if not hits:
         return None
     where, times = max(hits.items(), key=lambda item: item[1])
@@ -178,19 +193,53 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
         f"The gradients of {run.names(gone)} are cleared before the step that uses the others of the same loss "
         f"({times} of {len(numbers)} backward calls).",
         why=_WHY,
-        fix="Clear after the step, or before the window's first backward(), not in between.",
+        advice="Clear after the step, or before the window's first backward(), not in between.",
+        fix=functools.partial(_after_the_step, always=False),
         count=times,
         evidence={"lost": times, "parameters": len(gone)},
         about=gone,
     )
 
 
-def _unused(one: Contribution) -> bool:
-    return not one.consumed and one.cleared is not None and not one.touched
+def _unused(contribution: Contribution) -> bool:
+    return not contribution.consumed and contribution.cleared is not None and not contribution.touched
 
 
-def _used_by(run: Run, one: Contribution, optimizer: int) -> bool:
-    return any(run.stepped(step).optimizer == optimizer for step in one.consumed)
+def _used_by(run: Run, contribution: Contribution, optimizer: int) -> bool:
+    return any(run.stepped(step).optimizer == optimizer for step in contribution.consumed)
+
+
+# The fix: clear later
+
+
+def _after_the_step(at: Statement, *, always: bool) -> Fix:
+    """Move the calls that clear after the steps, or out of the window. ``always``: all gradients are lost."""
+    if method(at.node) != "zero_grad":
+        return ()
+    steps, own = at.later("step"), [step for step in at.later("step") if owner(step) == owner(at.node)]
+    if steps:
+        again = [node for node in at.later("backward") if own and node.lineno < own[-1].lineno]
+        if again and len({owner(step) for step in at.beside("step")}) > 1:
+            return ()  # it clears for its own loss, which comes next
+        moves = [Move(at.line, after=(own or steps)[-1].lineno)]
+        for other in at.beside("zero_grad"):
+            # One beside it, which is before its own step in the same way.
+            below = [node for node in at.block if node.lineno > other.lineno]
+            next_two = [node for node in below if method(node) in ("step", "backward")][:2]
+            if abs(other.lineno - at.line) == 1 and any(owner(node) == owner(other) for node in next_two):
+                moves.append(Move(other.lineno, after=steps[-1].lineno))
+        return tuple(moves)
+    conditions = [node for node in at.block if node.lineno > at.line and isinstance(node, ast.If)]
+    inner = [step for node in conditions for step in at.steps(within=node)]
+    if inner:
+        return (Move(at.line, after=inner[-1].lineno),)
+    everywhere, backward = at.steps(), at.earlier("backward")
+    if always and not everywhere and backward:  # in a closure
+        return (Move(at.line, before=backward[-1].lineno),)
+    loop = next((loop for loop in at.loops if at.node in loop.body), None)
+    if loop is not None and everywhere and all(step.lineno > (loop.end_lineno or 0) for step in everywhere):
+        return (Move(at.line, before=loop.lineno),)
+    return ()
 
 
 RULE = Rule("GG202", "zero-grad-misplaced", "error", __doc__ or "", _judge)
