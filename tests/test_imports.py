@@ -48,8 +48,8 @@ MAY_IMPORT = {
     "checker": {"checker.recording", "checker.reports", "checker.rules", "errors", "events"},
     "checker.recording": {"errors", "events", "call_sites", "torch", "torch_compat"},
     "checker.analysis": {"events"},
-    "checker.fixes": {"checker.analysis", "checker.rules", "events"},
-    "checker.rules": {"checker.analysis", "errors", "events"},
+    "checker.fixes": {"checker.analysis", "checker.rules", "events", "libcst"},
+    "checker.rules": {"checker.analysis", "checker.fixes", "errors", "events"},
     "checker.reports": {
         *("notebook_tables", "errors", "events", "checker.analysis", "checker.fixes", "checker.rules"),
         *("gradgate (lazily)", "rich (lazily)", "plotly (lazily)", "jinja2 (lazily)", "pygments (lazily)"),

@@ -44,5 +44,5 @@ def test_the_planted_mistake_is_found_and_its_mended_twin_is_right(name: str, co
 def test_the_readme_shows_what_is_really_said() -> None:
     (found,) = findings("digits")
     shown = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    for said in (found.message, found.why, found.fix):
+    for said in (found.message, found.why, found.advice):
         assert said in shown

@@ -109,7 +109,7 @@ def test_an_optimizer_goes_by_the_name_that_the_user_gave_its_wrapper() -> None:
     fit(modules.NeverCleared(), watching)
     assert watching.report is not None
     assert [held.name for held in watching.report.summary.optimizers] == ["optimizer"]
-    assert "Call optimizer.zero_grad()" in watching.report.findings[0].fix
+    assert "Call optimizer.zero_grad()" in watching.report.findings[0].advice
 
 
 def test_the_parameters_are_those_of_a_fit_that_nobody_watches() -> None:

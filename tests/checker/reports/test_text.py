@@ -211,7 +211,7 @@ def test_what_is_to_be_written_is_shown_whole_and_only_where_it_is_short(tmp_pat
     block = ["with torch.no_grad():", *(f"    h = layer_{n}(h)" for n in range(4))]
     long.write_text("\n".join(block) + "\n", "utf-8")
     short.write_text(f"with torch.no_grad():\n    h = {'f' * 99}(h)\n", "utf-8")
-    changes = {"code": "GG402", "message": "Running without gradients cuts", "fix": "Take the value."}
+    changes = {"code": "GG402", "message": "Running without gradients cuts", "advice": "Take the value."}
     shown = [str(Report("", (finding(file, 1, **changes),), SUMMARY)) for file in (long, short)]
     assert ["│ h = " in text for text in shown] == [False, True]
     assert f"  +      │ h = {'f' * 99}(h)\n" in shown[1]

@@ -224,7 +224,7 @@ def test_a_penalty_without_a_graph_of_its_own() -> None:
         "train.py:3: GG402 error: `10 * penalty` is added to the loss at line 5 as a constant: its "
         "graph is cut here."
     ]
-    assert found.fix == "Pass create_graph=True, so that the gradient has a graph of its own."
+    assert found.advice == "Pass create_graph=True, so that the gradient has a graph of its own."
 
 
 def test_a_sum_that_starts_from_zero_and_a_detached_factor_are_right() -> None:

@@ -15,7 +15,7 @@ _PASSES = ("forward", "__call__", "training_step", "step", "loss")
 
 def with_its_graph(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Leave out what cuts a value off from its graph, or keep the graph of a gradient."""
-    if finding.fix.startswith("Pass create_graph=True"):
+    if finding.advice.startswith("Pass create_graph=True"):
         return _with_a_graph_of_its_own(spot)
     if isinstance(spot.statement, ast.With):
         return _without_the_block(spot) if "no_grad" in ast.unparse(spot.statement.items[0]) else []
@@ -149,32 +149,12 @@ def not_rounded(finding: Finding, spot: Spot) -> Sequence[Edit]:
         whole = isinstance(holder, ast.Call) and ast.unparse(holder.func) not in ("min", "max", "float")
         if whole or isinstance(holder, ast.Subscript):
             return []
-    if finding.code == "GG304" and not re.search(
-        "lr|rate|lambda", ast.unparse(spot.statement), re.IGNORECASE
-    ):
-        return []
     return spot.operator(rounding[0].left, rounding[0].right, "//", "/")
-
-
-def in_place(finding: Finding, spot: Spot) -> Sequence[Edit]:
-    """Update a parameter itself, under no_grad; call the step that is only named."""
-    one = spot.statement
-    if isinstance(one, ast.Expr) and isinstance(one.value, ast.Attribute) and one.value.attr == "step":
-        return spot.wrapped(one.value, "", "()")
-    if not finding.fix.startswith("Update in place") or not isinstance(one, ast.Assign):
-        return []
-    value, target = one.value, one.targets[0]
-    quiet = any("no_grad" in ast.unparse(node.items[0]) for node in spot.path if isinstance(node, ast.With))
-    if not quiet or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
-        return []
-    if ast.unparse(value.left) != ast.unparse(target):
-        return []
-    return spot.replaced(one, f"{spot.source(target)} -= {spot.source(value.right)}")
 
 
 def without_gradients(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Run a network under no_grad that only gives values."""
-    if not finding.fix.startswith("Run it under torch.no_grad()") or not spot.alone:
+    if not finding.advice.startswith("Run it under torch.no_grad()") or not spot.alone:
         return []
     one = spot.statement
     if not isinstance(one, ast.Assign) or len(one.targets) > 1 or not isinstance(one.targets[0], ast.Name):

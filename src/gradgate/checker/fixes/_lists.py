@@ -14,7 +14,7 @@ from gradgate.checker.rules._finding import Finding
 def added(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Give the optimizer what no list holds; hold layers in a list that a module knows of."""
     value = getattr(spot.statement, "value", None)
-    if finding.fix.startswith("Put the layers into an nn.ModuleList"):
+    if finding.advice.startswith("Put the layers into an nn.ModuleList"):
         return _in_a_module_list(spot, value)
     names = re.match(r"No step moved (.+), in no optimizer's list", finding.message)
     if names is None or not isinstance(value, ast.Call) or not value.args:
@@ -86,21 +86,14 @@ def _in_a_module_list(spot: Spot, value: ast.AST | None) -> Sequence[Edit]:
 def once(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """List each parameter once."""
     value = getattr(spot.statement, "value", None)
-    if not finding.fix.startswith("List each parameter once") or not isinstance(spot.statement, ast.Assign):
+    if not finding.advice.startswith("List each parameter once") or not isinstance(
+        spot.statement, ast.Assign
+    ):
         return []
     if isinstance(value, ast.Call) and re.match(r"[A-Z]", method(spot.statement)):
         value = value.args[0] if value.args and isinstance(value.args[0], (ast.Call, ast.BinOp)) else None
     groups = value is None or any(isinstance(one, (ast.Dict, ast.keyword)) for one in ast.walk(value))
     return spot.wrapped(value, "list(dict.fromkeys(", "))") if value is not None and not groups else []
-
-
-def a_list(finding: Finding, spot: Spot) -> Sequence[Edit]:
-    """Make a list of what an iterator gives only once, where it is made."""
-    value = getattr(spot.statement, "value", None)
-    if not finding.fix.startswith("Pass model.parameters() anew") or not isinstance(value, ast.Call):
-        return []
-    made = spot.made_of(ast.unparse(value.args[0])) if value.args else []
-    return spot.wrapped(made[0], "list(", ")") if len(made) == 1 else []
 
 
 def written_into(finding: Finding, spot: Spot) -> Sequence[Edit]:
@@ -158,7 +151,7 @@ def _speaks_of(spot: Spot, one: ast.AST, name: str) -> bool:
 def made_once(finding: Finding, spot: Spot) -> Sequence[Edit]:
     """Make the optimizer in front of the loop, where nothing in the loop says how."""
     loop, one = spot.loops[-1] if spot.loops else None, spot.statement
-    if not finding.fix.startswith("Make it once, before the loop") or not isinstance(one, ast.Assign):
+    if not finding.advice.startswith("Make it once, before the loop") or not isinstance(one, ast.Assign):
         return []
     if loop is None or one not in loop.body:
         return []

@@ -23,7 +23,7 @@ def to_html(report: Report) -> str:
             f"{near(finding.file).rpartition('/')[2]}:{finding.line}  "
             f"{source_line(finding.file, finding.line).strip()}",
             finding.message,
-            finding.fix,
+            finding.advice,
         )
         for finding in report.findings
     ]

@@ -1,11 +1,11 @@
-"""A mending as a diff of the user's lines."""
+"""A fix as a diff of the user's lines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradgate.checker.fixes import mending
+from gradgate.checker.fixes import edits_for
 from gradgate.checker.reports._source import source_line
 from gradgate.checker.rules import Finding
 
@@ -19,12 +19,12 @@ class DiffLine(NamedTuple):
 
 
 def diff(finding: Finding, *, around: int, whole: int = 0) -> list[DiffLine]:
-    """Return the lines that a mending changes, with ``around`` others above and below; [] where there is none.
+    """Return the lines that a fix changes, with ``around`` others above and below; [] where there is none.
 
     Lines that come stand below the one that they come behind. Where all changes lie within ``whole`` lines, what is
     between them is shown, too.
     """
-    by_line = {edit.line: edit for edit in mending(finding)}
+    by_line = {edit.line: edit for edit in edits_for(finding)}
     if not by_line:
         return []
     first, last = min(by_line) - around, max(by_line) + around

@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from gradgate.checker.fixes import mending
+from gradgate.checker.fixes import edits_for
 from gradgate.checker.reports._report import Report
 from gradgate.checker.rules import Finding
 
@@ -19,7 +19,8 @@ def to_json(report: Report) -> str:
             "version": 1,
             "script": report.script,
             "findings": [
-                finding_record(finding) | {"mending": [dataclasses.asdict(edit) for edit in mending(finding)]}
+                finding_record(finding)
+                | {"mending": [dataclasses.asdict(edit) for edit in edits_for(finding)]}
                 for finding in report.findings
             ],
             "summary": plain(dataclasses.asdict(report.summary) | {"began": report.summary.began}),
@@ -31,8 +32,8 @@ def to_json(report: Report) -> str:
 
 def finding_record(finding: Finding) -> dict[str, Any]:
     """Return a finding's fields, in their order, as what JSON knows. Numbers of parameters say nothing outside."""
-    names = [field.name for field in dataclasses.fields(finding) if field.name != "about"]
-    record = {name: getattr(finding, name) for name in names}
+    names = [field.name for field in dataclasses.fields(finding) if field.name not in ("about", "fix")]
+    record = {"fix" if name == "advice" else name: getattr(finding, name) for name in names}
     return {name: plain(value) for name, value in record.items()}
 
 

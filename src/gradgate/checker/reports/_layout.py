@@ -65,7 +65,7 @@ def _finding(finding: Finding, width: int) -> Iterator[Line]:
     yield []
     yield from _paragraph("", finding.message, width)
     yield from _paragraph("why", finding.why, width)
-    yield from _paragraph("fix", finding.fix, width)
+    yield from _paragraph("fix", finding.advice, width)
     yield from _mended(finding, width)
 
 

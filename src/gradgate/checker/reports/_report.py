@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gradgate.checker.fixes import can_edit
 from gradgate.checker.reports._merge import merged
 from gradgate.checker.reports._select import Selection, misnamed, silenced
 from gradgate.checker.reports._summary import Summary, summarized
@@ -73,7 +74,14 @@ def report_on(
             logs,
             outcome=outcome,
             silenced=len(chosen) - len(heard),
-            notes=[note for finding in heard for note in misnamed(finding)],
+            notes=[*(note for finding in heard for note in misnamed(finding)), *_without_edits(heard)],
         ),
         logs=tuple(logs),
     )
+
+
+def _without_edits(findings: Sequence[Finding]) -> list[str]:
+    """Say once that fixes are shown as text only, where what makes edits is not installed."""
+    if can_edit() or not any(finding.fix for finding in findings):
+        return []
+    return ["Fixes are shown as text only: their edits need LibCST, pip install 'gradgate[cli]'."]

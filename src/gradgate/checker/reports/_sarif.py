@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gradgate.checker.fixes import Edit, mending
+from gradgate.checker.fixes import Edit, edits_for
 from gradgate.checker.reports._json import plain
 from gradgate.checker.reports._report import Report
 from gradgate.checker.reports._rules import rule_page
@@ -56,8 +56,8 @@ def _result(finding: Finding, numbers: dict[str, int]) -> dict[str, Any]:
     region: dict[str, Any] = {"startLine": max(1, finding.line)}
     if line.strip():
         region["snippet"] = {"text": line}
-    text = f"{finding.message}\n{finding.why}\n{finding.fix}"
-    edits = mending(finding)
+    text = f"{finding.message}\n{finding.why}\n{finding.advice}"
+    edits = edits_for(finding)
     return {
         "ruleId": finding.code,
         **({"ruleIndex": numbers[finding.code]} if finding.code in numbers else {}),
@@ -84,7 +84,7 @@ def _fix(finding: Finding, edits: Sequence[Edit]) -> dict[str, Any]:
         text = "\n".join(edit.lines if edit.instead else ("", *edit.lines))
         changed.append({"deletedRegion": region, **({"insertedContent": {"text": text}} if text else {})})
     return {
-        "description": {"text": finding.fix},
+        "description": {"text": finding.advice},
         "artifactChanges": [{"artifactLocation": _artifact(finding.file), "replacements": changed}],
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from gradgate.checker.fixes import Fix
 from gradgate.events import Ids
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
@@ -23,7 +24,8 @@ class Finding:
     line: int
     message: str  # what happened, with numbers: one sentence
     why: str  # why it matters
-    fix: str  # what to write instead
+    advice: str  # what to write instead: one sentence
     count: int = 1  # how often
     evidence: Mapping[str, Any] = field(default_factory=dict)  # what was measured
-    about: Ids = frozenset()  # parameters whose gradients it speaks of, where that is told
+    about: Ids = frozenset()  # parameters whose gradients it is about
+    fix: Fix = ()  # the changes that do what the advice says, where they are safe to make

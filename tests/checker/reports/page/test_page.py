@@ -69,7 +69,7 @@ def test_it_says_what_the_report_says(make: Callable[[], Report], tmp_path: Path
     report = make()
     text = " ".join(Reader(page_of(report, tmp_path)).text.split())
     for finding in report.findings:
-        for said in (finding.message, finding.why, finding.fix, finding.code):
+        for said in (finding.message, finding.why, finding.advice, finding.code):
             assert " ".join(said.split()) in text
 
 

@@ -29,6 +29,7 @@ docs/exactness.md
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -38,6 +39,8 @@ from gradgate.checker.analysis._loss_weights import Share, by_place, of_window
 from gradgate.checker.analysis._origins import chosen_at
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import condition_around, loops_around, text_of
+from gradgate.checker.analysis._statement import CLOSED, Statement, operand, own_nodes
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Differentiated, EpochStarted, Frame, Reduced, Site, Written
@@ -111,7 +114,8 @@ def _finding(
             f"{size} micro-batches are added up and their means are not divided: the gradient is {total:.3g} times "
             "that of the whole batch.",
             why=_WHY,
-            fix=_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()",
+            advice=_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()",
+            fix=() if by_trainer else lambda at: _divided(at, size),
             severity=None if meant else "info",
             count=len(full),
             evidence=facts,
@@ -126,7 +130,8 @@ def _finding(
         f"{size} micro-batches are added up and each is divided by {by}: the gradient is {total:.3g} times that "
         "of the whole batch.",
         why=_WHY,
-        fix=f"Divide by the number of micro-batches in the window, {size}, and once.",
+        advice=f"Divide by the number of micro-batches in the window, {size}, and once.",
+        fix=lambda at: _divided_by(at, size) if len(whole) == 1 else (),
         count=len(full),
         evidence=facts,
         about=full[0][0].parameters,
@@ -163,7 +168,7 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]
         f"The running sum is multiplied by {writes[0].factor:.3g} after each of {size} micro-batches, so the first "
         f"counts {writes[0].factor ** (size - 1):.2g} times what the last one does.",
         why=_WHY,
-        fix="Divide once, after the last micro-batch and before the step, or divide each loss.",
+        advice="Divide once, after the last micro-batch and before the step, or divide each loss.",
         count=uneven,
         evidence={"factor": writes[0].factor, "micro_batches": size},
         about=windows[0][0].parameters,
@@ -196,6 +201,54 @@ def _speaks_of_accumulation(site: Site) -> bool:
     frame = innermost(site)
     lines = [frame.line, *(loop.lineno for loop in loops_around(frame)[:1])]
     return any(_ACCUMULATING.search(text_of(frame._replace(line=line))) for line in lines)
+
+
+# The fix: another divisor
+
+
+def _divided(at: Statement, size: int) -> Fix:
+    """Divide the loss where it is computed or back-propagated."""
+    by = _name_of(at, size) or str(size)
+    value = at.value
+    if (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr == "backward"
+    ):
+        of = value.func.value
+        return (
+            (Replace(at.line, old := ast.unparse(of), f"({old} / {by})"),) if isinstance(of, CLOSED) else ()
+        )
+    if not isinstance(at.node, ast.Assign) or not isinstance(value, (*CLOSED, ast.BinOp)):
+        return ()
+    if len(at.node.targets) > 1 or not isinstance(at.node.targets[0], ast.Name):
+        return ()
+    product = isinstance(value, CLOSED) or isinstance(value.op, (ast.Div, ast.Mult))
+    old = ast.unparse(value)
+    return (Replace(at.line, old, f"{old} / {by}" if product else f"({old}) / {by}"),)
+
+
+def _divided_by(at: Statement, size: int) -> Fix:
+    """Divide by another number, where the statement divides once."""
+    divisions = at.divisions()
+    if len(divisions) != 1:
+        return ()
+    old = ast.unparse(divisions[0])
+    return (Replace(at.line, old, f"{operand(divisions[0].left)} / {_name_of(at, size) or size}"),)
+
+
+def _name_of(at: Statement, size: int) -> str:
+    """Return what the condition of a step counts to, as it is written; "" where that isn't this size for sure."""
+    names = {
+        ast.unparse(part.right)
+        for node in own_nodes(at.function)
+        if isinstance(node, ast.If) and at.steps(within=node)
+        for part in ast.walk(node.test)
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) and isinstance(part.right, CLOSED)
+    }
+    values = [value for name in names for value in at.assigned_to(name)]
+    known = len(names) == len(values) == 1 and getattr(values[0], "value", None) == size
+    return names.pop() if known else ""
 
 
 RULE = Rule("GG102", "accumulation-scaling", "error", __doc__ or "", _judge)

@@ -37,6 +37,8 @@ docs/accumulation.md; the example of pytorch.org's AMP recipe, which steps at ``
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -44,6 +46,8 @@ from itertools import pairwise
 from gradgate.checker.analysis._history import Window
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import condition_around
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Frame, Site
@@ -78,7 +82,8 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             f"The first step uses 1 micro-batch, the others {size}"
             + (f"; {sum(left)} at the end are never used." if left else "."),
             why=_WHY,
-            fix=f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch.",
+            advice=f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch.",
+            fix=_count_from_one,
             count=1 + len(left),
             evidence=facts,
             about=windows[0][0].parameters,
@@ -89,7 +94,8 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             f"Windows of {size} micro-batches leave {max(left)} over at the end, whose gradients no step uses"
             + (f" ({len(left)} times)." if len(left) > 1 else "."),
             why=_WHY,
-            fix="Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are.",
+            advice="Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are.",
+            fix=_step_for_the_rest,
             count=len(left),
             evidence=facts,
             about=windows[0][0].parameters,
@@ -101,7 +107,8 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             f"A window holds {max(sizes)} micro-batches, the others {size}: what an epoch left over goes on into "
             "the next one.",
             why=_WHY,
-            fix="Step for what is left at the end of the epoch, divided by as many as there are.",
+            advice="Step for what is left at the end of the epoch, divided by as many as there are.",
+            fix=_count_from_one,
             count=sum(n > size for n in sizes),
             evidence=facts,
             about=windows[0][0].parameters,
@@ -111,7 +118,8 @@ def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, l
             where,
             f"Windows hold {size} micro-batches and are divided by {divisor:g}.",
             why=_WHY,
-            fix=f"Step after {divisor:g}: compare with >=, and count from 1.",
+            advice=f"Step after {divisor:g}: compare with >=, and count from 1.",
+            fix=_at_least,
             count=often,
             evidence=facts,
             about=windows[0][0].parameters,
@@ -154,6 +162,79 @@ def _divisor(run: Run, windows: list[tuple[Window, list[int]]]) -> float | None:
         if op == "div" and number > 1 and number == int(number)
     }
     return found.pop() if len(found) == 1 else None
+
+
+# The fix: another condition
+
+
+def _at_least(at: Statement) -> Fix:
+    """Compare by >= instead of >."""
+    test = getattr(at.node, "test", None)
+    if not isinstance(test, ast.Compare) or len(test.ops) > 1 or not isinstance(test.ops[0], ast.Gt):
+        return ()
+    left, right = map(ast.unparse, (test.left, test.comparators[0]))
+    return (Replace(at.line, ast.unparse(test), f"{left} >= {right}"),)
+
+
+def _step_for_the_rest(at: Statement) -> Fix:
+    """Step at the end of the loop too, unless each loss is divided by the size of a whole window."""
+    size = _counter_and_size(at)[1]
+    divisions = [node for node in ast.walk(at.loops[0]) if isinstance(node, ast.BinOp)] if at.loops else []
+    divided = any(isinstance(node.op, ast.Div) and ast.unparse(node.right) == size for node in divisions)
+    return () if divided else _count_from_one(at)
+
+
+def _count_from_one(at: Statement) -> Fix:
+    """Count micro-batches from 1, and step at the end of the loop too."""
+    counter, size = _counter_and_size(at)
+    length = _length(at, counter) if counter else ""
+    if not length:
+        return ()
+    new = f"({counter} + 1) % {size} == 0 or {counter} + 1 == {length}"
+    return (Replace(at.line, ast.unparse(at.node.test), new),)  # type: ignore[attr-defined]
+
+
+def _counter_and_size(at: Statement) -> tuple[str, str]:
+    """Return the names in ``if (i + 1) % N == 0``, or in ``if i % N == 0``."""
+    test = ast.unparse(at.node.test) if isinstance(at.node, ast.If) else ""
+    found = re.fullmatch(r"\(?(\w+)(?: \+ 1)?\)? % (.+?) == 0", test)
+    return (found[1], found[2]) if found else ("", "")
+
+
+def _length(at: Statement, counter: str) -> str:
+    """Return how long the innermost loop is, if its counter goes up from 0, as its line says it."""
+    loop = at.loops[0] if at.loops else None
+    over = getattr(loop, "iter", None)
+    if (
+        not isinstance(loop, ast.For)
+        or not isinstance(over, ast.Call)
+        or len(over.args) != 1
+        or over.keywords
+    ):
+        return ""
+    given, target, name = over.args[0], loop.target, getattr(over.func, "id", "")
+    if name == "range" and getattr(target, "id", "") == counter:
+        return ast.unparse(given) if isinstance(given, (ast.Name, ast.Attribute, ast.Constant)) else ""
+    counts = isinstance(target, ast.Tuple) and getattr(target.elts[0], "id", "") == counter
+    if name == "enumerate" and counts and isinstance(given, (ast.Name, ast.Attribute)):
+        return f"len({ast.unparse(given)})" if _has_length(at, ast.unparse(given)) else ""
+    return ""
+
+
+def _has_length(at: Statement, name: str) -> bool:
+    """Say whether nothing in the file suggests otherwise: no generator, no data set without a length."""
+    without = {"IterableDataset", "iter", "islice", "cycle"}
+    for node in ast.walk(at.module):
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return False
+        if getattr(node, "id", getattr(node, "attr", "")) in without:
+            return False
+    lazy = ("map", "zip", "filter", "enumerate")
+    return not any(
+        isinstance(value, ast.GeneratorExp)
+        or (isinstance(value, ast.Call) and ast.unparse(value.func) in lazy)
+        for value in at.assigned_to(name)
+    )
 
 
 RULE = Rule("GG101", "accumulation-window", "error", __doc__ or "", _judge)

@@ -24,10 +24,14 @@ docs/accumulation.md, "several losses".
 
 from __future__ import annotations
 
+import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._statement import Statement, method, owner
+from gradgate.checker.fixes import Delete, Fix
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Group, OptimizerMade, Site, Term
@@ -55,7 +59,7 @@ def _added_twice(run: Run) -> Iterator[Finding]:
             term.joined or site,
             f"The loss adds up one and the same term, of line {innermost(term.site).line}, {term.paths} times.",
             why=_WHY,
-            fix="Add each term once: one of the sums that are added here holds it already.",
+            advice="Add each term once: one of the sums that are added here holds it already.",
             count=len(terms),
             evidence={"term_line": innermost(term.site).line, "times": term.paths},
         )
@@ -89,7 +93,8 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
             + ("back-propagated here again" if same else f"also a part of the one of line {again}")
             + ", before the same step.",
             why=_WHY,
-            fix="Back-propagate the sum of the losses once, without retain_graph.",
+            advice="Back-propagate the sum of the losses once, without retain_graph.",
+            fix=() if same else functools.partial(_left_out, again=again),
             count=count,
             evidence={"again_in_line": again},
         )
@@ -120,10 +125,22 @@ def _decayed_twice(run: Run) -> Iterator[Finding]:
             f"{innermost(penalties[0].site).line}) and a weight decay of {group.weight_decay:g} in "
             f"{run.optimizer(one.optimizer)} as well.",
             why="Both pull the weights to zero: the pull is the sum of the two.",
-            fix="Keep one of them: weight_decay=0 here, or no penalty in the loss.",
+            advice="Keep one of them: weight_decay=0 here, or no penalty in the loss.",
             severity="warning",
             evidence={"weight_decay": group.weight_decay, "parameters": len(group.parameters & squared)},
         )
+
+
+def _left_out(at: Statement, *, again: int) -> Fix:
+    """Delete the backward call whose loss is part of a later one, if the lines between only make that loss."""
+    last = [node for node in at.later("backward") if node.lineno == again]
+    between = [node for node in at.block if at.line < node.lineno < again]
+    makes = all(
+        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == owner(last[0])
+        for node in between
+        if last
+    )
+    return (Delete(at.line),) if last and makes and method(at.node) == "backward" else ()
 
 
 def _decays(group: Group) -> bool:

@@ -40,7 +40,7 @@ from gradgate.checker.analysis._loss_weights import Share, by_place, of_window, 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._uneven_ranks import uneven
+from gradgate.checker.rules.ranks._means import uneven
 from gradgate.events import Site
 
 _LEAST = 1.05
@@ -92,7 +92,7 @@ def _unequal(site: Site, unequal: list[list[Share]], windows: list[tuple[Window,
         f"{len(counts)} micro-batches of {shown} items count the same: an item of the smallest weighs {times:.3g} "
         "times as much as one of the largest.",
         why=_WHY,
-        fix="Add up sums and divide once by all items of the window: loss.sum() / items_of_the_window.",
+        advice="Add up sums and divide once by all items of the window: loss.sum() / items_of_the_window.",
         # The last batch of an epoch alone, in one window of many: most people would leave it.
         severity=None if len(unequal) * _MOSTLY >= len(windows) else "info",
         count=len(unequal),
@@ -131,7 +131,7 @@ def _short(run: Run, site: Site, windows: list[tuple[Window, list[int]]], size: 
         f"A last window of {held} micro-batch{'' if held == 1 else 'es'} is divided by {size} all the same: its "
         f"gradient is {held / size:.3g} of what it should be.",
         why="The items of a shorter window count less than all others, and its update is too small.",
-        fix="Divide by the number of micro-batches (better: items) that the window really holds.",
+        advice="Divide by the number of micro-batches (better: items) that the window really holds.",
         count=len(short),
         evidence={"micro_batches": held, "divided_by": size},
         about=windows[0][0].parameters,

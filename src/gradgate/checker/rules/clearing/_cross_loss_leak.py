@@ -32,6 +32,8 @@ docs/accumulation.md, "several losses".
 
 from __future__ import annotations
 
+import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -39,6 +41,8 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._history import Contribution, Window
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import next_use, text_of
+from gradgate.checker.analysis._statement import Statement, last_name, method
+from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Cleared, Frame, Ids, Opposed, Site
@@ -66,8 +70,9 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"that the loss of line {innermost(source).line} left in {run.names(ids)}, beside that of line "
             f"{own.line}.",
             why=_WHY,
-            fix=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach what the "
-            "other loss is computed from.",
+            advice=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach what "
+            "the other loss is computed from.",
+            fix=functools.partial(_apart, own=own.line, left=run.names(ids)),
             severity=None if sum(against) * 2 > len(against) else "info",
             count=len(steps),
             evidence={"leaking_line": innermost(source).line, "parameters": len(ids)},
@@ -155,7 +160,10 @@ def _probes(run: Run) -> Iterator[Finding]:
                 f"The loss of line {innermost(term.site).line}, that of {run.names(own)}, also moves "
                 f"{run.names(rest)}.",
                 why="A probe measures a representation; trained by the probe's loss, that is another one.",
-                fix="Give the probe what it reads without its graph: probe(features.detach()).",
+                advice="Give the probe what it reads without its graph: probe(features.detach()).",
+                fix=functools.partial(
+                    _without_graph, names={part for n in own for part in run.name(n).split(".")}
+                ),
                 severity="warning",
                 count=sum(one.site == event.site for one in run.of(Backward)),
                 evidence={"parameters": len(rest)},
@@ -172,6 +180,61 @@ def _calling(site: Site, beside: Site) -> Frame | None:
     """Return the line, in the function that calls backward, through which a parameter was used."""
     functions = {(frame.file, frame.function) for frame in beside}
     return next((frame for frame in site if (frame.file, frame.function) in functions), None)
+
+
+# The fix: clear later, or detach
+
+
+def _apart(at: Statement, *, own: int, left: str) -> Fix:
+    """Clear right before the step's own loss, or detach what the other loss is computed from."""
+    if method(at.node) == "zero_grad":
+        first = [node for node in at.beside("backward") if node.lineno == own]
+        low, high = sorted((own, at.line))
+        # One in between leaves what it would clear.
+        between = [node for node in at.beside("backward") if low < node.lineno < high]
+        return (Move(at.line, before=own),) if first and not between else ()
+    module = left.partition(".")[0]
+    made = {
+        ast.unparse(node.targets[0])
+        for node in at.block
+        if isinstance(node, ast.Assign) and node.lineno < at.line
+        if isinstance(node.value, ast.Call) and last_name(node.value.func) == module
+    }
+    given = [call.args[0] for call in _of_one_name(at) if ast.unparse(call.args[0]) in made]
+    if isinstance(at.node, ast.Assign) and _uses_with_graph(at, at.node.targets[0]) > 1:
+        return ()  # in another loss, too, for which it has to keep its graph
+    return _detached(at, given)
+
+
+def _without_graph(at: Statement, *, names: set[str]) -> Fix:
+    return _detached(at, [call.args[0] for call in _of_one_name(at) if last_name(call.func) in names])
+
+
+def _of_one_name(at: Statement) -> list[ast.Call]:
+    calls = [call for call in at.calls() if len(call.args) == 1 and not call.keywords]
+    return [call for call in calls if isinstance(call.args[0], ast.Name)]
+
+
+def _detached(at: Statement, given: list[ast.expr]) -> Fix:
+    calls = [call for call in _of_one_name(at) if call.args[0] in given]
+    if len(calls) != 1:
+        return ()
+    function, name = ast.unparse(calls[0].func), ast.unparse(calls[0].args[0])
+    return (Replace(at.line, f"{function}({name})", f"{function}({name}.detach())"),)
+
+
+def _uses_with_graph(at: Statement, target: ast.AST) -> int:
+    """Count the later statements of the block that use a value with its graph, until it is another one."""
+    name, times = ast.unparse(target), 0
+    for statement in at.block:
+        if statement.lineno <= at.line:
+            continue
+        names = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id == name]
+        number = re.search(r"\.item\(\)|\.detach\(\)|print\(", ast.unparse(statement))
+        times += any(isinstance(node.ctx, ast.Load) for node in names) and number is None
+        if any(isinstance(node.ctx, ast.Store) for node in names):
+            break
+    return times
 
 
 RULE = Rule("GG203", "cross-loss-leak", "error", __doc__ or "", _judge)

@@ -29,11 +29,15 @@ The notes on ``torch.optim.Optimizer.zero_grad``.
 from __future__ import annotations
 
 import ast
+import functools
+import re
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import Window
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Cleared, Frame, Ids, Site
@@ -59,7 +63,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"{run.names(repeated)} again that earlier steps have used: up to {most} backward calls in one step"
             + (f"; {cleared}." if cleared else "."),
             why=_WHY,
-            fix=f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward().",
+            advice=f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward().",
+            fix=functools.partial(_cleared, name=run.optimizer(optimizer)),
             count=len(windows),
             evidence={"most_backwards_in_a_step": most, "parameters": len(repeated)},
         )
@@ -113,6 +118,17 @@ def _uncalled(frame: Frame) -> Frame | None:
         ):
             return Frame(frame.file, node.lineno, frame.function)
     return None
+
+
+def _cleared(at: Statement, *, name: str) -> Fix:
+    """Clear after the step, by the name that the step has there."""
+    name = re.escape(name.removeprefix("self."))
+    for step in reversed(at.beside("step")):
+        found = re.search(rf"[\w.]*\b{name}\b", ast.unparse(step))
+        if found is not None:
+            known = at.beside("zero_grad", of=found[0])
+            return () if known else (Insert(f"{found[0]}.zero_grad()", after=step.lineno),)
+    return ()
 
 
 RULE = Rule("GG201", "missing-zero-grad", "error", __doc__ or "", _judge)

@@ -30,11 +30,15 @@ The notes on ``torch.optim.Optimizer.zero_grad``.
 
 from __future__ import annotations
 
+import ast
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import Contribution
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._statement import Statement, method, owner
+from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Cleared, Ids, ScalerStepped, Site, Stepped, Written
@@ -68,7 +72,8 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
         run.events[where].site or site,
         f"The gradients of {len(lost)} of {len(numbers)} backward calls are cleared before any step uses them.",
         why=_WHY,
-        fix="Clear after the step, or before the window's first backward(), not in between.",
+        advice="Clear after the step, or before the window's first backward(), not in between.",
+        fix=functools.partial(_after_the_step, always=len(lost) == len(numbers)),
         count=len(lost),
         evidence={"lost": len(lost), "backward_calls": len(numbers)},
         about=frozenset().union(*(run.backward(number).reached for number in lost)),
@@ -150,7 +155,7 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
     for number in numbers:
         contributions = run.by_backward[number]
         for optimizer in {
-            owner for one in contributions for p in one.atom for owner in run.owners.get(p, ())
+            holder for one in contributions for p in one.atom for holder in run.owners.get(p, ())
         }:
             # What a group that is added later had before, nobody was to use.
             mine = [
@@ -178,7 +183,8 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
         f"The gradients of {run.names(gone)} are cleared before the step that uses the others of the same loss "
         f"({times} of {len(numbers)} backward calls).",
         why=_WHY,
-        fix="Clear after the step, or before the window's first backward(), not in between.",
+        advice="Clear after the step, or before the window's first backward(), not in between.",
+        fix=functools.partial(_after_the_step, always=False),
         count=times,
         evidence={"lost": times, "parameters": len(gone)},
         about=gone,
@@ -191,6 +197,39 @@ def _unused(one: Contribution) -> bool:
 
 def _used_by(run: Run, one: Contribution, optimizer: int) -> bool:
     return any(run.stepped(step).optimizer == optimizer for step in one.consumed)
+
+
+# The fix: clear later
+
+
+def _after_the_step(at: Statement, *, always: bool) -> Fix:
+    """Move the calls that clear after the steps, or out of the window. ``always``: all gradients are lost."""
+    if method(at.node) != "zero_grad":
+        return ()
+    steps, own = at.later("step"), [step for step in at.later("step") if owner(step) == owner(at.node)]
+    if steps:
+        again = [node for node in at.later("backward") if own and node.lineno < own[-1].lineno]
+        if again and len({owner(step) for step in at.beside("step")}) > 1:
+            return ()  # it clears for its own loss, which comes next
+        moves = [Move(at.line, after=(own or steps)[-1].lineno)]
+        for other in at.beside("zero_grad"):
+            # One beside it, which is before its own step in the same way.
+            below = [node for node in at.block if node.lineno > other.lineno]
+            next_two = [node for node in below if method(node) in ("step", "backward")][:2]
+            if abs(other.lineno - at.line) == 1 and any(owner(node) == owner(other) for node in next_two):
+                moves.append(Move(other.lineno, after=steps[-1].lineno))
+        return tuple(moves)
+    conditions = [node for node in at.block if node.lineno > at.line and isinstance(node, ast.If)]
+    inner = [step for node in conditions for step in at.steps(within=node)]
+    if inner:
+        return (Move(at.line, after=inner[-1].lineno),)
+    everywhere, backward = at.steps(), at.earlier("backward")
+    if always and not everywhere and backward:  # in a closure
+        return (Move(at.line, before=backward[-1].lineno),)
+    loop = next((loop for loop in at.loops if at.node in loop.body), None)
+    if loop is not None and everywhere and all(step.lineno > (loop.end_lineno or 0) for step in everywhere):
+        return (Move(at.line, before=loop.lineno),)
+    return ()
 
 
 RULE = Rule("GG202", "zero-grad-misplaced", "error", __doc__ or "", _judge)

@@ -72,7 +72,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
             f"{'it' if len(ids) == 1 else 'them'} in {run.log.steps} steps.",
             why=_WHY,
-            fix="Take the value with its graph: without detach, item, numpy, no_grad or a new tensor around it.",
+            advice="Take the value with its graph: without detach, item, numpy, no_grad or a new tensor around it.",
             severity="info" if in_condition(frame) else None,  # an option that somebody has chosen
             count=run.log.steps,
             evidence={"parameters": len(ids), "steps": run.log.steps},
@@ -219,7 +219,7 @@ def _constants(run: Run) -> Iterator[Finding]:
                 f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: "
                 "its graph is cut here.",
                 why=_WHY,
-                fix="Pass create_graph=True, so that the gradient has a graph of its own."
+                advice="Pass create_graph=True, so that the gradient has a graph of its own."
                 if any(isinstance(event, Differentiated) for event in _events_at(run, frame))
                 else "Add the value itself, not a copy without its graph.",
                 count=sites.count(site),

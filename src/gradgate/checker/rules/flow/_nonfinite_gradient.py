@@ -65,8 +65,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         f"{run.optimizer(stepped.optimizer)} stepped {run.names(stepped.nonfinite)} with it, first in step "
         f"{sum(1 for number, _ in run.numbered(Stepped) if number <= step)}.",
         why="The parameters are NaN from then on, and so is all that is computed from them.",
-        fix="Keep what is divided by, or what a root or logarithm is taken of, away from 0 before the operation: "
-        "clamp(min=1e-8), or + eps under the root.",
+        advice="Keep what is divided by, or what a root or logarithm is taken of, away from 0 before the "
+        "operation: clamp(min=1e-8), or + eps under the root.",
         count=len(used),
         evidence={"operation": first.node, "parameters": len(stepped.nonfinite), "steps": len(used)},
         about=stepped.nonfinite,

@@ -137,7 +137,7 @@ def _finding(
         frame,
         f"`{attribute}` {how}: no gradient reached {run.names(ids)} in {run.log.steps} steps.",
         why="It stays at its random start, and the model lacks what it was meant to do.",
-        fix=f"Use `{attribute}` in the forward pass and in the loss, or take it out of the model.",
+        advice=f"Use `{attribute}` in the forward pass and in the loss, or take it out of the model.",
         severity=severity,
         count=max(1, len(layers)),
         evidence={"parameters": len(ids), "steps": run.log.steps},

@@ -58,7 +58,7 @@ def _judge(run: Run) -> Iterator[Finding]:
                 f"gradients of {_size(run, ids)} (estimated) are computed in each of {times} steps, and "
                 "move nothing.",
                 why=_WHY,
-                fix="Switch their gradients off: requires_grad_(False), and leave them out of the optimizer.",
+                advice="Switch their gradients off: requires_grad_(False), and leave them out of the optimizer.",
                 count=times,
                 evidence={"parameters": len(ids), "bytes": _bytes(run, ids)},
             )
@@ -73,7 +73,7 @@ def _of_module(run: Run, ids: Ids, backward: Site) -> Finding:
         f"{times} backward calls compute gradients of {_size(run, ids)} (estimated) for {run.names(ids)}, which no "
         f"optimizer steps{'; nobody clears them, so that they add up' if grows else ''}.",
         why=_WHY,
-        fix=_NO_GRAPH,
+        advice=_NO_GRAPH,
         severity="warning" if grows and not _evaluating(run, ids) else None,
         count=times,
         evidence={"parameters": len(ids), "bytes": _bytes(run, ids), "cleared": not grows},
@@ -107,7 +107,7 @@ def _of_others(run: Run) -> Iterator[Finding]:
                     f"{times} backward calls also compute gradients of {_size(run, left)} (estimated) for "
                     f"{run.names(left)}, which no step uses{', and nobody clears' if grows else ''}.",
                     why=_WHY,
-                    fix="Detach what only the other loss needs: discriminator(fake.detach()), or switch the "
+                    advice="Detach what only the other loss needs: discriminator(fake.detach()), or switch the "
                     "gradients of the network off while it only passes them on.",
                     severity="warning" if grows else None,
                     count=times,

@@ -56,8 +56,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"The gradient of {run.names(ids)} was all zero in each of {min(one.looks for one in several)} steps: "
             f"line {frame.line} multiplies it by zero.",
             why="It is in the graph and in the optimizer, and never learns.",
-            fix="Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to the "
-            "loss, or start one of two factors away from zero.",
+            advice="Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to "
+            "the loss, or start one of two factors away from zero.",
             severity="info" if meant or run.ended == "stopped" else None,
             count=max(one.looks for one in several),
             evidence={"parameters": len(several), "steps": min(one.looks for one in several)},

@@ -64,7 +64,7 @@ def _kept(run: Run) -> Iterator[Finding]:
             where or event.backward,
             f"{holder} keeps the graphs of {event.count} earlier backward calls alive.",
             why=_WHY,
-            fix="Keep the number or the values alone: loss.item(), or output.detach().",
+            advice="Keep the number or the values alone: loss.item(), or output.detach().",
             severity=None if where is not None else "info",
             count=event.count,
             evidence={"graphs": event.count, "holder": event.holder},
@@ -130,7 +130,7 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
             f"The graph reaches farther back with each step: {most.old_nodes} of its {most.nodes} nodes were made "
             f"before the last one, after {len(events)} backward calls.",
             why="Each backward goes through all the steps before: memory and time grow with every step.",
-            fix="Detach what is carried on from step to step: self.state = new.detach().",
+            advice="Detach what is carried on from step to step: self.state = new.detach().",
             count=longest,
             evidence={"nodes": most.nodes, "old_nodes": most.old_nodes},
         )
@@ -159,7 +159,7 @@ def _retained(run: Run) -> Iterator[Finding]:
                 site,
                 f"retain_graph=True keeps a graph that nothing goes through again, {count} times.",
                 why="The activations of a batch stay in memory until the next forward has made its own.",
-                fix="Leave retain_graph out.",
+                advice="Leave retain_graph out.",
                 severity="info",
                 count=count,
                 evidence={"retained": count},

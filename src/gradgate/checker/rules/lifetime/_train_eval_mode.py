@@ -88,7 +88,7 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
             f"{len(steps)} of {len(run.windows)} steps are made in evaluation mode: eval() is called here, and "
             "nothing calls train() afterwards.",
             why="Dropout is off and batch norm uses its running statistics: another model is trained than before.",
-            fix="Call model.train() at the start of each epoch, or after each evaluation.",
+            advice="Call model.train() at the start of each epoch, or after each evaluation.",
             count=len(steps),
             evidence={"steps_in_eval": len(steps), "steps": len(run.windows)},
         )
@@ -143,7 +143,7 @@ def _functional(run: Run) -> Iterator[Finding]:
                     Frame(file, call.lineno, ""),
                     f"{ast.unparse(call.func)} is not told the mode: it drops units after eval(), too.",
                     why="Its training argument is True by default; modules know their mode, functions do not.",
-                    fix="Write training=self.training, or use torch.nn.Dropout.",
+                    advice="Write training=self.training, or use torch.nn.Dropout.",
                 )
 
 

@@ -78,7 +78,7 @@ def _stepped(run: Run) -> Iterator[Finding]:
             f"{len(ids)} frozen parameter{'s' if len(ids) > 1 else ''} ({run.names(ids)}) moved in {steps} "
             f"steps of {name}, {how}.",
             why=_WHY,
-            fix=f"Set their gradients to None when they are frozen, or leave them out of {name}.",
+            advice=f"Set their gradients to None when they are frozen, or leave them out of {name}.",
             count=steps,
             evidence={"parameters": len(ids), "steps": steps},
         )
@@ -106,7 +106,7 @@ def _zeroed(run: Run) -> Iterator[Finding]:
                 f"The gradients of {run.names(ids)} are set to zero, and {run.optimizer(optimizer)} moved "
                 f"{'it' if len(ids) == 1 else 'them'} all the same in {steps} steps, by momentum or weight decay.",
                 why=_WHY,
-                fix="Set the gradients to None, or freeze with requires_grad_(False) before the forward pass.",
+                advice="Set the gradients to None, or freeze with requires_grad_(False) before the forward pass.",
                 count=steps,
                 evidence={"parameters": len(ids), "steps": steps},
             )
@@ -125,7 +125,8 @@ def _rows(run: Run) -> Iterator[Finding]:
                 f"A hook sets the gradient of some rows of {run.names(ids)} to zero, and "
                 f"{run.optimizer(optimizer)} moved these rows in {len(events)} steps, by momentum or weight decay.",
                 why=_WHY,
-                fix="Put the parameter in a group without weight decay and momentum, or hold the rows in a buffer.",
+                advice="Put the parameter in a group without weight decay and momentum, or hold the rows in a "
+                "buffer.",
                 count=len(events),
                 evidence={"steps": len(events)},
             )
@@ -157,7 +158,7 @@ def _statistics(run: Run) -> Iterator[Finding]:
                 f"{'their' if len(layers) > 1 else 'its'} running statistics moved in {times} steps, the "
                 "parameters never.",
                 why="Evaluation uses these statistics: the frozen features are no longer those that were trained.",
-                fix="Put the frozen part into evaluation mode again after each train(): backbone.eval().",
+                advice="Put the frozen part into evaluation mode again after each train(): backbone.eval().",
                 count=len(events),
                 evidence={"layers": len(layers), "steps": times},
             )

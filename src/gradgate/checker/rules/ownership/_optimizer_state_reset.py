@@ -72,7 +72,8 @@ def _judge(run: Run) -> Iterator[Finding]:
                 f"{kind} was made {len(several)} times for {run.names(ids)}, and each time starts without what the "
                 f"one before had gathered; the longest lived for {max(steps)} steps.",
                 why=_WHY,
-                fix="Make it once, before the loop, and pass it in; set group['lr'] where only the rate changes.",
+                advice="Make it once, before the loop, and pass it in; set group['lr'] where only the rate "
+                "changes.",
                 count=len(resets),
                 evidence={"made": len(several), "steps": steps[:32]},
             )
@@ -151,7 +152,7 @@ def _loaded(run: Run) -> Iterator[Finding]:
             f"{events[0].before} parameters, {len(events)} time{'s' if len(events) > 1 else ''}, while the model "
             "goes on.",
             why=_WHY,
-            fix="Set group['lr'] for another rate; load a state only with the model of the same moment.",
+            advice="Set group['lr'] for another rate; load a state only with the model of the same moment.",
             count=len(events),
             evidence={"before": events[0].before, "after": events[0].after},
         )

@@ -50,7 +50,7 @@ def _judge(run: Run) -> Iterator[Finding]:
                 f"{run.optimizer(event.optimizer)}, and {'is' if len(event.twice) == 1 else 'are'} stepped twice "
                 "each time.",
                 why="It moves by twice its rate, and its averages are updated twice.",
-                fix="List each parameter once: dict.fromkeys(parameters) drops what is named twice.",
+                advice="List each parameter once: dict.fromkeys(parameters) drops what is named twice.",
                 count=run.stepping[event.optimizer],
                 evidence={"parameters": len(event.twice)},
             )
@@ -93,7 +93,7 @@ def _of_two(run: Run, one: int, other: int, ids: Ids, steps: set[int]) -> Findin
         f"{run.optimizer(one)} and {run.optimizer(other)} both step {run.names(ids)} with the same gradient, "
         f"{len(steps)} times.",
         why=_WHY,
-        fix=f"Leave {'it' if len(ids) == 1 else 'them'} to one of the two: take "
+        advice=f"Leave {'it' if len(ids) == 1 else 'them'} to one of the two: take "
         f"{'it' if len(ids) == 1 else 'them'} out of the list of {run.optimizer(taking)}.",
         count=len(steps),
         evidence={"parameters": len(ids), "steps": len(steps)},

@@ -62,7 +62,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"No step moved {run.names(ids)}, {reason}, though {times} backward calls reached "
             f"{'them' if len(ids) > 1 else 'it'}.",
             why="What is left out stays as it was drawn, and the rest has to make do with that.",
-            fix=fix,
+            advice=fix,
             count=times,
             evidence={"parameters": len(ids), "backwards": times},
         )

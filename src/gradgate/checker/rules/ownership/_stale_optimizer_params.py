@@ -49,8 +49,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"{one.steps} of its steps left the new one{'s' if len(new) > 1 else ''} as "
             f"{'they were' if len(new) > 1 else 'it was'}.",
             why="What is trained by the loss is not what the optimizer steps.",
-            fix=f"Make {optimizer} after this line, or write into the old parameters: load_state_dict(), copy_() "
-            "under torch.no_grad().",
+            advice=f"Make {optimizer} after this line, or write into the old parameters: load_state_dict(), "
+            "copy_() under torch.no_grad().",
             count=one.steps,
             evidence={"new": len(new), "old": len(old), "steps": one.steps},
         )

@@ -32,6 +32,7 @@ https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 
 from __future__ import annotations
 
+import ast
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -39,8 +40,10 @@ from dataclasses import dataclass
 
 from gradgate.checker.analysis._history import Contribution, Window
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.events import (
     Clipped,
     Scaled,
@@ -53,14 +56,63 @@ from gradgate.events import (
     Written,
 )
 
+# The fix: through the scaler
+
+
+def _scaler(at: Statement) -> str:
+    """Return what the only gradient scaler of the file is called, if the statement can use that name."""
+    nodes = [node for node in ast.walk(at.module) if isinstance(node, ast.Call)]
+    calls = [node.func for node in nodes if isinstance(node.func, ast.Attribute)]
+    names = {ast.unparse(call.value) for call in calls if call.attr == "scale"}
+    name = names.pop() if len(names) == 1 else ""
+    return name if at.knows(name.partition(".")[0]) else ""
+
+
+def _unscaled(at: Statement) -> Fix:
+    """Unscale before clipping."""
+    scaler = _scaler(at)
+    if not scaler:
+        return ()
+    unscaling = [node for node in at.beside("unscale_", of=scaler) if node.lineno > at.line]
+    if unscaling:
+        return (Move(at.line, after=unscaling[0].lineno),)
+    steps = [node for node in at.beside("step", of=scaler) if node.lineno > at.line]
+    given = steps[0].value.args if len(steps) == 1 else []  # type: ignore[attr-defined]
+    return (Insert(f"{scaler}.unscale_({ast.unparse(given[0])})", before=at.line),) if given else ()
+
+
+def _stepped(at: Statement) -> Fix:
+    """Step through the scaler, and update it where nothing does."""
+    scaler, value = _scaler(at), at.value
+    if not scaler or not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return ()
+    if value.func.attr != "step":
+        return ()
+    step = Replace(at.line, ast.unparse(value), f"{scaler}.step({ast.unparse(value.func.value)})")
+    updated = any(
+        isinstance(node, ast.Attribute) and node.attr == "update" and ast.unparse(node.value) == scaler
+        for node in ast.walk(at.module)
+    )
+    return (step,) if updated else (step, Insert(f"{scaler}.update()", after=at.line))
+
+
+def _scaled_loss(at: Statement) -> Fix:
+    """Scale the loss."""
+    scaler, value = _scaler(at), at.value
+    if not scaler or not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return ()
+    loss = ast.unparse(value.func.value)
+    return (Replace(at.line, loss, f"{scaler}.scale({loss})"),) if value.func.attr == "backward" else ()
+
 
 @dataclass(frozen=True)
 class _Mistake:
     """A kind of mistake, in words. ``{steps}`` stands for how many steps have it."""
 
-    said: str
+    message: str
     why: str
-    fix: str
+    advice: str
+    fix: FixAt | None = None
 
 
 _CLIPPED = _Mistake(
@@ -68,11 +120,13 @@ _CLIPPED = _Mistake(
     "in {steps} steps.",
     "The limit holds for gradients that are 65536 times too large at first: what is left is as much too small.",
     "Call scaler.unscale_(optimizer) after backward() and before clipping.",
+    _unscaled,
 )
 _AROUND = _Mistake(
     "{name} is stepped around the gradient scaler: its gradients still carry the scale, in {steps} steps.",
     "They are as many times too large as the scale says, 65536 at first, and inf and nan are not held back.",
     "Write scaler.step({name}), then scaler.update().",
+    _stepped,
 )
 _AGAIN = _Mistake(
     "{name} is stepped by the gradient scaler and once more by itself, with the same gradients, {steps} times.",
@@ -83,6 +137,7 @@ _BARE = _Mistake(
     "This loss is not scaled, but the gradient scaler divides its gradients by the scale before {steps} steps.",
     "Its gradients are divided by 65536 at first: they are as good as gone.",
     "Write scaler.scale(loss).backward() here.",
+    _scaled_loss,
 )
 _PART = _Mistake(
     "Only a part of the loss is scaled, and the gradient scaler divides all of it by the scale, in {steps} steps.",
@@ -112,9 +167,10 @@ def _judge(run: Run) -> Iterator[Finding]:
         name = run.optimizer(optimizer)
         yield RULE.finding(
             site,
-            mistake.said.format(name=name, steps=steps),
+            mistake.message.format(name=name, steps=steps),
             why=mistake.why,
-            fix=mistake.fix.format(name=name),
+            advice=mistake.advice.format(name=name),
+            fix=mistake.fix or (),
             count=steps,
             evidence={"steps": steps},
             about=set().union(*(one.parameters for one in run.windows if one.optimizer == optimizer)),
@@ -213,7 +269,7 @@ def _built_anew(run: Run) -> Iterator[Finding]:
             f"{len(used)} gradient scalers are built, one for each step"
             + (f"; {skipped} of the steps are skipped." if skipped else "."),
             why="The scale never adapts: where 65536 is too much, every step finds inf and is skipped.",
-            fix="Build the scaler once, before the loop, and call scaler.update() after each scaler.step().",
+            advice="Build the scaler once, before the loop, and call scaler.update() after each scaler.step().",
             count=len(used),
             evidence={"built": len(used), "skipped": skipped},
         )

@@ -37,14 +37,17 @@ examples for where it stands in a loop.
 
 from __future__ import annotations
 
+import ast
 import math
 from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import Contribution, Window
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._statement import Statement, method
+from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.events import Backward, Clipped, Frame
 
 _WHY = "The steps are given gradients of any size: the limit that stands here does not hold for them."
@@ -92,23 +95,26 @@ def _useless(
     limit = _clipped(run, last).limit
     names = run.optimizer(next(iter(victims.values())).optimizer)
     steps = f"{len(victims)} steps of {names} use gradients that are not clipped"
+    fix: FixAt = _before_the_step
     if empty:
+        fix = _as_list
         said = f"Clipping is given no parameters in {len(empty)} of {len(calls)} calls; {steps}."
-        fix = "Pass model.parameters() anew, or make a list of it: an iterator can be gone through once."
+        advice = "Pass model.parameters() anew, or make a list of it: an iterator can be gone through once."
     elif late[last]:
         said = f"Gradients are clipped after the step that used them; {steps}."
-        fix = "Clip between backward() and optimizer.step()."
+        advice = "Clip between backward() and optimizer.step()."
     elif not any(_clipped(run, last).parameters & run.stepped(step).used for step in victims):
         given = run.names(_clipped(run, last).parameters)
         said = f"Clipping is given {given}, of which no step uses a gradient; {steps}."
-        fix = "Clip the parameters that the optimizer steps."
+        advice = "Clip the parameters that the optimizer steps."
     else:
         said = f"Gradients are clipped before there are any; {steps}."
-        fix = "Clip between backward() and optimizer.step()."
+        advice = "Clip between backward() and optimizer.step()."
     yield RULE.finding(
         where,
         said,
         why=_WHY,
+        advice=advice,
         fix=fix,
         count=len(useless),
         evidence={"calls": len(calls), "useless": len(useless), "steps": len(victims), "limit": limit},
@@ -165,7 +171,8 @@ def _each_micro(run: Run, where: Frame, calls: set[int]) -> Iterator[Finding]:
         f"Gradients are clipped {often} times before the last of {len(window.micro)} micro-batches is added"
         + (", though none of them was large enough so far." if idle else "."),
         why="The sum so far is shrunk again and again: early micro-batches count less than late ones.",
-        fix="Clip once, after the last micro-batch: in the branch of optimizer.step(), just before it.",
+        advice="Clip once, after the last micro-batch: in the branch of optimizer.step(), just before it.",
+        fix=_into_the_branch,
         severity="warning" if idle else None,
         count=len(windows),
         evidence={"windows": len(windows), "micro_batches": len(window.micro), "clipped_within": often},
@@ -183,6 +190,37 @@ def _within(run: Run, window: Window, calls: set[int]) -> set[int]:
         last = max(one.backward for one in several)
         found |= {clip for one in several for clip in one.clips if clip in calls and clip < last}
     return found
+
+
+# The fix: move the call, or make a list
+
+
+def _before_the_step(at: Statement) -> Fix:
+    """Move the call in front of the only step, where that comes after a backward call."""
+    steps, backward = at.steps(), at.beside("backward")
+    if not method(at.node).startswith("clip_grad") or len(steps) != 1 or not backward:
+        return ()
+    between = steps[0] in at.block and steps[0].lineno > backward[-1].lineno
+    return (Move(at.line, before=steps[0].lineno),) if between else ()
+
+
+def _into_the_branch(at: Statement) -> Fix:
+    """Move the call in front of the step that is made once a window."""
+    branches = [node for node in at.block if node.lineno > at.line and isinstance(node, ast.If)]
+    steps = [step for branch in branches for step in at.steps(within=branch)]
+    clips = method(at.node).startswith("clip_grad")
+    return (Move(at.line, before=steps[0].lineno),) if clips and len(steps) == 1 else ()
+
+
+def _as_list(at: Statement) -> Fix:
+    """Make a list of the iterator where it gets its name."""
+    value = at.value
+    name = ast.unparse(value.args[0]) if isinstance(value, ast.Call) and value.args else ""
+    made = at.assigned_to(name)
+    if len(made) != 1:
+        return ()
+    old = ast.unparse(made[0])
+    return (Replace(made[0].lineno, old, f"list({old})"),)
 
 
 RULE = Rule("GG302", "clip-misplaced", "error", __doc__ or "", _judge)

@@ -35,6 +35,8 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._origins import computed_rate
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._statement import Statement, method, operand
+from gradgate.checker.fixes import Delete, Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import (
@@ -85,7 +87,7 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
     others = any(event.moved for event in run.of(Stepped))
     schedules = [event for event in run.of(SchedulerMade) if event.optimizer == optimizer]
     where: Site | Frame = made.site
-    fix = "Give the optimizer a learning rate above zero."
+    advice = "Give the optimizer a learning rate above zero."
     if any(group.lr for group in made.groups):
         numbers = {event.scheduler for event in schedules}
         if sum(event.scheduler in numbers for event in run.of(Scheduled)) < 2:
@@ -93,13 +95,14 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         where = schedules[-1].site if schedules else where
     elif (computed := computed_rate(made.site)) is not None:
         where = computed
-        fix = "Compute the rate so that it is not rounded to zero: / in place of //."
-        fix = "Let the warm-up rise: its factor must not be rounded to zero (/ in place of //)."
+        advice = "Compute the rate so that it is not rounded to zero: / in place of //."
+        advice = "Let the warm-up rise: its factor must not be rounded to zero (/ in place of //)."
     return RULE.finding(
         where,
         f"The learning rate of {run.optimizer(optimizer)} is 0 in all of its {len(steps)} steps.",
         why=_WHY,
-        fix=fix,
+        advice=advice,
+        fix=_not_rounded,
         severity="info" if others else None,
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
@@ -118,7 +121,8 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
         steps[0].site,
         f"{run.optimizer(optimizer)} steps before backward(): none of its {len(steps)} steps has a gradient.",
         why=_WHY,
-        fix="Clear, call backward(), then step.",
+        advice="Clear, call backward(), then step.",
+        fix=_after_backward,
         count=len(steps),
         evidence={"steps": len(steps), "backward_calls": len(reaching)},
         about=held,
@@ -144,7 +148,8 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
         named[0] if named else reaching[-1].site,
         f"{name}.step is never called: {len(reaching)} backward calls give gradients that no step uses.",
         why=_WHY,
-        fix=f"Call {name}.step(), with parentheses, after backward().",
+        advice=f"Call {name}.step(), with parentheses, after backward().",
+        fix=_called,
         count=len(reaching),
         evidence={"backward_calls": len(reaching)},
         about=held,
@@ -190,7 +195,8 @@ def _by_hand(run: Run) -> Iterator[Finding]:
                 f"This update makes a new tensor and leaves the parameter as it was: nothing moves in {len(calls)} "
                 "backward calls.",
                 why=_WHY,
-                fix="Update in place, under torch.no_grad(): p -= lr * p.grad.",
+                advice="Update in place, under torch.no_grad(): p -= lr * p.grad.",
+                fix=_in_place,
                 count=len(calls),
                 evidence={"backward_calls": len(calls)},
                 about=ids,
@@ -234,6 +240,57 @@ def _of_gradient(node: ast.AST) -> bool:
         for inner in ast.walk(node)
         for name in [getattr(inner, "attr", None) or getattr(inner, "id", None) or ""]
     )
+
+
+# The fix
+
+
+def _after_backward(at: Statement) -> Fix:
+    """Move the step after the backward calls that come before another step."""
+    backward = at.later("backward")
+    if method(at.node) != "step" or not backward:
+        return ()
+    later = [step.lineno for step in at.steps() if step.lineno > backward[0].lineno]
+    last = [node.lineno for node in backward if node.lineno < min(later, default=10**9)][-1]
+    return (Move(at.line, after=last),)
+
+
+def _called(at: Statement) -> Fix:
+    """Call the step that is only named."""
+    value = at.value
+    named = isinstance(at.node, ast.Expr) and isinstance(value, ast.Attribute) and value.attr == "step"
+    return (Replace(at.line, ast.unparse(value), f"{ast.unparse(value)}()"),) if named and value else ()
+
+
+def _in_place(at: Statement) -> Fix:
+    """Write ``p -= ...`` for ``p = p - ...``, where that is under no_grad already."""
+    node, value = at.node, at.value
+    quiet = any("no_grad" in ast.unparse(part.items[0]) for part in at.path if isinstance(part, ast.With))
+    if not quiet or not isinstance(node, ast.Assign) or not isinstance(value, ast.BinOp):
+        return ()
+    target = ast.unparse(node.targets[0])
+    if not isinstance(value.op, ast.Sub) or ast.unparse(value.left) != target:
+        return ()
+    return (Insert(f"{target} -= {ast.unparse(value.right)}", after=at.line), Delete(at.line))
+
+
+def _not_rounded(at: Statement) -> Fix:
+    """Divide without rounding, where the statement computes a rate."""
+    rounded = [
+        node for node in at.expressions() if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+    ]
+    if len(rounded) != 1 or not re.search("lr|rate|lambda", ast.unparse(at.node), re.IGNORECASE):
+        return ()
+    for holder in at.around(rounded[0]):
+        if isinstance(holder, ast.Lambda):
+            break
+        index = isinstance(holder, ast.Subscript)
+        if index or (
+            isinstance(holder, ast.Call) and ast.unparse(holder.func) not in ("min", "max", "float")
+        ):
+            return ()  # where a whole number is wanted
+    new = f"{operand(rounded[0].left)} / {operand(rounded[0].right)}"
+    return (Replace(at.line, ast.unparse(rounded[0]), new),)
 
 
 RULE = Rule("GG304", "ineffective-step", "error", __doc__ or "", _judge)

@@ -106,7 +106,7 @@ def _stale(run: Run) -> Iterator[Finding]:
             where,
             f"The values of {run.names(parameters)} are changed between a forward and its backward, {count} times.",
             why="The gradients are neither those of the old values nor those of the new ones.",
-            fix="Write to parameters after optimizer.step(), before the next forward.",
+            advice="Write to parameters after optimizer.step(), before the next forward.",
             severity="error",
             count=count,
             evidence={"backward_calls": count, "parameters": len(parameters)},
@@ -142,7 +142,7 @@ def _beside(run: Run, where: Frame, numbers: list[int]) -> Finding | None:
         f"{run.names(ids)} are moved down their gradient by hand, and by {name} with the same gradient, in "
         f"{len(twice)} steps.",
         why="Each gradient is applied twice, the second time with the optimizer's rate.",
-        fix=f"Leave one of the two out: {name}.step() does all of it.",
+        advice=f"Leave one of the two out: {name}.step() does all of it.",
         severity="error",
         count=len(twice),
         evidence={"steps": len(twice)},
@@ -185,7 +185,8 @@ def _rounded(run: Run, where: Frame, numbers: list[int]) -> Finding | None:
         where,
         f"{run.names(ids)} are rounded in place, which takes back most of what the last step did, {hit} times.",
         why="Steps that are smaller than the grid are lost: the weights stay where they are.",
-        fix="Keep the weights in full precision and round a copy in the forward: w + (quantize(w) - w).detach().",
+        advice="Keep the weights in full precision and round a copy in the forward: w + (quantize(w) - "
+        "w).detach().",
         count=hit,
         evidence={"steps_taken_back": hit, "steps": steps},
     )
@@ -203,7 +204,7 @@ def _pulled(run: Run, where: Frame, numbers: list[int]) -> Finding | None:
         where,
         f"{run.names(ids)} are moved {min(shares):.0%} of the way to values that never change, {hit} times.",
         why="What the optimizer has learned is taken back after each step, and the other network learns nothing.",
-        fix="Write the average into the target: target.lerp_(source, tau), under no_grad.",
+        advice="Write the average into the target: target.lerp_(source, tau), under no_grad.",
         count=hit,
         evidence={"share": min(shares), "writes": hit},
     )
@@ -227,7 +228,7 @@ def _left_by_evaluation(run: Run, where: Frame, numbers: list[int]) -> Finding |
         where,
         f"{run.names(ids)} are overwritten for an evaluation and not put back, {hit} times: training goes on so.",
         why="What the optimizer has learned is replaced, and its state belongs to other weights.",
-        fix="Copy the weights before, and copy them back after the evaluation, or evaluate a copy of the model.",
+        advice="Copy the weights before, and copy them back after the evaluation, or evaluate a copy of the model.",
         count=hit,
         evidence={"writes": hit, "steps": steps},
     )
@@ -280,7 +281,7 @@ def _initialised(run: Run, numbers: list[int]) -> Finding | None:
         shared,
         f"{run.names(ids)} are initialised again {_times(hit)} between steps: what was learned is overwritten.",
         why="Each epoch begins from scratch, with the optimizer's state of the one before.",
-        fix="Initialise once, before the training loop.",
+        advice="Initialise once, before the training loop.",
         severity="error",
         count=hit,
         evidence={"initialised": hit},
