@@ -187,3 +187,15 @@ def explain(
     from gradgate.cli._explain import explain_rule
 
     _chosen.append(lambda: explain_rule(name))
+
+
+@app.command(name="new-rule")
+def new_rule(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The rule's name: clip-misplaced.")],
+    code: Annotated[str, typer.Option(metavar="CODE", help="A code that is free: GG306.")],
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", hidden=True)] = Path(),
+) -> None:
+    """Begin a new rule, in a checkout of gradgate: the rule and two scripts to test it with."""
+    from gradgate.cli._new_rule import new_rule as write_files
+
+    _chosen.append(lambda: write_files(name, code.upper(), folder))
