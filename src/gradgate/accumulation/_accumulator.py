@@ -35,8 +35,8 @@ from gradgate.accumulation._settings import Nonfinite, checked_settings
 from gradgate.accumulation._states import checked_state, plain_state
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Windows, check_window
+from gradgate.batch_layout import UNSAID, BatchDim, Unsaid, check_batch
 from gradgate.errors import OptionError, StateError, UpdateError
-from gradgate.layout import UNSAID, BatchDim, Unsaid, check_batch
 from gradgate.ranks import Engine, Sync
 from gradgate.torch_compat import tensor_version
 

@@ -19,8 +19,8 @@ from gradgate.accumulation._over_ranks import tell_of
 from gradgate.accumulation._parameters import owned_parameters
 from gradgate.accumulation._surroundings import Surroundings
 from gradgate.accumulation._update import Update
+from gradgate.batch_layout import BatchDim, Unsaid, layout_of
 from gradgate.errors import BudgetError, CountError, OptionError
-from gradgate.layout import BatchDim, Unsaid, layout_of
 from gradgate.ranks import Engine, Sharded
 from gradgate.torch_compat import tensor_version
 

@@ -8,8 +8,8 @@ from typing import Generic, TypeVar, overload
 
 from torch import Tensor
 
+from gradgate.batch_layout import looks_like_batch
 from gradgate.errors import OptionError, UpdateError
-from gradgate.layout import looks_like_batch
 
 T = TypeVar("T")
 

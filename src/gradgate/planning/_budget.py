@@ -1,4 +1,4 @@
-"""How much memory there is, and how it is written."""
+"""How much memory there is, and how sizes are read and written."""
 
 from __future__ import annotations
 
@@ -9,36 +9,32 @@ import torch
 
 from gradgate.errors import OptionError
 
-_UNITS = {"B": 1, **{f"{prefix}B": 1000**n for n, prefix in enumerate("KMGT", 1)}} | {
-    f"{prefix}iB": 1024**n for n, prefix in enumerate("KMGT", 1)
-}
-_WRITTEN = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?i?B)\s*", re.IGNORECASE)
-MARGIN = 0.1  # of what is free, left alone where no budget is given
+FREE_MARGIN = 0.1  # share of the free memory that is not used where no budget is given
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?)?B\s*", re.IGNORECASE)
 
 
 def as_bytes(budget: float | str) -> int:
-    """Return a budget in bytes: a number, or a text such as "8GiB" or "500 MB".
+    """Return a budget in bytes; it is a number or a string such as "8GiB" or "500 MB".
 
     Raises:
         OptionError: it is neither, or not above 0.
     """
-    found = _WRITTEN.fullmatch(budget) if isinstance(budget, str) else None
+    found = _SIZE.fullmatch(budget) if isinstance(budget, str) else None
     if found is not None:
-        units = {unit.lower(): factor for unit, factor in _UNITS.items()}
-        if found["unit"].lower() in units:
-            budget = float(found["number"]) * units[found["unit"].lower()]
+        prefix = (found[2] or "").lower()
+        budget = float(found[1]) * (1024 if "i" in prefix else 1000) ** " kmgt".index(prefix[:1] or " ")
     if isinstance(budget, (str, bool)) or not 0 < float(budget) < float("inf"):
         raise OptionError(
-            f'plan: budget_bytes is {budget!r}; it is a number of bytes above 0, or a text with a unit: "8GiB".'
+            f'plan: budget_bytes is {budget!r}. Pass a number of bytes above 0, or a string with a unit: "8GiB".'
         )
     return int(budget)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return what a device has free for this process, a cache of torch's own included.
+    """Return how much memory of a device this process can still use, torch's cache included.
 
     Raises:
-        OptionError: the device does not say.
+        OptionError: there is no way to find out.
     """
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -49,17 +45,14 @@ def free_bytes(device: torch.device) -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     raise OptionError(
-        f'plan: how much memory is free on {device} cannot be told here. Pass budget_bytes="8GiB", for example.'
+        f'plan: cannot find out how much memory is free on {device}. Pass it: budget_bytes="8GiB", for example.'
     )
 
 
-def written(number: float) -> str:
+def format_bytes(size: float) -> str:
     """Return bytes for reading: "3.2 GiB"."""
     for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
-        if abs(number) >= factor:
-            return (
-                f"{number / factor:.3g} {unit}"
-                if abs(number) < 1000 * factor
-                else f"{number / factor:,.0f} {unit}"
-            )
-    return f"{number:.0f} B"
+        if abs(size) >= factor:
+            value = size / factor
+            return f"{value:.3g} {unit}" if abs(value) < 1000 else f"{value:,.0f} {unit}"
+    return f"{size:.0f} B"

@@ -1,4 +1,4 @@
-"""The pieces that a window is cut into."""
+"""The micro-batches that a batch is split into."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Where a micro-batch lies in a batch, without its data; see :class:`MicroBatch`."""
+    """Which samples of a batch a micro-batch has, without their data; see :class:`MicroBatch`."""
 
     indices: Sequence[int]
     length: int
@@ -26,13 +26,13 @@ class Part:
 
 
 class MicroBatch(Generic[T]):
-    """Some samples of a window, to go through the model together.
+    """Some samples of a batch, for one forward and backward pass.
 
     Attributes:
-        count: valid items in it: the sum of its samples' lengths; without lengths its samples.
-        indices: of its samples in the batch, ``[samples]``, in its own order.
-        length: columns that it is trimmed to; 0 where it is not.
-        peak_bytes: what its forward and backward pass are foreseen to hold at once, beside what stands.
+        count: valid items: the sum of the samples' lengths, or the number of samples if they have no lengths.
+        indices: where its samples are in the batch, ``[samples]``, in the order of the micro-batch.
+        length: columns that it is trimmed to; 0 if it is not trimmed.
+        peak_bytes: the estimated peak of its forward and backward pass, beside resident memory.
     """
 
     def __init__(self, samples: Samples, part: Part) -> None:
@@ -42,49 +42,53 @@ class MicroBatch(Generic[T]):
 
     @functools.cached_property
     def data(self) -> T:
-        """The samples, in the batch's own types. Put together when asked for, so that one at a time is there."""
+        """The samples, in the batch's own types. Assembled on first use: one micro-batch exists at a time."""
         taken: T = self._samples.take(self.indices, self.length)
         return taken
 
     def __repr__(self) -> str:
-        long = f" of length {self.length}" if self.length else ""
-        return f"MicroBatch({len(self.indices)} samples{long}, count={self.count})"
+        length = f" of length {self.length}" if self.length else ""
+        return f"MicroBatch({len(self.indices)} samples{length}, count={self.count})"
 
 
-class Cut(Sequence[MicroBatch[T]]):
-    """The micro-batches of a window, each made when it is asked for."""
+class Split(Sequence[MicroBatch[T]]):
+    """The micro-batches of a batch, each made when it is asked for."""
 
     def __init__(self, parts: Sequence[Part], samples: Samples) -> None:
         self.parts = parts
         self.samples = samples
 
     @overload
-    def __getitem__(self, place: int) -> MicroBatch[T]: ...
+    def __getitem__(self, index: int) -> MicroBatch[T]: ...
     @overload
-    def __getitem__(self, place: slice) -> Cut[T]: ...
-    def __getitem__(self, place: int | slice) -> MicroBatch[T] | Cut[T]:
-        if isinstance(place, slice):
-            return Cut(self.parts[place], self.samples)
-        return MicroBatch(self.samples, self.parts[place])
+    def __getitem__(self, index: slice) -> Split[T]: ...
+    def __getitem__(self, index: int | slice) -> MicroBatch[T] | Split[T]:
+        if isinstance(index, slice):
+            return Split(self.parts[index], self.samples)
+        return MicroBatch(self.samples, self.parts[index])
 
     def __len__(self) -> int:
         return len(self.parts)
 
+    def __repr__(self) -> str:
+        samples = sum(len(part.indices) for part in self.parts)
+        return f"Split({samples} samples in {len(self)} micro-batches)"
+
     @property
     def padding(self) -> float:
-        """Share of the columns that are computed for nothing; 0 without lengths."""
+        """The share of the columns that are padding; 0 without lengths."""
         return padding_of(self.parts)
 
     @property
     def peak_bytes(self) -> int:
-        """The largest of its micro-batches' peaks."""
+        """The largest estimated peak of its micro-batches."""
         return max((part.peak_bytes for part in self.parts), default=0)
 
     def in_order(self, outputs: Iterable[Tensor]) -> Tensor:
-        """Put per-sample outputs of the micro-batches together, in the order of the batch.
+        """Join the micro-batches' per-sample outputs, in the order of the batch.
 
         Args:
-            outputs: of each micro-batch, ``[its samples, ...]``, in the order of the cut.
+            outputs: one for each micro-batch, ``[its samples, ...]``, in the order of the split.
 
         Returns:
             ``[all samples, ...]``
@@ -95,7 +99,7 @@ class Cut(Sequence[MicroBatch[T]]):
 
 
 def padding_of(parts: Iterable[Part]) -> float:
-    """Return the share of the columns that are computed for nothing."""
+    """Return the share of the columns that are padding."""
     parts = list(parts)
     columns = sum(len(part.indices) * part.length for part in parts)
     return 1 - sum(part.count for part in parts) / columns if columns else 0.0
