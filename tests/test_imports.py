@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "call_sites": {"events", "torch"},
     "notebook_tables": set(),
     "planning": {
+        "autograd_graph",
         "notebook_tables",
         "errors",
         "batch_layout",
@@ -36,6 +37,7 @@ MAY_IMPORT = {
     "ownership": {"torch"},
     "gates": {
         *(
+            "autograd_graph",
             "call_sites",
             "errors",
             "events",
@@ -63,7 +65,7 @@ MAY_IMPORT = {
     },
     "testing": {"errors", "tally", "planning", "accumulation", "torch", "torch_compat"},
     "checker": {"checker.recording", "checker.reports", "checker.rules", "errors", "events"},
-    "checker.recording": {"errors", "events", "call_sites", "torch", "torch_compat"},
+    "checker.recording": {"autograd_graph", "errors", "events", "call_sites", "torch", "torch_compat"},
     "checker.analysis": {"events"},
     "checker.fixes": {"checker.analysis", "checker.rules", "events"},
     "checker.rules": {"checker.analysis", "errors", "events"},

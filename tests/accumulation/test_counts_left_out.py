@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 import gradgate as gg
-from gradgate import autograd_graph
 from gradgate.accumulation._counts import count_in_graph
+from gradgate.autograd_graph import _losses
 from tests.accumulation.losses import ASKED, BY_SIZE, ELEMENTS, READ, Batch, Loss, Net, batch, ce, net
 from tests.reference import error
 from tests.tensors import RTOL
@@ -95,7 +95,7 @@ def test_an_update_reads_and_asks_as_its_parts_do() -> None:
 
 
 def test_a_torch_that_does_not_show_shapes_is_asked_for_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autograd_graph, "node_shape", SimpleNamespace(lost=True, loss="gradgate cannot read"))
+    monkeypatch.setattr(_losses, "node_shape", SimpleNamespace(lost=True, loss="gradgate cannot read"))
     model = net()
     accumulator = gg.Accumulator(SGD([p for p in model.parameters() if p.requires_grad], lr=0.0))
     with (

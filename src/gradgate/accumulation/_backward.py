@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._graph import nodes
+from gradgate.autograd_graph import Graph
 from gradgate.errors import UpdateError
 from gradgate.ranks import Sharded
 from gradgate.torch_compat import run_backward, transforming
@@ -18,8 +18,8 @@ _public = inspect.unwrap(torch.autograd.backward)  # also where it is watched al
 
 def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: Sharded) -> None:
     """Add ``seed`` times ``loss``'s gradient to the owned parameters, and to no other, under ``fully_shard``."""
-    leaves = []
-    for node in nodes(loss):
+    graph = Graph(loss)
+    for node in graph.nodes:
         sharded.check_known(node)
         if node.name() == "_ClippedBackward":
             raise UpdateError(
@@ -27,9 +27,7 @@ def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: Sh
                 "the backward pass, so the graph carries them weighed by their counts, and a limit would mean "
                 "something else for each micro-batch. Clip the whole gradient: Accumulator(..., clip_norm=1.0)."
             )
-        if hasattr(node, "variable"):
-            leaves.append(node.variable)
-    with on_purpose(), sharded.only_owned(leaves):
+    with on_purpose(), sharded.only_owned(list(graph.leaves.values())):
         torch.autograd.backward(loss, seed, retain_graph=retain_graph)
 
 

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gradgate.accumulation._graph import nodes
 from gradgate.accumulation._models import Models
+from gradgate.autograd_graph import walk
 from gradgate.errors import BatchNormWarning, OptionError
 from gradgate.torch_compat import batch_norm_classes
 
@@ -85,7 +85,7 @@ class BatchNorms:
         if name in self._looked:
             return
         self._looked.add(name)
-        found = [node for node in nodes(loss) if _normalises(node)]
+        found = [node for node, _ in walk(loss.grad_fn) if _normalises(node)]
         if not found:
             return
         compiled = [node for node in found if "CompiledFunction" in node.name()]

@@ -7,25 +7,24 @@ from typing import Any
 
 from torch import Tensor
 
-from gradgate.accumulation._items import check_items
-from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError
+from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, check_items
 from gradgate.errors import CoupledLossWarning
 
 _TERMS = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "NegBackward0")
 
 
 def warn_if_coupled(loss: Tensor) -> None:
-    """Warn of a loss over products or distances between all the samples of a micro-batch, such as InfoNCE.
+    """Warn of a loss over products or distances between all samples of a micro-batch, such as InfoNCE.
 
-    Recognized where only elementwise operations, softmax and changes of shape lie between these and the loss.
+    It is recognized if only elementwise operations, softmax and changes of shape lie between these and the loss.
     """
     todo: list[Any] = [loss.grad_fn]
     while todo:
         node = todo.pop()
         if node is None or not node.next_functions:
             continue
-        if node.name() in _TERMS:  # of two directions, or weighted
-            todo += [following for following, _ in node.next_functions]
+        if node.name() in _TERMS:  # perhaps of two directions, or weighted
+            todo += [child for child, _ in node.next_functions]
             continue
         try:
             check_items(node)

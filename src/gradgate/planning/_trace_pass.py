@@ -6,13 +6,14 @@ import gc
 import math
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gradgate.autograd_graph import Graph
 from gradgate.errors import OptionError
 from gradgate.planning._fake_tensors import FakePassError, FakeTensors
 from gradgate.planning._pass_tracer import PassTrace, PassTracer, TooLongError
@@ -87,11 +88,11 @@ def _traced(
             loss = outcome[0] if isinstance(outcome, tuple) else outcome
             del outcome
             _check_loss(loss)
-            leaves = list(_leaf_nodes(loss))
+            leaves = Graph(loss).leaf_nodes
             for node in leaves:
                 # Other graphs of the user's may share these nodes, so the hooks have to go.
                 modes.callback(node.register_prehook(_drop_gradient).remove)
-            parameters = [node.variable for node in leaves]
+            parameters = list(leaves.values())
             del leaves
             loss.backward()
             del loss
@@ -122,17 +123,3 @@ def _check_loss(loss: Any) -> None:
 def _drop_gradient(_: tuple[Tensor | None, ...]) -> tuple[None]:
     """Drop a gradient before it is added to ``.grad``, where nothing must be left."""
     return (None,)
-
-
-def _leaf_nodes(loss: Tensor) -> Iterator[Any]:
-    """Yield the nodes of the graph that accumulate gradients."""
-    todo: list[Any] = [loss.grad_fn]
-    seen: set[Any] = set()
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            yield node
-        todo.extend(child for child, _ in node.next_functions)
