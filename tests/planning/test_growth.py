@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import gradgate as gg
 from gradgate.errors import BudgetError, EstimateWarning
 from gradgate.planning import peak_memory
-from gradgate.planning._polynomial import fit, most_within
+from gradgate.planning._estimate import fit, most_within
 
 WIDTH = 12
 torch.manual_seed(0)

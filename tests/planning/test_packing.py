@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradgate.planning._packing import cheapest_split, even_split
+from gradgate.planning._micro_batches import cheapest_split, even_split
 
 
 def cheapest_cost(costs: list[float], most: list[int], start: float) -> float:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import gradgate as gg
 from gradgate.errors import BudgetError, CountError, OptionError
-from gradgate.planning._budget import as_bytes, format_bytes
+from gradgate.planning._memory import as_bytes, format_bytes
 
 WIDTH = 12
 

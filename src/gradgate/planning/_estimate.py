@@ -8,6 +8,8 @@ length; which operation has it depends on both.
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -15,11 +17,13 @@ import torch
 from torch import Tensor
 
 from gradgate.planning._pass_tracer import PassTrace
-from gradgate.planning._polynomial import DEGREE, fit, most_within
 
 UNCERTAINTY_MARGIN = 0.05  # share of the memory for a pass that is not used where it is not known to the byte
 TOLERANCE = 0.01  # share of a peak by which a single pass may differ
 _CHUNK = 256  # lengths that are computed together
+_DEGREE = 3  # at most: a loss over the triplets of a batch
+_BITS = 52
+_ROUNDING = 1e-9  # of a value: far above float64's, far below one sample's
 
 
 class Estimate:
@@ -89,13 +93,11 @@ class Estimate:
         return found, all(bool(exact.all()) for _, exact in fits)
 
     def _powers(self, lengths: Sequence[int]) -> Tensor:
-        shares = torch.tensor(lengths, dtype=torch.float64) / max(self.lengths[-1], 1)
-        return shares[:, None] ** torch.arange(len(self.lengths), dtype=torch.float64)
+        return _powers([length / max(self.lengths[-1], 1) for length in lengths], len(self.lengths) - 1)
 
     def _at(self, samples: Sequence[int], lengths: Sequence[int], terms: Tensor) -> Tensor:
         """Return the values ``[micro-batches, ...]`` of polynomials with the terms ``[samples, lengths, ...]``."""
-        shares = torch.tensor(samples, dtype=torch.float64) / self._samples[0]
-        powers = shares[:, None] ** torch.arange(DEGREE + 1, dtype=torch.float64)
+        powers = _powers([each / self._samples[0] for each in samples], _DEGREE)
         factors = powers[:, :, None] * self._powers(lengths)[:, None, :]
         return factors.flatten(1) @ terms.flatten(0, 1)
 
@@ -170,3 +172,102 @@ class Estimate:
 
 def _same_operations(trace: PassTrace, other: PassTrace) -> bool:
     return (len(trace.sizes), len(trace.flops)) == (len(other.sizes), len(other.flops))
+
+
+def fit(samples: Sequence[int], values: Tensor) -> tuple[Tensor, Tensor]:
+    """Fit a polynomial in the number of samples to each quantity; return it, and whether the values confirm it.
+
+    A single power through all values is confirmed from two values on: that a power fits by chance takes an integer
+    coincidence. Any other polynomial is confirmed if it fits at least one value more than it has terms. The others
+    get a curve that no value lies above.
+
+    Args:
+        samples: distinct numbers of samples; the first is the unit of the polynomials.
+        values: of each quantity at each number, ``[numbers, quantities]``.
+
+    Returns:
+        The coefficients ``[powers, quantities]``, and which quantities are confirmed.
+
+    Example:
+        >>> values = torch.tensor([[7.0, 21.0, 50.0], [7.0, 9.0, 44.0]], dtype=torch.float64)
+        >>> fit([7, 3], values)[0].T.tolist()[:2]  # 7 always, and 3 n
+        [[7.0, 0.0, 0.0, 0.0], [0.0, 21.0, 0.0, 0.0]]
+        >>> fit([7, 3], values)[1].tolist()  # 50 and 44 may be a line, or not
+        [True, True, False]
+    """
+    powers = _powers([each / samples[0] for each in samples], _DEGREE)
+    bound = 0.5 + _ROUNDING * values.abs().amax(0)
+    found = torch.zeros(_DEGREE + 1, values.shape[1], dtype=torch.float64)
+    confirmed = torch.zeros(values.shape[1], dtype=torch.bool)
+    for power in range(_DEGREE + 1):
+        fits = ((powers[:, power : power + 1] * values[0] - values).abs() <= bound).all(0) & ~confirmed
+        found[power] = torch.where(fits, values[0], 0.0)
+        confirmed |= fits
+    for degree in range(1, min(len(samples) - 2, _DEGREE) + 1):
+        terms = torch.linalg.lstsq(powers[:, : degree + 1], values).solution
+        fits = ((powers[:, : degree + 1] @ terms - values).abs().amax(0) <= bound) & ~confirmed
+        rounded = torch.where(terms.abs() <= bound, 0.0, terms)
+        found[: degree + 1] = torch.where(fits, rounded, found[: degree + 1])
+        confirmed |= fits
+    if not confirmed.all():
+        found[:, ~confirmed] = _cover(powers, values[:, ~confirmed])
+    return found, confirmed
+
+
+def _powers(shares: Sequence[float], degree: int) -> Tensor:
+    """Return the powers of some numbers, ``[numbers, degree + 1]``."""
+    values = torch.tensor(shares, dtype=torch.float64)
+    return values[:, None] ** torch.arange(degree + 1, dtype=torch.float64)
+
+
+def _cover(powers: Tensor, values: Tensor) -> Tensor:
+    """Return the constant and single power, not negative, that stay above all values and closest to them."""
+    sizes, best = values.abs(), torch.full((values.shape[1],), math.inf, dtype=torch.float64)
+    found = torch.zeros(_DEGREE + 1, values.shape[1], dtype=torch.float64)
+    for power in range(1, _DEGREE + 1):
+        x = powers[:, power]
+        slopes = [(sizes / x[:, None]).amax(0)]
+        slopes += [(sizes[i] - sizes[j]) / (x[i] - x[j]) for i, j in itertools.combinations(range(len(x)), 2)]
+        for slope in slopes:
+            slope = slope.clamp(min=0)
+            constant = (sizes - slope * x[:, None]).amax(0).clamp(min=0)
+            above = ((constant + slope * x[:, None]) / sizes.clamp(min=1)).sum(0)
+            nearer = above < best - _ROUNDING
+            best = torch.where(nearer, above, best)
+            found[:, nearer] = 0.0
+            found[0] = torch.where(nearer, constant, found[0])
+            found[power] = torch.where(nearer, slope, found[power])
+    return found * values[0].sign()
+
+
+def most_within(terms: Tensor, bound: float, unit: int) -> list[int]:
+    """Return for each row the most samples, up to 2**52, with which none of its polynomials exceeds a bound.
+
+    Where a polynomial exceeds the bound, the number falls to where that one does not, until none does.
+
+    Args:
+        terms: ``[powers, rows, polynomials]``.
+        bound: what none may exceed.
+        unit: the number of samples in which the polynomials are given.
+    """
+    rows = torch.arange(terms.shape[1])
+    found = torch.full((terms.shape[1],), float(1 << _BITS), dtype=torch.float64)
+    while True:
+        value, place = _value(terms, found[:, None] / unit).max(1)
+        over = (value > bound) & (found > 0)
+        if not over.any():
+            return [int(number) for number in found.tolist()]
+        worst = terms[:, rows, place]
+        low, high = torch.zeros_like(found), found
+        for _ in range(_BITS):
+            middle = ((low + high) / 2).floor()
+            fits = _value(worst, middle / unit) <= bound
+            low, high = torch.where(fits, middle, low), torch.where(fits, high, middle)
+        found = torch.where(over, low, found)
+
+
+def _value(terms: Tensor, x: Tensor) -> Tensor:
+    value = terms[-1]
+    for term in reversed(terms[:-1].unbind()):
+        value = value * x + term
+    return value

@@ -13,13 +13,12 @@ from torch import distributed
 from torch.optim import Optimizer
 
 from gradgate.errors import EstimateWarning
-from gradgate.planning._budget import format_bytes
 from gradgate.planning._estimate import TOLERANCE, Estimate
-from gradgate.planning._fake_tensors import FakePassError, FakeTensors, clear_caches, holder_name
-from gradgate.planning._pass_tracer import PassTrace, TooLongError
+from gradgate.planning._memory import format_bytes
+from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, TooLongError
 from gradgate.planning._reachable_state import ReachableState
 from gradgate.planning._samples import Samples
-from gradgate.planning._trace_pass import trace_pass
+from gradgate.planning._trace_pass import clear_caches, holder_name, trace_pass
 
 _START_FLOPS = {"cpu": 4e5}  # that take as long as to start one operation
 _START_FLOPS_ELSEWHERE = 1e8

@@ -11,9 +11,9 @@ from torch.optim import Optimizer
 
 from gradgate.batch_layout import UNSAID, BatchDim, Unsaid
 from gradgate.errors import EstimateWarning
-from gradgate.planning._budget import FREE_MARGIN, as_bytes, free_bytes
 from gradgate.planning._estimate import UNCERTAINTY_MARGIN
 from gradgate.planning._estimator import Estimator
+from gradgate.planning._memory import FREE_MARGIN, as_bytes, free_bytes
 from gradgate.planning._plan import Plan
 from gradgate.planning._samples import BatchOptions, Collate, Samples
 from gradgate.planning._trim import Trim

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import weakref
@@ -16,17 +17,59 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.nn.parameter import is_lazy
 from torch.utils.flop_counter import flop_registry
 
-from gradgate.planning._fake_tensors import FakePassError, FakeTensors
+from gradgate.planning._memory import ResidentMemory, resident_memory
 from gradgate.planning._peak_memory import peak_memory, tensors_of
 from gradgate.planning._reachable_state import ReachableState
-from gradgate.planning._resident import ResidentMemory, resident_memory
-from gradgate.torch_compat import op_packet, op_schema, without_dispatch_modes
+from gradgate.torch_compat import fake_tensors, op_packet, op_schema, without_dispatch_modes
 
 # A mean or sum by these keeps the memory that it had before it was reduced; their fakes do not.
 _REDUCED_IN_PLACE = ("mse_loss", "smooth_l1_loss", "binary_cross_entropy", "soft_margin_loss")
 # A library decides what these keep for the backward pass, and their fakes do not know.
 _UNKNOWN = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
 _DEVICE = torch.ops.prim.device.default
+
+
+class FakePassError(Exception):
+    """Fake tensors cannot run this; the text says why."""
+
+
+class FakeTensors:
+    """Makes fake tensors, which have shapes and no values, for real ones.
+
+    It keeps them, since the mode holds them weakly: a fake that is made anew would count as a new storage.
+    """
+
+    def __init__(self) -> None:
+        self.kind, mode = fake_tensors()
+        self.mode = mode(allow_non_fake_inputs=True)
+        self.created: list[weakref.ref[Tensor]] = []
+        self._known: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """Return the fake of a real tensor."""
+        if id(tensor) not in self._known:
+            self._known[id(tensor)] = tensor, self.mode.from_tensor(tensor)
+        return self._known[id(tensor)][1]
+
+    def of_input(self, tensor: Tensor) -> Tensor:
+        """Return a fake for a tensor of a micro-batch; it is not kept. 0-dimensional tensors stay as they are."""
+        if not tensor.dim():
+            return tensor
+        fake: Tensor = tensor if isinstance(tensor, self.kind) else self.mode.from_tensor(tensor)
+        self.created.append(weakref.ref(fake))
+        return fake
+
+    def leaked(self) -> list[Tensor]:
+        """Return the fakes that are still held although their passes are over."""
+        if self._alive():
+            gc.collect()  # graphs of Python autograd functions can be in reference cycles
+        alive = self._alive()
+        self.created = [weakref.ref(tensor) for tensor in alive]
+        return alive
+
+    def _alive(self) -> list[Tensor]:
+        kept = {id(fake) for _, fake in self._known.values()}
+        return [tensor for ref in self.created if (tensor := ref()) is not None and id(tensor) not in kept]
 
 
 class TooLongError(Exception):

@@ -13,13 +13,10 @@ from typing import Any
 from torch import Tensor
 
 from gradgate.errors import BudgetError, OptionError
-from gradgate.planning._budget import format_bytes
 from gradgate.planning._estimate import UNCERTAINTY_MARGIN, Estimate
-from gradgate.planning._micro_batches import Part, Split
-from gradgate.planning._packing import deal, pack
-from gradgate.planning._pooling import pooled
-from gradgate.planning._resident import ResidentMemory
-from gradgate.planning._samples import BatchOptions, Samples, signature_text
+from gradgate.planning._memory import ResidentMemory, format_bytes
+from gradgate.planning._micro_batches import Part, Split, deal, pack
+from gradgate.planning._samples import BatchOptions, Samples, pooled, signature_text
 from gradgate.planning._summary import Row, as_html, as_text, summary_rows
 from gradgate.pytree import tensors_in
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gradgate.notebook_tables import WASTED, Bar, card
-from gradgate.planning._budget import format_bytes
 from gradgate.planning._estimate import Estimate
+from gradgate.planning._memory import ResidentMemory, format_bytes
 from gradgate.planning._micro_batches import Part, padding_of
-from gradgate.planning._resident import ResidentMemory
 
 _MOST_MODULES = 6
 

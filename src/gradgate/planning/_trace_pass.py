@@ -1,13 +1,15 @@
-"""Run a forward and backward pass on fake or real tensors, trace its memory, and undo what it changes."""
+"""Run a forward and backward pass, trace its memory, undo what it changes, and find the fake tensors it leaves."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from types import FrameType, FunctionType, GeneratorType
 from typing import Any
 
 import torch
@@ -15,10 +17,12 @@ from torch import Tensor
 
 from gradgate.autograd_graph import Graph
 from gradgate.errors import OptionError
-from gradgate.planning._fake_tensors import FakePassError, FakeTensors
-from gradgate.planning._pass_tracer import PassTrace, PassTracer, TooLongError
+from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, PassTracer, TooLongError
 from gradgate.planning._reachable_state import ReachableState
 from gradgate.pytree import mapped_tensors, tensors_in
+
+_LEVELS = 4  # of containers between a cache and a tensor in it
+_LRU_CACHE = type(functools.lru_cache(len))
 
 
 def trace_pass(
@@ -123,3 +127,58 @@ def _check_loss(loss: Any) -> None:
 def _drop_gradient(_: tuple[Tensor | None, ...]) -> tuple[None]:
     """Drop a gradient before it is added to ``.grad``, where nothing must be left."""
     return (None,)
+
+
+def clear_caches(tensors: Sequence[Tensor]) -> None:
+    """Clear each ``functools.lru_cache`` that holds one of the tensors: it computes them again."""
+    ours, level = {id(tensors)}, list(tensors)
+    for _ in range(_LEVELS):
+        ours |= {id(level), *map(id, level)}
+        level = [holder for holder in _referrers(level, ours) if not _is_module_namespace(holder)]
+        for holder in level:
+            if isinstance(holder, _LRU_CACHE):
+                holder.cache_clear()
+        if not level:
+            return
+
+
+def holder_name(value: Any, ours: set[int]) -> str:
+    """Return the path to an object from the nearest module, class or instance: ``"masks.CACHE[128]"``.
+
+    It must not hold the object in a local list or a closure, which would be found.
+    """
+    path = ""
+    for _ in range(_LEVELS):
+        ours = ours | {id(value)}
+        referrers = _referrers([value], ours)
+        holder = min(referrers, key=lambda each: not isinstance(each, (dict, list, tuple, set)), default=None)
+        del referrers
+        if not isinstance(holder, (dict, list, tuple, set)):
+            return f"{'an object' if holder is None else f'a {type(holder).__qualname__}'}{path}"
+        key = _key_of(value, holder)
+        if _is_module_namespace(holder):
+            return f"{holder['__name__']}.{key}{path}"  # type: ignore[index,call-overload]
+        owner = next(
+            (each for each in gc.get_referrers(holder) if getattr(each, "__dict__", 0) is holder), None
+        )
+        if owner is not None:
+            return f"a {type(owner).__qualname__}'s {key}{path}"
+        path, value = f"[{key!r}]{path}", holder
+    return f"a {type(value).__qualname__}{path}"
+
+
+def _referrers(values: Sequence[Any], ours: set[int]) -> list[Any]:
+    found = gc.get_referrers(*values)
+    skipped = ours | {id(found), id(values)}
+    running = (FrameType, FunctionType, GeneratorType)
+    return [each for each in found if id(each) not in skipped and not isinstance(each, running)]
+
+
+def _key_of(value: Any, holder: Any) -> Any:
+    pairs = holder.items() if isinstance(holder, dict) else enumerate(holder)
+    return next((key for key, held in pairs if held is value), "?")
+
+
+def _is_module_namespace(value: Any) -> bool:
+    name = value.get("__name__") if isinstance(value, dict) else None
+    return isinstance(name, str) and name in sys.modules and vars(sys.modules[name]) is value

@@ -40,7 +40,9 @@ def likely_cause(
             record.steps > 1 and found.error <= tolerance
         ),
         "parameters were moved between the loop's backward passes, before the step (SAM climbs like this), so "
-        "their gradient belongs to another point than loss_fn's. Compare without that: rho=0, say.": record.moved_before,
+        "their gradient belongs to another point than loss_fn's. Compare without that: rho=0, say.": (
+            record.moved_before
+        ),
         "it is not finite. Look at the losses of the loop, and at loss_fn's.": not math.isfinite(found.error),
         f"{_listed(found.missing, names)} received no gradient, though loss_fn gives one. Look for a detach, a "
         "frozen part or a loss that the loop leaves out.": bool(found.missing and found.factor),
