@@ -59,8 +59,8 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
         name, first = leaking[0]
         raise FlowError(
             f"expect_flow: the loss reaches {len(leaking)} of {len(unwanted)} parameters that it should not, "
-            f"first {name}: {_path(graph, trace, first, name)}. Cut it, gg.stop_gradient(...), or let an update "
-            "fill only what it owns, update.backward(loss)."
+            f"first {name}: {_path(graph, trace, first, name)}. Stop it, gg.stop_gradient(...), or let an "
+            "update fill only what it owns, update.backward(loss)."
         )
     missing = [(name, parameter) for name, parameter in wanted if parameter not in graph]
     if missing:

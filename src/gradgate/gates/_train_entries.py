@@ -89,7 +89,7 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
         )
     if not parameter.dim():
         raise ShapeError("train_rows: the parameter is a single number and has no rows.")
-    return TrainedOnly(parameter, _Rows(_checked_ids(ids, len(parameter))))
+    return TrainedOnly(parameter, _RowEntries(_checked_ids(ids, len(parameter))))
 
 
 def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:
@@ -132,10 +132,10 @@ def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:
         raise OptionError(
             "train_mask: the mask is True nowhere, so nothing would be trained. Use frozen(...)."
         )
-    return TrainedOnly(parameter, _Masked(mask))
+    return TrainedOnly(parameter, _MaskEntries(mask))
 
 
-class _Rows(Entries):
+class _RowEntries(Entries):
     def __init__(self, ids: Tensor) -> None:
         self._ids = ids
 
@@ -161,7 +161,7 @@ class _Rows(Entries):
         return self._ids
 
 
-class _Masked(Entries):
+class _MaskEntries(Entries):
     def __init__(self, mask: Tensor) -> None:
         self._mask = mask.detach().clone()
 

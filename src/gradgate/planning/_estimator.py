@@ -20,8 +20,6 @@ from gradgate.planning._reachable_state import ReachableState
 from gradgate.planning._samples import Samples
 from gradgate.planning._trace_pass import clear_caches, holder_name, trace_pass
 
-_START_FLOPS = {"cpu": 4e5}  # that take as long as to start one operation
-_START_FLOPS_ELSEWHERE = 1e8
 _MOST_OPERATIONS = 20_000  # of a pass with many samples; more means that it loops over the samples
 _PROBE_SAMPLES = 3
 _MEASURED_SAMPLES = 32  # at most, where passes run for real
@@ -53,7 +51,7 @@ class Estimator:
     ) -> None:
         self._loss_fn, self._samples = loss_fn, samples
         self._budget, self._optimizer = budget_bytes, optimizer
-        self.start_flops = _START_FLOPS.get(device.type, _START_FLOPS_ELSEWHERE)
+        self.start_flops = 4e5 if device.type == "cpu" else 1e8  # take as long as to start one operation
         self._lengths = _grid_lengths(samples)
         from gradgate.events import on_purpose  # lazily: training that nobody watches does without it
 

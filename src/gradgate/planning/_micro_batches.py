@@ -87,7 +87,7 @@ class Split(Sequence[MicroBatch[T]]):
 
     def __repr__(self) -> str:
         samples = sum(len(part.indices) for part in self.parts)
-        return f"Split({samples} samples in {len(self)} micro-batches)"
+        return f"Split({samples} samples in {counted(len(self))})"
 
     @property
     def padding(self) -> float:
@@ -111,6 +111,11 @@ class Split(Sequence[MicroBatch[T]]):
         indices = torch.tensor([index for part in self.parts for index in part.indices])
         joined = torch.cat(list(outputs))
         return joined[indices.argsort().to(joined.device)]
+
+
+def counted(micro_batches: int) -> str:
+    """Return ``1 micro-batch``, ``2 micro-batches``."""
+    return f"{micro_batches} micro-batch{'es' if micro_batches != 1 else ''}"
 
 
 def padding_of(parts: Iterable[Part]) -> float:

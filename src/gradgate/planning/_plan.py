@@ -15,9 +15,9 @@ from torch import Tensor
 from gradgate.errors import BudgetError, OptionError
 from gradgate.planning._estimate import UNCERTAINTY_MARGIN, Estimate
 from gradgate.planning._memory import ResidentMemory, format_bytes
-from gradgate.planning._micro_batches import Part, Split, deal, pack
+from gradgate.planning._micro_batches import Part, Split, counted, deal, pack
 from gradgate.planning._samples import BatchOptions, Samples, pooled, signature_text
-from gradgate.planning._summary import Row, as_html, as_text, summary_rows
+from gradgate.planning._summary import SummaryRow, as_html, as_text, summary_rows
 from gradgate.pytree import tensors_in
 
 
@@ -199,14 +199,14 @@ class Plan:
             )
         return available
 
-    def _rows(self) -> Iterator[Row]:
+    def _rows(self) -> Iterator[SummaryRow]:
         return summary_rows(self.parts, self.estimate, self.resident, self.budget_bytes, self.reason)
 
     def __repr__(self) -> str:
         samples = sum(len(part.indices) for part in self.parts)
         how = "estimated" if self.estimated else "measured"
         budget = format_bytes(self.budget_bytes)
-        return f"Plan({samples} samples in {len(self.parts)} micro-batches, {budget}, {how})"
+        return f"Plan({samples} samples in {counted(len(self.parts))}, {budget}, {how})"
 
     def __str__(self) -> str:
         return as_text(self._rows())

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from gradgate.notebook_tables import WASTED, Bar, card
 from gradgate.planning._estimate import Estimate
 from gradgate.planning._memory import ResidentMemory, format_bytes
-from gradgate.planning._micro_batches import Part, padding_of
+from gradgate.planning._micro_batches import Part, counted, padding_of
 
 _MOST_MODULES = 6
 
 
 @dataclass(frozen=True)
-class Row:
+class SummaryRow:
     """A label, a text, and the share of the budget that it names; without any, a blank line."""
 
     label: str = ""
@@ -25,11 +25,11 @@ class Row:
 
 def summary_rows(
     parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory, budget_bytes: int, reason: str
-) -> Iterator[Row]:
+) -> Iterator[SummaryRow]:
     """Yield what the memory is made of, the split, and what the next larger micro-batches would need."""
 
-    def memory(label: str, size: int, more: str = "") -> Row:
-        return Row(label, format_bytes(size) + more, size / budget_bytes)
+    def memory(label: str, size: int, more: str = "") -> SummaryRow:
+        return SummaryRow(label, format_bytes(size) + more, size / budget_bytes)
 
     largest = max(parts, key=lambda part: part.peak_bytes)
     peak = resident.total_bytes + largest.peak_bytes
@@ -37,31 +37,33 @@ def summary_rows(
     yield memory("  parameters", resident.parameter_bytes, ", buffers among them")
     yield memory("  gradients", resident.gradient_bytes)
     if resident.state_bytes is None:
-        yield Row("  optimizer", "not counted: no optimizer was given")
+        yield SummaryRow("  optimizer", "not counted: no optimizer was given")
     else:
         yield memory("  optimizer", resident.state_bytes)
     yield memory("  one pass", largest.peak_bytes, " at most")
     yield memory("peak", peak, f" ({peak / budget_bytes:.0%} of the budget)")
     yield from _module_rows(estimate.by_module(len(largest.indices), largest.length))
-    yield Row()
+    yield SummaryRow()
     yield from _split_rows(parts, estimate, resident)
     if reason:
-        yield Row("measured", f"on small micro-batches, as fake tensors cannot run it: {reason}")
+        yield SummaryRow("measured", f"on small micro-batches, as fake tensors cannot run it: {reason}")
     available = budget_bytes - resident.total_bytes
     uncertainty = estimate.uncertainty(available)
     if uncertainty:
-        yield Row(
+        yield SummaryRow(
             "uncertain", f"{uncertainty}, so {estimate.margin(available):.0%} of what varies is not used"
         )
     if not estimate.checked:
-        yield Row(
+        yield SummaryRow(
             "unchecked", "a real pass of a few samples would take too long, or several ranks were running"
         )
     for kind in sorted(estimate.mixes):
-        yield Row("not exact", f"{kind} mixes the samples of a micro-batch: a split changes its statistics")
+        yield SummaryRow(
+            "not exact", f"{kind} mixes the samples of a micro-batch: a split changes its statistics"
+        )
 
 
-def _module_rows(added: dict[str, int]) -> Iterator[Row]:
+def _module_rows(added: dict[str, int]) -> Iterator[SummaryRow]:
     """Yield what modules add; those in one block of a list count together: "blocks.3.mlp.0" is "blocks.3"."""
     sizes: Counter[str] = Counter()
     for name, size in added.items():
@@ -69,28 +71,28 @@ def _module_rows(added: dict[str, int]) -> Iterator[Row]:
         block = next((index for index, key in enumerate(keys) if key.isdigit()), 0)
         sizes[".".join(keys[: block + 1])] += size
     if sizes:
-        yield Row()
-        yield Row("a sample adds at the peak, by module")
+        yield SummaryRow()
+        yield SummaryRow("a sample adds at the peak, by module")
     for name, size in sizes.most_common(_MOST_MODULES):
-        yield Row(f"  {format_bytes(size):>9}", name or "(outside of modules)")
+        yield SummaryRow(f"  {format_bytes(size):>9}", name or "(outside of modules)")
     rest = sizes.most_common()[_MOST_MODULES:]
     if rest:
         total = format_bytes(sum(size for _, size in rest))
-        yield Row(f"  {total:>9}", f"{len(rest)} others")
+        yield SummaryRow(f"  {total:>9}", f"{len(rest)} others")
 
 
-def _split_rows(parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory) -> Iterator[Row]:
+def _split_rows(parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory) -> Iterator[SummaryRow]:
     sizes, lengths = [len(part.indices) for part in parts], [part.length for part in parts]
     samples, has_lengths = sum(sizes), bool(lengths[0])
     listed = _listed(sizes, in_order=has_lengths)
-    yield Row("split", f"{samples} samples in {_micro_batches(len(parts))}: {listed}")
+    yield SummaryRow("split", f"{samples} samples in {counted(len(parts))}: {listed}")
     if has_lengths:
         whole = samples * max(lengths)
         columns = sum(size * length for size, length in zip(sizes, lengths, strict=True))
         padding = padding_of(parts)
         unsplit = 1 - (1 - padding) * columns / whole
-        yield Row("lengths", _listed(lengths))
-        yield Row(
+        yield SummaryRow("lengths", _listed(lengths))
+        yield SummaryRow(
             "padding", f"{padding:.1%} of {columns:,} columns; unsplit it would be {unsplit:.0%} of {whole:,}"
         )
     fewer = len(parts) - 1
@@ -101,11 +103,7 @@ def _split_rows(parts: Sequence[Part], estimate: Estimate, resident: ResidentMem
         else:
             (needed,) = estimate.peaks([-(-samples // fewer)], [0])
         needed = resident.total_bytes + max(needed, *(part.peak_bytes for part in parts))
-        yield Row("next larger", f"{_micro_batches(fewer)} would need {format_bytes(needed)}")
-
-
-def _micro_batches(count: int) -> str:
-    return f"{count} micro-batch{'es' if count != 1 else ''}"
+        yield SummaryRow("next larger", f"{counted(fewer)} would need {format_bytes(needed)}")
 
 
 def _listed(numbers: list[int], *, in_order: bool = True) -> str:
@@ -117,12 +115,12 @@ def _listed(numbers: list[int], *, in_order: bool = True) -> str:
     return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "...", *texts[-3:]])
 
 
-def as_text(rows: Iterator[Row]) -> str:
+def as_text(rows: Iterator[SummaryRow]) -> str:
     """Return the rows for a terminal."""
     return "\n".join(f"{row.label:13}{row.text}".rstrip() for row in rows)
 
 
-def as_html(rows: Iterator[Row], subtitle: str) -> str:
+def as_html(rows: Iterator[SummaryRow], subtitle: str) -> str:
     """Return the rows for a notebook, with a bar for each share of the budget."""
     cells = [
         [
