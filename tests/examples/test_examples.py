@@ -235,7 +235,7 @@ def test_a_plan_computes_less_padding_and_gives_the_same_gradient():
     figures, printed = run("planned_text")
     assert figures["characters"] < figures["columns"]["by plan"] < 0.75 * figures["columns"]["by hand"]
     assert figures["error"] < 1e-12
-    assert figures["foreseen"]
+    assert figures["estimated"]
     assert figures["within_budget"]
     assert 0.98 < figures["measured"] < 1.02  # the plan's peak, and the gradients that the first passes make
     by_hand, by_plan = figures["columns"].values()
@@ -247,7 +247,7 @@ def test_a_thousand_images_in_the_memory_of_a_few():
     sizes, (whole, cut) = figures["sizes"], figures["peaks"]
     assert sum(sizes) == 1000
     assert max(sizes) - min(sizes) == 1
-    assert figures["foreseen"] <= figures["budget"] == 6 * MIB
+    assert figures["estimated"] <= figures["budget"] == 6 * MIB
     assert cut < figures["budget"] < whole / 10
     assert figures["error"] < 1e-12
     assert "1000 samples in 14 micro-batches: 6 x 72, 8 x 71\n" in printed

@@ -30,7 +30,7 @@ from gradgate.accumulation._state_dict import Checkpointed
 from gradgate.accumulation._update import Update, check_window
 from gradgate.accumulation._windows import Dealt, Planned
 from gradgate.errors import OptionError, UpdateError
-from gradgate.layout import UNSAID, BatchDim, Unsaid
+from gradgate.batch_layout import UNSAID, BatchDim, Unsaid
 from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
 

@@ -26,7 +26,7 @@ from gradgate.accumulation._windows import (
     first_line,
 )
 from gradgate.errors import BudgetError, CountError, OptionError
-from gradgate.layout import BatchDim, Unsaid, check_batch
+from gradgate.batch_layout import BatchDim, Unsaid, check_batch
 from gradgate.ranks import ReplayError, SingleProcess
 from gradgate.torch_compat import tensor_version
 

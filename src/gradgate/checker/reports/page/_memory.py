@@ -43,10 +43,10 @@ def _drawn(plan: Planned) -> Any:
             "hovertemplate": f"{name}: %{{x:.4g}} {unit}<br>%{{customdata}}<extra>%{{y}}</extra>",
         }
 
-    fits = [USED if plan.standing + one <= plan.budget else WASTED for one in passes]
+    fits = [USED if plan.resident + one <= plan.budget else WASTED for one in passes]
     return figure(
         [
-            bar("parameters, gradients, optimizer state", [plan.standing] * len(rows), NOTHING),
+            bar("parameters, gradients, optimizer state", [plan.resident] * len(rows), NOTHING),
             bar("one forward and backward pass", passes, fits),
         ],
         height=100 + 26 * len(rows),

@@ -1,4 +1,4 @@
-"""Train some rows or entries of a parameter, and leave the others as they are, to the bit."""
+"""Train some rows or entries of a parameter, and leave the others unchanged, to the bit."""
 
 from __future__ import annotations
 
@@ -10,28 +10,34 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError, ShapeError
 from gradgate.gates._leaves import on_gradient
-from gradgate.gates._stand_in import Chosen, choose, give_back, is_chosen
+from gradgate.gates._optimizer_proxy import Entries, has_entries, restrict, unrestrict
 from gradgate.torch_compat import sparse_tensor
 
 
 class TrainedOnly:
-    """A parameter of which some entries are trained. Made by :func:`train_rows` and :func:`train_mask`."""
+    """A handle on a parameter with some trained entries. Made by :func:`train_rows` and :func:`train_mask`."""
 
-    def __init__(self, parameter: Tensor, chosen: _Rows | _Entries) -> None:
+    def __init__(self, parameter: Tensor, entries: Entries) -> None:
         self._parameter: Tensor | None = parameter
-        choose(parameter, chosen)
+        self._entries = entries
+        restrict(parameter, entries)
         if parameter.grad is not None:
-            parameter.grad = chosen.only(parameter.grad)
-        self._hook = on_gradient(parameter, chosen.only)
+            parameter.grad = entries.masked(parameter.grad)
+        self._hook = on_gradient(parameter, entries.masked)
+
+    def __repr__(self) -> str:
+        if self._parameter is None:
+            return "TrainedOnly(removed)"
+        return f"TrainedOnly({self._entries} of {list(self._parameter.shape)})"
 
     def remove(self) -> None:
-        """Train the whole parameter again. Optimizers' state of the other entries begins anew.
+        """Train the whole parameter again. The optimizer's state of the other entries starts afresh.
 
-        Under Adam their first steps may be larger than usual: it counts steps for the whole parameter.
+        Under Adam their first steps may be larger than usual, since it counts steps for the whole parameter.
         """
         if self._parameter is not None:
             self._hook.remove()
-            give_back(self._parameter)
+            unrestrict(self._parameter)
             self._parameter = None
 
     def __enter__(self) -> TrainedOnly:
@@ -47,9 +53,9 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
     """Train these rows of an embedding; the others stay as they are, to the bit.
 
     The usual case is new tokens in a pretrained vocabulary. The gradient of the other rows becomes zero, so that
-    norms and clips count the trained ones only; and an optimizer is given nothing but these rows, so that neither
-    momentum nor weight decay moves the others, and its state is as small as they are. The parameter stays the same
-    object: where output weights are tied to it, the same rows of these are trained, and no others.
+    norms and clips count the trained ones only. The optimizer sees nothing but these rows, so that neither momentum
+    nor weight decay moves the others, and its state is as small as they are. The parameter stays the same object:
+    if output weights are tied to it, the same rows of these are trained.
 
     Args:
         embedding: a module whose ``weight`` has one row for each id (``nn.Embedding``, ``nn.EmbeddingBag``, also
@@ -57,10 +63,10 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
         ids: which rows; integers from 0, each once. Shape ``[n]``.
 
     Returns:
-        a handle: ``remove()`` trains all rows again. As a context manager it does so at the end of the block.
+        A handle: ``remove()`` trains all rows again. As a context manager it does so at the end of the block.
 
     Raises:
-        OptionError: an id is out of range or given twice, or there is none; the embedding renormalises rows in its
+        OptionError: an id is out of range or given twice, or there is none; the embedding renormalizes rows in its
             forward pass (``max_norm``); entries of this parameter are chosen already.
 
     Example:
@@ -78,27 +84,27 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
     parameter = _weight(embedding, "train_rows")
     if getattr(embedding, "max_norm", None) is not None:
         raise OptionError(
-            "train_rows: the embedding has max_norm, so that its forward pass writes into all rows that it reads. "
+            "train_rows: the embedding has max_norm, so its forward pass writes into all rows that it reads. "
             "Set max_norm=None, and clip the trained rows after the step."
         )
     if not parameter.dim():
         raise ShapeError("train_rows: the parameter is a single number and has no rows.")
-    return TrainedOnly(parameter, _Rows(_checked_ids(ids, len(parameter)), len(parameter)))
+    return TrainedOnly(parameter, _RowEntries(_checked_ids(ids, len(parameter))))
 
 
 def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:
-    """Train the entries of a parameter where a mask says so; the others stay as they are, to the bit.
+    """Train the entries of a parameter where a mask is True; the others stay as they are, to the bit.
 
-    Works as :func:`train_rows` does. The optimizer sees the chosen entries as one vector: right for those that
-    treat each entry by itself (SGD, Adam, AdamW, RMSprop, Adagrad), not for those that look at matrices (Muon,
-    Adafactor).
+    Works as :func:`train_rows` does. The optimizer sees the chosen entries as one vector. That is right for
+    optimizers that treat each entry by itself (SGD, Adam, AdamW, RMSprop, Adagrad), not for those that look at
+    matrices (Muon, Adafactor).
 
     Args:
         parameter: a leaf that requires gradient, or will.
         mask: bool, of the parameter's shape. It is copied.
 
     Returns:
-        a handle: ``remove()`` trains all entries again. As a context manager it does so at the end of the block.
+        A handle: ``remove()`` trains all entries again. As a context manager it does so at the end of the block.
 
     Raises:
         ShapeError: the mask has another shape.
@@ -126,13 +132,15 @@ def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:
         raise OptionError(
             "train_mask: the mask is True nowhere, so nothing would be trained. Use frozen(...)."
         )
-    return TrainedOnly(parameter, _Entries(mask))
+    return TrainedOnly(parameter, _MaskEntries(mask))
 
 
-class _Rows(Chosen):
-    def __init__(self, ids: Tensor, total: int) -> None:
+class _RowEntries(Entries):
+    def __init__(self, ids: Tensor) -> None:
         self._ids = ids
-        self._total = total
+
+    def __str__(self) -> str:
+        return f"{len(self._ids)} rows"
 
     def take(self, x: Tensor) -> Tensor:
         return x.index_select(0, self._on(x))
@@ -140,8 +148,7 @@ class _Rows(Chosen):
     def put(self, x: Tensor, values: Tensor) -> None:
         x.index_copy_(0, self._on(x), values)
 
-    def only(self, gradient: Tensor) -> Tensor:
-        """Return the gradient with zeros elsewhere."""
+    def masked(self, gradient: Tensor) -> Tensor:
         ids = self._on(gradient)
         if gradient.is_sparse:
             gradient = gradient.coalesce()
@@ -150,13 +157,16 @@ class _Rows(Chosen):
         return torch.zeros_like(gradient).index_copy(0, ids, gradient.index_select(0, ids))
 
     def _on(self, x: Tensor) -> Tensor:
-        self._ids = self._ids.to(x.device)  # the model may have been moved since
+        self._ids = self._ids.to(x.device)  # the model may have moved since
         return self._ids
 
 
-class _Entries(Chosen):
+class _MaskEntries(Entries):
     def __init__(self, mask: Tensor) -> None:
         self._mask = mask.detach().clone()
+
+    def __str__(self) -> str:
+        return f"{int(self._mask.sum())} entries"
 
     def take(self, x: Tensor) -> Tensor:
         return (x.to_dense() if x.is_sparse else x)[self._on(x)]
@@ -164,8 +174,7 @@ class _Entries(Chosen):
     def put(self, x: Tensor, values: Tensor) -> None:
         x[self._on(x)] = values
 
-    def only(self, gradient: Tensor) -> Tensor:
-        """Return the gradient with zeros elsewhere."""
+    def masked(self, gradient: Tensor) -> Tensor:
         if gradient.is_sparse:  # it stays sparse: a hook may not change the layout
             gradient = gradient.coalesce()
             rows = self._on(gradient)[gradient.indices()[0]]
@@ -182,8 +191,8 @@ def _weight(given: nn.Module | Tensor, verb: str) -> Tensor:
     if not isinstance(parameter, Tensor) or not parameter.is_leaf:
         what = "a tensor with a graph" if isinstance(parameter, Tensor) else f"a {type(given).__name__}"
         raise OptionError(
-            f"{verb}: it was given {what}, whose entries no optimizer steps. Pass a parameter, or a module "
-            "that has one as its weight."
+            f"{verb}: it was given {what}, whose entries no optimizer steps. Pass a parameter, or a module with a "
+            "parameter as its weight."
         )
     if not parameter.is_floating_point() and not parameter.is_complex():
         raise OptionError(
@@ -191,10 +200,10 @@ def _weight(given: nn.Module | Tensor, verb: str) -> Tensor:
         )
     if hasattr(parameter, "full_tensor"):
         raise OptionError(
-            f"{verb}: the parameter lies in parts on several ranks, and each rank's optimizer sees its own part. "
-            "Choose entries of parameters that are whole on each rank."
+            f"{verb}: the parameter is sharded, and each rank's optimizer sees its own shard. Choose entries of "
+            "parameters that are whole on each rank."
         )
-    if is_chosen(parameter):
+    if has_entries(parameter):
         raise OptionError(
             f"{verb}: entries of this parameter are chosen already, perhaps through a weight that is tied to it. "
             "Call remove() on the handle of the first call, or choose all at once."
@@ -207,7 +216,7 @@ def _checked_ids(ids: Tensor | Sequence[int], total: int) -> Tensor:
     chosen = given.detach().clone() if isinstance(given, Tensor) else torch.tensor(given)
     if (chosen.dtype.is_floating_point and chosen.numel()) or chosen.dtype == torch.bool or chosen.dim() != 1:
         raise OptionError(
-            f"train_rows: ids is {chosen.dtype} of shape {list(chosen.shape)}. Give the numbers of the rows: "
+            f"train_rows: ids is {chosen.dtype} of shape {list(chosen.shape)}. Give the indices of the rows: "
             "[7, 8], or mask.nonzero()[:, 0]."
         )
     if not chosen.numel():
@@ -228,6 +237,6 @@ def _checked_ids(ids: Tensor | Sequence[int], total: int) -> Tensor:
 
 
 def _some(ids: Tensor) -> str:
-    shown = ", ".join(str(one) for one in ids[:3].tolist())
+    shown = ", ".join(map(str, ids[:3].tolist()))
     more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
     return f"{'row' if len(ids) == 1 else 'rows'} {shown}{more} {'is' if len(ids) == 1 else 'are'}"

@@ -37,7 +37,7 @@ def test_a_leak_names_the_first_path() -> None:
     assert str(caught.value) == (
         "expect_flow: the loss reaches 4 of 4 parameters that it should not, first Sequential.0.weight: "
         "loss <- MeanBackward0 <- AddmmBackward0 <- AddmmBackward0 <- TanhBackward0 <- AddmmBackward0 <- "
-        "TBackward0 <- Sequential.0.weight. Cut it, gg.stop_gradient(...), or let an update fill only what it "
+        "TBackward0 <- Sequential.0.weight. Stop it, gg.stop_gradient(...), or let an update fill only what it "
         "owns, update.backward(loss)."
     )
 
@@ -45,7 +45,7 @@ def test_a_leak_names_the_first_path() -> None:
 def test_a_function_names_the_lines_of_the_path() -> None:
     gan = Gan()
     with pytest.raises(
-        FlowError, match=r"loss <- MeanBackward0 \(test_expect.py:20\) <- AddmmBackward0 \(test_exp"
+        FlowError, match=r"loss <- MeanBackward0 \(test_expect_flow.py:20\) <- AddmmBackward0 \(test_exp"
     ):
         expect_flow(gan.fake, not_into=gan.G)
 
@@ -56,7 +56,7 @@ def test_what_is_missing_names_what_stops_it() -> None:
         expect_flow(gan.cut, into=[gan.G])
     assert str(caught.value) == (
         "expect_flow: the loss does not reach 4 of 4 parameters that it should, first Sequential.0.weight: "
-        "detach at test_expect.py:23."
+        "detach at test_expect_flow.py:23."
     )
     with pytest.raises(
         FlowError, match=r"not in the graph\. Pass a function that computes the loss to see where\."

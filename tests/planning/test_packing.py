@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradgate.planning._cut import cheapest_cut, even_cut
+from gradgate.planning._micro_batches import cheapest_split, even_split
 
 
 def cheapest_cost(costs: list[float], most: list[int], start: float) -> float:
@@ -48,7 +48,7 @@ def problems(draw: st.DrawFn) -> tuple[list[float], list[int], float]:
 @given(problem=problems())
 def test_no_cut_is_cheaper_and_every_micro_batch_fits(problem: tuple[list[float], list[int], float]) -> None:
     costs, most, start = problem
-    ends = cheapest_cut(costs, most, start)
+    ends = cheapest_split(costs, most, start)
     assert ends == sorted(set(ends))
     assert ends[-1] == len(costs)
     assert all(end - begin <= most[end - 1] for begin, end in pairwise([0, *ends]))
@@ -61,7 +61,7 @@ def test_the_slow_search_rejects_a_cut_that_fills_each_micro_batch() -> None:
 
 
 def test_limits_that_rise_with_the_length_are_kept_all_the_same() -> None:
-    ends = cheapest_cut([1.0] * 6, [2, 2, 9, 9, 9, 9], 1.0)
+    ends = cheapest_split([1.0] * 6, [2, 2, 9, 9, 9, 9], 1.0)
     assert all(end - begin <= 2 for begin, end in pairwise([0, *ends]))
 
 
@@ -69,7 +69,7 @@ def test_many_sequences_are_cut_as_exactly_as_few() -> None:
     torch.manual_seed(0)
     costs = torch.randn(3000).mul(0.7).add(4.3).exp().sort().values.double().tolist()
     most = [max(1, int(8192 / cost)) for cost in costs]
-    ends = cheapest_cut(costs, most, 50.0)
+    ends = cheapest_split(costs, most, 50.0)
     assert math.isclose(cost_of(ends, costs, 50.0), cheapest_cost_windowed(costs, most, 50.0), rel_tol=1e-9)
 
 
@@ -86,4 +86,4 @@ def cheapest_cost_windowed(costs: list[float], most: list[int], start: float) ->
     [(100, 32, [25, 25, 25, 25]), (10, 4, [4, 3, 3]), (5, 9, [5]), (3, 1, [1, 1, 1])],
 )
 def test_equal_samples_are_cut_evenly(count: int, most: int, sizes: list[int]) -> None:
-    assert [end - begin for begin, end in pairwise([0, *even_cut(count, most)])] == sizes
+    assert [end - begin for begin, end in pairwise([0, *even_split(count, most)])] == sizes

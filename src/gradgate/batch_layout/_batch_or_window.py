@@ -1,4 +1,4 @@
-"""One batch, or a list of micro-batches: what looks like the other is refused."""
+"""Tells one batch from a list of micro-batches."""
 
 from __future__ import annotations
 
@@ -7,26 +7,35 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from gradgate.batch_layout._fields import is_array, is_list, may_be_field
 from gradgate.errors import OptionError
-from gradgate.layout._fields import is_array, is_list, may_be_field
 from gradgate.pytree import children
 
 
 def looks_like_window(batch: Any) -> bool:
-    """Say whether a list or tuple holds micro-batches, or samples, rather than fields.
+    """Return whether the entries of a list or tuple are micro-batches or samples rather than fields.
 
-    Its entries are containers that all look the same inside, or tensors that differ in nothing but their first
-    dimension.
+    That is so if they are containers of one structure, or tensors that differ only in their first dimension.
     """
     if not is_list(batch) or not batch:
         return False
     if all(map(is_array, batch)):
-        return len({each.shape[0] for each in batch}) > 1 and len({_trailing(each) for each in batch}) == 1
-    return all(children(each) is not None for each in batch) and len({_kind(each) for each in batch}) == 1
+        trailing = {(type(each), each.dtype, tuple(each.shape[1:])) for each in batch}
+        return len({each.shape[0] for each in batch}) > 1 and len(trailing) == 1
+    return (
+        all(children(each) is not None for each in batch) and len({_structure(each) for each in batch}) == 1
+    )
+
+
+def looks_like_batch(window: Any) -> bool:
+    """Return whether the entries of a list are fields: tensors of one first size, but of different kinds."""
+    if not is_list(window) or not all(map(is_array, window)):
+        return False
+    return len({each.shape[0] for each in window}) == 1 and len({_structure(each) for each in window}) > 1
 
 
 def check_batch(batch: Any, verb: str, several: str, *loaders: type) -> None:
-    """Raise OptionError for micro-batches in place of one batch; ``several`` says what to call with those."""
+    """Raise OptionError for several micro-batches; ``several`` says what to call with those."""
     sequence = isinstance(batch, Sequence) and not isinstance(batch, (list, tuple, str, bytes))
     if sequence or isinstance(batch, (Iterator, DataLoader, *loaders)):
         what = f"this is a {type(batch).__name__}"
@@ -42,19 +51,8 @@ def check_batch(batch: Any, verb: str, several: str, *loaders: type) -> None:
     )
 
 
-def looks_like_batch(window: Any) -> bool:
-    """Say whether a list or tuple holds the fields of one batch: tensors of one first size, of several kinds."""
-    if not is_list(window) or not all(map(is_array, window)):
-        return False
-    return len({each.shape[0] for each in window}) == 1 and len({_kind(each) for each in window}) > 1
-
-
-def _trailing(value: Any) -> Any:
-    return type(value), value.dtype, tuple(value.shape[1:])
-
-
-def _kind(value: Any) -> Any:
-    """Return what is equal for micro-batches of one loader, whose sizes and widths may differ."""
+def _structure(value: Any) -> Any:
+    """Return what all micro-batches of one loader share, whatever their sizes."""
     if is_array(value):
         return type(value), value.dtype, value.ndim
     inside = children(value)
@@ -62,4 +60,4 @@ def _kind(value: Any) -> Any:
         return type(value)
     if is_list(value) and not any(may_be_field(item) for _, item in inside):
         return type(value), frozenset(type(item) for _, item in inside)
-    return type(value), *((key, _kind(item)) for key, item in inside)
+    return type(value), *((key, _structure(item)) for key, item in inside)

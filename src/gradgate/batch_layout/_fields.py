@@ -1,4 +1,4 @@
-"""The fields of a batch: what they are called, and which of them can hold samples."""
+"""The fields of a batch: their names, and which of them can hold samples."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from torch import Tensor
 from gradgate.pytree import Attribute, children
 
 Path: TypeAlias = "tuple[Any, ...]"
-Place: TypeAlias = 'int | Literal["list"] | None'
-"""Where a field holds its samples: a dimension of its tensors, "list" for one entry each, None if it is shared."""
+
+FieldDim: TypeAlias = 'int | Literal["list"] | None'
+"""Where a field holds its samples: a tensor's dimension, "list" for one entry per sample, None if all share it."""
 
 
 class Unsaid(enum.Enum):
-    """The caller has said nothing, which None would not mean."""
+    """The type of an option that was not given, where None has a meaning of its own."""
 
     UNSAID = "nothing"
 
 
 UNSAID = Unsaid.UNSAID
 
-BatchDim: TypeAlias = "Place | Mapping[Any, Place]"
-"""The place for the whole batch; or by field: a key, an index, or a tuple of these."""
+BatchDim: TypeAlias = "FieldDim | Mapping[Any, FieldDim]"
+"""The dimension for the whole batch, or one per field; a field is a key, an index, or a tuple of these."""
 
 _SHARED = (type(None), str, bytes, numbers.Number, enum.Enum, torch.dtype, torch.device, slice)
 
 
 def field_name(path: Path) -> str:
-    """Return how a field is written: ``batch["meta"]["lengths"]``."""
+    """Return the field as code: ``batch["meta"]["lengths"]``."""
     return "batch" + "".join(f".{key}" if isinstance(key, Attribute) else f"[{_quoted(key)}]" for key in path)
 
 
 def key_of(path: Path) -> str:
-    """Return how an option names a field: a key, or a tuple of keys."""
+    """Return the field as an option names it: a key, or a tuple of keys."""
     return _quoted(path[0]) if len(path) == 1 else f"({', '.join(map(_quoted, path))})"
 
 
@@ -47,12 +48,12 @@ def _quoted(key: Any) -> str:
 
 
 def is_array(value: Any) -> bool:
-    """Say whether this is a tensor or a numpy array, with at least one dimension."""
+    """Return whether this is a tensor or a numpy array with at least one dimension."""
     return isinstance(value, _arrays()) and bool(value.ndim)
 
 
 def is_shared(value: Any) -> bool:
-    """Say whether this is a single value, which belongs to all samples."""
+    """Return whether this is a single value, which all samples share."""
     if isinstance(value, _arrays()):
         return not value.ndim
     numpy = sys.modules.get("numpy")
@@ -60,23 +61,22 @@ def is_shared(value: Any) -> bool:
 
 
 def is_list(value: Any) -> bool:
-    """Say whether this is a list or tuple, and no record with names."""
+    """Return whether this is a list or tuple, but no named tuple."""
     return isinstance(value, (list, tuple)) and not hasattr(value, "_fields")
 
 
 def may_be_field(value: Any) -> bool:
-    """Say whether an entry of a list can hold samples of its own: a tensor, or a container."""
+    """Return whether an entry of a list can hold samples of its own: a tensor or a container."""
     return is_array(value) or children(value) is not None
 
 
-def taken(value: Any, place: Place, chosen: slice | Sequence[int]) -> Any:
+def select(value: Any, dim: FieldDim, chosen: slice | Sequence[int]) -> Any:
     """Return some samples of a field."""
-    if place == "list":
-        some = value[chosen] if isinstance(chosen, slice) else [value[index] for index in chosen]
-        return some if isinstance(some, type(value)) else type(value)(some)
-    leading = [slice(None)] * int(place or 0)
-    some = chosen if isinstance(chosen, slice) else list(chosen)
-    return value[tuple(leading) + (some,)]  # noqa: RUF005 - mypy takes the star in a subscript for 3.11's
+    if dim == "list":
+        entries = value[chosen] if isinstance(chosen, slice) else [value[index] for index in chosen]
+        return entries if isinstance(entries, type(value)) else type(value)(entries)
+    index = chosen if isinstance(chosen, slice) else list(chosen)
+    return value[(slice(None),) * int(dim or 0) + (index,)]
 
 
 def _arrays() -> tuple[type[Any], ...]:

@@ -1,4 +1,4 @@
-"""Assert where a loss flows, for tests."""
+"""Assert which parameters a loss reaches, for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from gradgate.autograd_graph import Graph
 from gradgate.errors import FlowError, OptionError
-from gradgate.gates._flow import Loss, look, place, stops_of
+from gradgate.gates._flow import Loss, stops_of, trace_loss
+from gradgate.gates._reach import location
 
 if TYPE_CHECKING:
     from gradgate.gates._trace import Trace
@@ -24,15 +25,15 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
     """Raise unless a loss reaches all of some parameters, and none of others.
 
     Args:
-        loss: a scalar with a graph, or a function that computes one: with it, errors name the lines. No backward
-            pass is run.
-        into: modules and parameters. Every parameter in them has to be reached.
-        not_into: of these none may be reached.
+        loss: a scalar with a graph, or a function that computes one; with a function, errors name the lines. No
+            backward pass runs.
+        into: modules and parameters. The loss has to reach every parameter in them.
+        not_into: modules and parameters. The loss may reach none of these.
 
     Raises:
-        FlowError: names the first path that should not be, or what stops the first that should.
+        FlowError: names the first unwanted path, or what stops the first missing one.
         ShapeError: the loss is no scalar.
-        OptionError: nothing is given to look for, or a module without parameters.
+        OptionError: no module or parameter is given, or a module has no parameters.
 
     Example:
         >>> critic, generator = torch.nn.Linear(2, 1), torch.nn.Linear(2, 2)
@@ -48,19 +49,20 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
             "expect_flow: neither into nor not_into names anything. Write "
             "expect_flow(loss, into=[D], not_into=[G])."
         )
-    both = next((name for name, one in wanted if any(one is other for _, other in unwanted)), None)
-    if both is not None:
-        raise OptionError(f"expect_flow: {both} is in into and in not_into. It can be in one.")
-    graph, trace = look(loss, (one for _, one in (*wanted, *unwanted)), "expect_flow")
-    leaking = [(name, one) for name, one in unwanted if one in graph]
+    excluded = {id(parameter) for _, parameter in unwanted}
+    both = [name for name, parameter in wanted if id(parameter) in excluded]
+    if both:
+        raise OptionError(f"expect_flow: {both[0]} is in into and in not_into. It can be in one.")
+    graph, trace = trace_loss(loss, [parameter for _, parameter in (*wanted, *unwanted)], "expect_flow")
+    leaking = [(name, parameter) for name, parameter in unwanted if parameter in graph]
     if leaking:
         name, first = leaking[0]
         raise FlowError(
             f"expect_flow: the loss reaches {len(leaking)} of {len(unwanted)} parameters that it should not, "
-            f"first {name}: {_path(graph, trace, first, name)}. Cut it, gg.stop_gradient(...), or let an update "
-            "fill only what it owns, update.backward(loss)."
+            f"first {name}: {_path(graph, trace, first, name)}. Stop it, gg.stop_gradient(...), or let an "
+            "update fill only what it owns, update.backward(loss)."
         )
-    missing = [(name, one) for name, one in wanted if one not in graph]
+    missing = [(name, parameter) for name, parameter in wanted if parameter not in graph]
     if missing:
         name, first = missing[0]
         stops = ", ".join(str(stop) for stop in stops_of(first, graph, trace))
@@ -73,36 +75,34 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
 
 def _named(parts: Parts) -> list[tuple[str, Tensor]]:
     found: dict[Tensor, str] = {}
-    for one in [parts] if isinstance(parts, (nn.Module, Tensor)) else parts:
-        if isinstance(one, nn.Module):
-            parameters = list(one.named_parameters())
+    for part in [parts] if isinstance(parts, (nn.Module, Tensor)) else parts:
+        kind = type(part).__name__
+        if isinstance(part, nn.Module):
+            parameters = list(part.named_parameters())
             if not parameters:
                 raise OptionError(
-                    f"expect_flow: {type(one).__name__} has no parameters, so nothing flows into it. Leave it "
-                    "out, or name the modules around it."
+                    f"expect_flow: {kind} has no parameters, so nothing flows into it. Leave it out, or name the "
+                    "modules around it."
                 )
             for name, parameter in parameters:
-                found.setdefault(parameter, f"{type(one).__name__}.{name}")
-        elif isinstance(one, Tensor):
-            if not one.is_leaf:
-                raise OptionError(
-                    "expect_flow: it was given a tensor that was computed. Ask for parameters: pass the modules "
-                    "and parameters before it."
-                )
-            found.setdefault(one, f"a tensor of shape {list(one.shape)}")
-        else:
+                found.setdefault(parameter, f"{kind}.{name}")
+        elif not isinstance(part, Tensor):
+            raise OptionError(f"expect_flow: it was given a {kind}. Pass modules and parameters.")
+        elif not part.is_leaf:
             raise OptionError(
-                f"expect_flow: it was given a {type(one).__name__}. Pass modules and parameters."
+                "expect_flow: it was given a tensor that was computed. Pass the modules and parameters before it."
             )
-    return [(name, one) for one, name in found.items()]
+        else:
+            found.setdefault(part, f"a tensor of shape {list(part.shape)}")
+    return [(name, parameter) for parameter, name in found.items()]
 
 
 def _path(graph: Graph, trace: Trace | None, leaf: Tensor, name: str) -> str:
-    """Write a path from the loss to a parameter, its middle left out where it is long."""
+    """Return a path from the loss to a parameter; the middle of a long one is left out."""
     steps = []
     for node in graph.path_to(leaf)[:-1]:
         frame = None if trace is None else trace.frames.get(node)
-        steps.append(node.name() + (f" ({place(frame)})" if frame else ""))
+        steps.append(node.name() + (f" ({location(frame)})" if frame else ""))
     if len(steps) > _STEPS:
         steps[_STEPS // 2 : -_STEPS // 2] = [f"{len(steps) - _STEPS} more"]
     return " <- ".join(["loss", *steps, name])

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from gradgate.batch_layout import check_batch, layout_of
 from gradgate.errors import OptionError
-from gradgate.layout import check_batch, layout_of
 from tests.tensors import arange, tensor
 
 
@@ -85,11 +85,11 @@ def test_what_is_no_sample_goes_along_whole() -> None:
 @pytest.mark.parametrize(
     ("batch", "field"),
     [
-        (3, "no samples that could be told apart"),
-        (None, "no samples that could be told apart"),
-        ("text", "no samples that could be told apart"),
-        ((), "no samples that could be told apart"),
-        ({"scale": tensor(1.0)}, "no samples that could be told apart"),
+        (3, "the batch holds no samples: no tensor"),
+        (None, "the batch holds no samples: no tensor"),
+        ("text", "the batch holds no samples: no tensor"),
+        ((), "the batch holds no samples: no tensor"),
+        ({"scale": tensor(1.0)}, "the batch holds no samples: no tensor"),
         ((SIX, arange(5)), "batch[1]"),
         ({"x": SIX, "y": SIX, "table": arange(7)}, 'batch["table"]'),
         ({"x": SIX, "meta": {"lengths": [1, 2, 3]}}, 'batch["meta"]["lengths"]'),
@@ -97,10 +97,10 @@ def test_what_is_no_sample_goes_along_whole() -> None:
         ({"x": SIX, "boxes": [arange(3), arange(4)]}, 'batch["boxes"]'),
         (
             {"x": SIX, "graph": object()},
-            'batch["graph"] belongs to which sample cannot be told: it is a object',
+            'cannot tell which part of batch["graph"] belongs to which sample: it is a object',
         ),
         (Batch(SIX, ["one"]), "batch.texts"),
-        ((SIX, {1, 2}), "batch[1] belongs to which sample cannot be told: it is a set"),
+        ((SIX, {1, 2}), "cannot tell which part of batch[1] belongs to which sample: it is a set"),
         (nn.utils.rnn.pack_sequence([arange(3), arange(2)]), "it is a PackedSequence"),
         ([arange(3), arange(3), arange(3)], "3 fields, or one entry for each of 3"),
         ([arange(4), arange(4), arange(4)], "may hold 3 or 4 samples"),
