@@ -173,5 +173,5 @@ def test_what_is_misspelt_is_said_before_the_fit(tmp_path: Path) -> None:
         WatchGradients(raise_on="info")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="has no ending that names a form"):
         WatchGradients(output=tmp_path / "report.pdf")
-    with pytest.raises(OptionError, match="there is no folder"):
+    with pytest.raises(OptionError, match="in a folder that does not exist"):
         WatchGradients(output=tmp_path / "missing" / "report.json")

@@ -34,12 +34,12 @@ def test_findings_are_chosen_by_code_beginning_or_category(
     [
         (
             "acumulation-window",
-            "watch: ignore names 'acumulation-window', and no rule has that code or category. Did you mean "
-            "'accumulation-window'? `gradgate rules` lists them all.",
+            "watch: ignore: no rule has the code or category 'acumulation-window'. Did you mean "
+            "'accumulation-window'? `gradgate rules` lists all rules.",
         ),
         (
             "XX",
-            "watch: ignore names 'XX', and no rule has that code or category. `gradgate rules` lists them all.",
+            "watch: ignore: no rule has the code or category 'XX'. `gradgate rules` lists all rules.",
         ),
     ],
 )

@@ -7,37 +7,32 @@ import json
 import math
 from typing import Any
 
-from gradgate.checker.fixes import mending
-from gradgate.checker.reports._report import Report
-from gradgate.checker.rules import Finding
+from gradgate.checker.reports._content import Content, Entry
+from gradgate.checker.reports._lines import edits_of
 
 
-def to_json(report: Report) -> str:
-    """Return a report as JSON of version 1; a later version may add keys, and takes none away."""
-    return json.dumps(
-        {
-            "version": 1,
-            "script": report.script,
-            "findings": [
-                finding_record(finding) | {"mending": [dataclasses.asdict(edit) for edit in mending(finding)]}
-                for finding in report.findings
-            ],
-            "summary": plain(dataclasses.asdict(report.summary) | {"began": report.summary.began}),
-        },
-        indent=2,
-        allow_nan=False,
-    )
+def to_json(report: Content) -> str:
+    """Return a report as JSON of version 2; a later one of that version may add keys, and takes none away."""
+    content = {
+        "version": 2,
+        "script": report.script,
+        "findings": [_record(entry) for entry in report.entries()],
+        "summary": dataclasses.asdict(report.summary) | {"began": report.summary.began},
+    }
+    return json.dumps(plain(content), indent=2, allow_nan=False)
 
 
-def finding_record(finding: Finding) -> dict[str, Any]:
-    """Return a finding's fields, in their order, as what JSON knows. Numbers of parameters say nothing outside."""
-    names = [field.name for field in dataclasses.fields(finding) if field.name != "about"]
-    record = {name: getattr(finding, name) for name in names}
-    return {name: plain(value) for name, value in record.items()}
+def _record(entry: Entry) -> dict[str, Any]:
+    fields = ("code", "category", "severity", "file", "line", "message", "why", "count", "evidence")
+    record = {name: getattr(entry.finding, name) for name in fields}
+    return record | {
+        "advice": entry.advice,
+        "edits": [dataclasses.asdict(edit) for edit in edits_of(entry.finding)],
+    }
 
 
 def plain(value: Any) -> Any:
-    """Return a value in the types of JSON, which has no inf, no nan and no sets: they become text and lists."""
+    """Return a value in the types of JSON. Infinities, nan and unknown objects become text, sets become lists."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or isinstance(value, (bool, int, float, str)):

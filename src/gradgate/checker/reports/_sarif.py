@@ -1,4 +1,4 @@
-"""A report as SARIF 2.1.0, which code hosts show beside the lines."""
+"""A report as SARIF 2.1.0, which code hosts show next to the lines."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gradgate.checker.fixes import Edit, mending
+from gradgate.checker.fixes import Edit
+from gradgate.checker.reports._content import Content, Entry
 from gradgate.checker.reports._json import plain
-from gradgate.checker.reports._report import Report
+from gradgate.checker.reports._lines import edits_of, source_line
 from gradgate.checker.reports._rules import rule_page
-from gradgate.checker.reports._source import source_line
 from gradgate.checker.rules import Finding, Rule, rules
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -21,21 +21,15 @@ _ROOT = "%SRCROOT%"
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
-def to_sarif(report: Report, *, version: str = "") -> str:
-    """Return a report as SARIF. Paths are relative to the working directory where they lie below it."""
-    numbers = {rule.code: number for number, rule in enumerate(rules())}
+def to_sarif(report: Content, *, version: str = "") -> str:
+    """Return a report as SARIF. Paths below the working directory are relative to it."""
+    driver = {"name": "gradgate", "rules": [_rule(rule) for rule in rules()]}
     run = {
-        "tool": {
-            "driver": {
-                "name": "gradgate",
-                **({"version": version} if version else {}),
-                "rules": [_rule(rule) for rule in rules()],
-            }
-        },
+        "tool": {"driver": driver | ({"version": version} if version else {})},
         "originalUriBaseIds": {_ROOT: {"uri": Path.cwd().as_uri().rstrip("/") + "/"}},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": report.summary.outcome in ("finished", "stopped")}],
-        "results": [_result(finding, numbers) for finding in report.findings],
+        "results": [_result(entry) for entry in report.entries()],
         "properties": {"script": report.script},
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
@@ -51,42 +45,43 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, numbers: dict[str, int]) -> dict[str, Any]:
+def _result(entry: Entry) -> dict[str, Any]:
+    finding = entry.finding
     line = source_line(finding.file, finding.line)
     region: dict[str, Any] = {"startLine": max(1, finding.line)}
     if line.strip():
         region["snippet"] = {"text": line}
-    text = f"{finding.message}\n{finding.why}\n{finding.fix}"
-    edits = mending(finding)
+    numbers = {rule.code: number for number, rule in enumerate(rules())}
+    edits = edits_of(finding)
     return {
         "ruleId": finding.code,
         **({"ruleIndex": numbers[finding.code]} if finding.code in numbers else {}),
         "level": _LEVELS[finding.severity],
-        "message": {"text": text},
+        "message": {"text": f"{finding.message}\n{finding.why}\n{entry.advice}"},
         "locations": [{"physicalLocation": {"artifactLocation": _artifact(finding.file), "region": region}}],
-        **({"fixes": [_fix(finding, edits)]} if edits else {}),
+        **({"fixes": [_fix(entry, edits)]} if edits else {}),
         "occurrenceCount": max(1, finding.count),
-        # A host recognises a finding again by this where lines above it came or went.
+        # By this a host recognises a finding after lines above it were added or removed.
         "partialFingerprints": {"lineAndRule/v1": _fingerprint(finding, line)},
         "properties": {"category": finding.category, "evidence": plain(dict(finding.evidence))},
     }
 
 
-def _fix(finding: Finding, edits: Sequence[Edit]) -> dict[str, Any]:
-    """Return edits as what an editor can make at a click."""
-    changed = []
+def _fix(entry: Entry, edits: Sequence[Edit]) -> dict[str, Any]:
+    """Return edits as replacements that an editor can apply with one click."""
+    replacements = []
     for edit in edits:
-        end = len(source_line(finding.file, edit.line)) + 1
+        end = len(source_line(entry.finding.file, edit.line)) + 1
         first = 1 if edit.instead else end
         region = {"startLine": edit.line, "startColumn": first, "endLine": edit.line, "endColumn": end}
-        if not edit.lines:  # the line goes with its end
+        if not edit.lines:  # delete the line end too
             region |= {"endLine": edit.line + 1, "endColumn": 1}
         text = "\n".join(edit.lines if edit.instead else ("", *edit.lines))
-        changed.append({"deletedRegion": region, **({"insertedContent": {"text": text}} if text else {})})
-    return {
-        "description": {"text": finding.fix},
-        "artifactChanges": [{"artifactLocation": _artifact(finding.file), "replacements": changed}],
-    }
+        replacements.append(
+            {"deletedRegion": region, **({"insertedContent": {"text": text}} if text else {})}
+        )
+    change = {"artifactLocation": _artifact(entry.finding.file), "replacements": replacements}
+    return {"description": {"text": entry.advice}, "artifactChanges": [change]}
 
 
 def _artifact(file: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 _PACKAGE = Path(__file__).resolve().parents[2]
-_BYSTANDERS = tuple(str(_PACKAGE / room) + os.sep for room in ("running", "watcher", "cli"))
+_BYSTANDERS = tuple(str(_PACKAGE / package) + os.sep for package in ("checker", "cli"))
 
 
 def shown_as_python_does(error: BaseException) -> None:

@@ -1,82 +1,53 @@
-"""What the micro-batches of a plan take, beside the budget and the batch uncut."""
+"""The estimated memory of a plan's micro-batches, beside the budget and the whole batch."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from gradgate.checker.reports.page._seen import Seen
-from gradgate.checker.reports.page._theme import figure
+from gradgate.checker.reports.page._plot import Figure, bar_figure, bars, dotted
+from gradgate.checker.reports.page._run_view import RunView
 from gradgate.events import Planned
 from gradgate.notebook_tables import NOTHING, USED, WASTED
 
 _MOST_BARS = 40
+_UNITS = (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024), ("bytes", 1))
+WHOLE = "the whole batch"
 
 
-def draw(seen: Seen) -> Any | None:
-    """Return the bars of the last plan that was made; None where there was none."""
-    plans = seen.run.of(Planned)
-    return _drawn(plans[-1]) if plans else None
-
-
-def _drawn(plan: Planned) -> Any:
-    unit, size = next(
-        (name, 1024**power)
-        for power, name in ((3, "GiB"), (2, "MiB"), (1, "KiB"), (0, "bytes"))
-        if plan.whole >= 1024**power or not power
-    )
-    several = list(zip(plan.peaks, plan.samples, strict=True))[:_MOST_BARS]
-    names = [f"micro-batch {number}" for number in range(1, len(several) + 1)]
-    rows = [*names, "the batch uncut"]
-    passes = [*(peak for peak, _ in several), plan.whole]
-    samples = [*(count for _, count in several), sum(plan.samples)]
-    said = [f"{count:,} samples" for count in samples]
-
-    def bar(name: str, sizes: list[int], colors: Any) -> dict[str, Any]:
-        return {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": rows,
-            "x": [one / size for one in sizes],
-            "marker": {"color": colors, "line": {"width": 0}},
-            "customdata": said,
-            "hovertemplate": f"{name}: %{{x:.4g}} {unit}<br>%{{customdata}}<extra>%{{y}}</extra>",
-        }
-
-    fits = [USED if plan.standing + one <= plan.budget else WASTED for one in passes]
-    return figure(
+def draw(view: RunView) -> Figure | None:
+    """Return the bars of the last plan, or None if there was none."""
+    plans = view.run.of(Planned)
+    if not plans:
+        return None
+    plan: Planned = plans[-1]
+    unit, size = next((name, size) for name, size in _UNITS if plan.whole >= size or size == 1)
+    parts = list(zip(plan.peaks, plan.samples, strict=True))[:_MOST_BARS]
+    parts.append((plan.whole, sum(plan.samples)))
+    names = [*(f"micro-batch {number}" for number in range(1, len(parts))), WHOLE]
+    notes = [f"{samples:,} samples" for _, samples in parts]
+    standing, budget = plan.standing / size, plan.budget / size
+    fits = [USED if plan.standing + peak <= plan.budget else WASTED for peak, _ in parts]
+    label = {"text": f"budget {budget:.4g} {unit}", "showarrow": False, "font": {"color": WASTED}}
+    place = {"x": budget, "xanchor": "left", "y": 0, "yref": "paper", "yanchor": "bottom"}
+    return bar_figure(
         [
-            bar("parameters, gradients, optimizer state", [plan.standing] * len(rows), NOTHING),
-            bar("one forward and backward pass", passes, fits),
+            bars(
+                "parameters, gradients, optimizer state",
+                NOTHING,
+                unit,
+                [(name, 0.0, standing, note) for name, note in zip(names, notes, strict=True)],
+            ),
+            bars(
+                "one forward and backward pass",
+                fits,
+                unit,
+                [
+                    (name, standing, peak / size, note)
+                    for name, (peak, _), note in zip(names, parts, notes, strict=True)
+                ],
+            ),
         ],
-        height=100 + 26 * len(rows),
-        barmode="stack",
-        bargap=0.25,
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
-        margin={"l": 8, "r": 12, "t": 36, "b": 8},
-        shapes=[
-            {
-                "type": "line",
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "x0": plan.budget / size,
-                "x1": plan.budget / size,
-                "line": {"dash": "dot", "width": 2, "color": WASTED},
-            }
-        ],
-        annotations=[
-            {
-                "text": f"budget {plan.budget / size:.4g} {unit}",
-                "x": plan.budget / size,
-                "xanchor": "left",
-                "y": 0,
-                "yref": "paper",
-                "yanchor": "bottom",
-                "showarrow": False,
-                "font": {"color": WASTED},
-            }
-        ],
-        xaxis={"title": {"text": unit}, "automargin": True, "fixedrange": True, "rangemode": "tozero"},
-        yaxis={"autorange": "reversed", "automargin": True, "ticks": "", "fixedrange": True},
+        unit,
+        dict(zip(names, names, strict=True)),
+        26,
+        shapes=[dotted("x", budget, WASTED)],
+        annotations=[label | place],
     )
