@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "checker.rules": {"checker.analysis", "errors", "events"},
     "checker.reports": {
         *("notebook_tables", "errors", "events", "checker.analysis", "checker.fixes", "checker.rules"),
-        *("gradgate (lazily)", "rich (lazily)", "plotly (lazily)", "jinja2 (lazily)", "pygments (lazily)"),
+        *("rich (lazily)", "plotly (lazily)", "jinja2 (lazily)", "pygments (lazily)"),
     },
     "checker.running": {"errors", "events", "torch_compat", "checker.recording"},
     "integrations": {
