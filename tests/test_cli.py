@@ -207,11 +207,11 @@ def test_an_interrupt_ends_the_run_with_a_report(tmp_path: Path) -> None:
         ),
         (
             ["check", "--output", "no/folder.json", __file__],
-            "gradgate check: --output: 'no/folder.json' is in a folder that does not exist. Create it first.\n",
+            "gradgate check: 'no/folder.json' is in a folder that does not exist. Create it first.\n",
         ),
         (
             ["check", "--output", "/", __file__],
-            "gradgate check: --output: '/' is a folder. Name a file: '/report.txt'.\n",
+            "gradgate check: '/' is a folder. Name a file: '/report.txt'.\n",
         ),
         (
             ["check", "-"],

@@ -14,8 +14,7 @@ from typing import TextIO
 from gradgate.checker.reports import (
     Report,
     Selection,
-    check_form,
-    check_writable,
+    check_output,
     counted,
     form_of,
     report_on,
@@ -57,9 +56,8 @@ def check_program(module: str | None, arguments: list[str], options: Options) ->
     )
     output = options.output
     form = options.format or (output and form_of(output)) or settings.get("format", "text")
-    check_form(form, where=_WHERE)
+    check_output(output, form, where=_WHERE)
     if output is not None:
-        check_writable(output, where=f"{_WHERE}: --output")
         output = output.resolve()  # the script may change the working directory
     elif form == "html" and sys.stdout.isatty():
         raise OptionError(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import linecache
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from gradgate.checker.reports._lines import SourceLine, changes, excerpt
+from gradgate.checker.fixes import Edit, mending
 from gradgate.checker.reports._summary import Held, Summary
 from gradgate.checker.reports._words import counted, duration, listed, short_path
 from gradgate.checker.rules import Finding
@@ -15,7 +18,27 @@ from gradgate.events import Log
 _NOUNS = {"error": "error", "warning": "warning", "info": "note"}
 
 
-@dataclass(frozen=True, slots=True)
+class SourceLine(NamedTuple):
+    """A line of source as a report shows it.
+
+    ``number`` is 0 for a line that a fix adds. ``mark`` is "here" for the finding's own line, "-" for a line that
+    the fix removes, "+" for one that it adds, and "" for context.
+    """
+
+    number: int
+    mark: str
+    text: str
+
+
+_SKIPPED = SourceLine(0, "", "…")
+
+
+def source_line(file: str, line: int) -> str:
+    """Return a line of a file or notebook cell without its line end, or "" if it cannot be read."""
+    return linecache.getline(file, line).rstrip("\r\n") if line > 0 else ""
+
+
+@dataclass(frozen=True)
 class Entry:
     """A finding as every form of the report shows it."""
 
@@ -42,13 +65,18 @@ class Entry:
         """What to write instead, in words."""
         return self.finding.fix
 
+    @functools.cached_property
+    def edits(self) -> Sequence[Edit]:
+        """The edits that fix the finding, in order of their lines; empty if it has no plain fix."""
+        return mending(self.finding)
+
     def source(self, around: int) -> list[SourceLine]:
         """Return the line and its neighbours."""
-        return excerpt(self.finding, around)
+        return _excerpt(self.finding, around)
 
     def changes(self, around: int) -> list[SourceLine]:
         """Return the lines that the fix changes; empty if there is no fix."""
-        return changes(self.finding, around)
+        return _changes(self.finding, self.edits, around)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +150,40 @@ def _holds(held: Held) -> str:
     if not held.name and not held.kind:
         name = "in no optimizer"
     return f"{name}: {counted(held.parameters, 'tensor')}, {counted(held.elements, 'parameter')}"
+
+
+def _excerpt(finding: Finding, around: int) -> list[SourceLine]:
+    """Return the finding's line with its neighbours, dedented; empty if the file cannot be read."""
+    if not source_line(finding.file, finding.line).strip():
+        return []
+    numbers = range(max(1, finding.line - around), finding.line + around + 1)
+    lines = [
+        SourceLine(n, "here" if n == finding.line else "", source_line(finding.file, n).expandtabs(4))
+        for n in numbers
+    ]
+    while not lines[0].text.strip():
+        del lines[0]
+    while not lines[-1].text.strip():
+        del lines[-1]
+    return _dedented(lines)
+
+
+def _changes(finding: Finding, edits: Sequence[Edit], around: int) -> list[SourceLine]:
+    """Return the lines that the finding's fix changes, with ``around`` lines of context; empty if it has no fix."""
+    by_line = {edit.line: edit for edit in edits}
+    lines: list[SourceLine] = []
+    shown = sorted({n for line in by_line for n in range(max(1, line - around), line + around + 1)})
+    for before, number in zip([0, *shown], shown, strict=False):
+        if before and number > before + 1:
+            lines.append(_SKIPPED)
+        text, edit = source_line(finding.file, number).expandtabs(4), by_line.get(number)
+        if text or edit is not None:
+            lines.append(SourceLine(number, "-" if edit is not None and edit.instead else "", text))
+        lines += [SourceLine(0, "+", line.expandtabs(4)) for line in (edit.lines if edit is not None else ())]
+    return _dedented(lines)
+
+
+def _dedented(lines: Sequence[SourceLine]) -> list[SourceLine]:
+    code = [line.text for line in lines if line.text.strip() and line is not _SKIPPED]
+    indent = min((len(text) - len(text.lstrip()) for text in code), default=0)
+    return [line if line is _SKIPPED else line._replace(text=line.text[indent:]) for line in lines]

@@ -7,8 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from gradgate.checker.reports._content import Content
-from gradgate.checker.reports._json import to_json
-from gradgate.checker.reports._sarif import to_sarif
+from gradgate.checker.reports._json import to_json, to_sarif
 from gradgate.checker.reports._text import to_text
 from gradgate.errors import OptionError
 
@@ -51,24 +50,19 @@ def checked_path(path: str | Path, *, where: str) -> Path:
         raise OptionError(
             f"{where}: the extension of {str(path)!r} names no format. Use one of {', '.join(_FORMATS)}."
         )
-    check_writable(path, where=where)
-    check_form(form, where=where)
+    check_output(path, form, where=where)
     return path
 
 
-def check_writable(path: Path, *, where: str) -> None:
-    """Raise OptionError if a path is a folder, or is in a folder that does not exist."""
-    if path.is_dir():
-        raise OptionError(f"{where}: {str(path)!r} is a folder. Name a file: {str(path / 'report.txt')!r}.")
-    if not path.absolute().parent.is_dir():
-        raise OptionError(f"{where}: {str(path)!r} is in a folder that does not exist. Create it first.")
-
-
-def check_form(form: str, *, where: str) -> None:
-    """Raise OptionError if a package that a format needs is not installed."""
+def check_output(path: Path | None, form: str, *, where: str) -> None:
+    """Raise OptionError if a report cannot be written to a file (None: a stream) in a format."""
     missing = [name for name in _FOR_THE_PAGE if form == "html" and importlib.util.find_spec(name) is None]
     if missing:
         raise OptionError(
             f"{where}: format html needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
             "installed. Run pip install 'gradgate[show]'."
         )
+    if path is not None and path.is_dir():
+        raise OptionError(f"{where}: {str(path)!r} is a folder. Name a file: {str(path / 'report.txt')!r}.")
+    if path is not None and not path.absolute().parent.is_dir():
+        raise OptionError(f"{where}: {str(path)!r} is in a folder that does not exist. Create it first.")

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from gradgate.checker.reports._content import Content
 from gradgate.checker.reports._forms import save
-from gradgate.checker.reports._notebook import to_html
 from gradgate.checker.reports._select import Selection, misnamed, silenced
 from gradgate.checker.reports._summary import summarized
-from gradgate.checker.reports._text import to_text
+from gradgate.checker.reports._text import to_notebook, to_text
 from gradgate.checker.reports._words import counted
 from gradgate.checker.rules import Finding, check, check_ranks
 from gradgate.events import Log
@@ -48,7 +47,7 @@ class Report(Content):
         return f"<Report of {self.script or 'a loop'}: {found} after {counted(self.summary.steps, 'step')}>"
 
     def _repr_html_(self) -> str:
-        return to_html(self)
+        return to_notebook(self)
 
 
 def report_on(

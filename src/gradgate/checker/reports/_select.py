@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from gradgate.checker.reports._lines import source_line
+from gradgate.checker.reports._content import source_line
 from gradgate.checker.reports._words import short_path
 from gradgate.checker.rules import Finding, rules
 from gradgate.errors import OptionError

@@ -1,4 +1,4 @@
-"""A report for people: plain text, with colours in a terminal."""
+"""A report for people: plain text, with colours in a terminal, and as a table in a notebook."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple, TextIO, TypeAlias
 
-from gradgate.checker.reports._content import Content, Entry
-from gradgate.checker.reports._lines import SourceLine
+from gradgate.checker.reports._content import Content, Entry, SourceLine
 from gradgate.checker.reports._words import short_path
+from gradgate.notebook_tables import Mark, card
 
 _NARROWEST, _WIDTH, _WIDEST = 60, 88, 100
 _AROUND = 2  # lines of source above and below a finding
@@ -35,6 +35,8 @@ _STYLES = {
     "+": "bold",
 }
 
+_NOTEBOOK_COLORS = {"error": "#d0402f", "warning": "#c98a12", "note": "#3b7ecb"}
+
 # For terminals and files that know ASCII only.
 _ASCII = str.maketrans({"─": "-", "│": "|", "❱": ">", "…": "."})
 
@@ -52,6 +54,22 @@ Line: TypeAlias = list[StyledText]
 def to_text(report: Content, *, width: int = _WIDTH) -> str:
     """Return a report as plain text, without colours and without a final line end."""
     return "\n".join("".join(part.text for part in line).rstrip() for line in _lines(report, width))
+
+
+def to_notebook(report: Content) -> str:
+    """Return a table as HTML: the verdict, what was watched, and one row for each finding."""
+    rows = [
+        (
+            Mark(f"{entry.finding.code} {entry.finding.category}", _NOTEBOOK_COLORS[entry.severity]),
+            f"{entry.place.rpartition('/')[2]}  {''.join(line.text for line in entry.source(0))}",
+            entry.finding.message,
+            entry.advice,
+        )
+        for entry in report.entries()
+    ]
+    watched = "; ".join(text for _, text in report.facts())
+    head = ("finding", "line", "what happened", "what to write instead") if rows else ()
+    return card(report.verdict()[0], watched, rows, head=head)
 
 
 def show(report: Content, file: TextIO) -> None:

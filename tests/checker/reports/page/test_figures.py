@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -11,8 +10,10 @@ from torch import nn
 
 from gradgate.checker._watch import watch
 from gradgate.checker.reports import Report
-from gradgate.checker.reports.page import _curves, _flows, _memory, _page, _reach, _timeline
+from gradgate.checker.reports.page import _curves, _flows, _memory, _page, _timeline
 from gradgate.checker.reports.page._run_view import RunView
+from gradgate.events import Planned
+from gradgate.notebook_tables import Bar
 from tests.checker.reports.page.runs import EVERY, accumulated, adversaries
 
 
@@ -23,10 +24,9 @@ def seen(report: Report) -> RunView:
 @pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
 def test_plotly_knows_every_property_of_the_figures(make: Callable[[], Report]) -> None:
     graph_objects = pytest.importorskip("plotly.graph_objects")
-    figures, failures = _page._drawn(make().logs)
-    assert failures == {}
-    assert len(figures) >= 5
-    for figure in figures.values():
+    figures = [section for section in _page._sections(make().logs).values() if isinstance(section, dict)]
+    assert len(figures) == 5
+    for figure in figures:
         graph_objects.Figure(figure)
         with pytest.raises(ValueError, match="Invalid property"):
             graph_objects.Figure({**figure, "layout": {**figure["layout"], "no_such": 1}})
@@ -56,12 +56,14 @@ def test_parameters_that_no_gradient_comes_to_are_shown_too() -> None:
 
 
 def test_the_map_tells_step_by_step_what_was_used() -> None:
-    figure = _reach.draw(seen(adversaries()))
+    figure = _flows.draw_map(seen(adversaries()))
     assert figure is not None
-    assert [trace["y"] for trace in figure["data"]] == [
-        ["critic.0", "critic.2", "generator.0", "generator.2"]
-    ] * 2
-    of_critic, of_generator = (trace["z"] for trace in figure["data"])
+    modules = ["critic.0", "critic.2", "generator.0", "generator.2"]
+    assert figure["layout"]["yaxis"]["ticktext"] == ["", *modules, "", *modules]
+    lines = [(title["y"], title["text"].partition(".")[0]) for title in figure["layout"]["annotations"]]
+    assert lines == [(0, "c_loss"), (5, "g_loss")]
+    cells = figure["data"][0]["z"]
+    of_critic, of_generator = cells[1:5], cells[6:]
     # Steps alternate: the critic's, the generator's. 0: not reached, 1: used, 2: used by no step.
     assert of_critic == [[1, 0] * 5] * 2 + [[2, 0] * 5] * 2
     # What the last loss of the generator left in the critic nobody had cleared when the run ended.
@@ -117,13 +119,12 @@ def grads(layer: nn.Module) -> list[torch.Tensor]:
 
 
 def test_a_plan_is_drawn_beside_its_budget() -> None:
-    figure: Any = _memory.draw(seen(accumulated()))
-    standing, passes = figure["data"]
-    assert passes["y"][-1] == _memory.WHOLE
-    assert passes["base"] == standing["x"]
-    ends = [start + length for start, length in zip(passes["base"], passes["x"], strict=True)]
-    assert all(end <= 16 for end in ends[:-1])  # KiB
-    assert ends[-1] > 16
+    table = _memory.rows(seen(accumulated()).run.of(Planned)[-1])
+    *parts, whole = [(row[0], bar.share) for row in table if isinstance(bar := row[-1], Bar)]
+    assert len(parts) == len(table) - 1 >= 2
+    assert all(0 < share <= 1 for _, share in parts)
+    assert whole[0] == "the whole batch"
+    assert whole[1] > 1
 
 
 def test_many_modules_are_grouped_until_they_can_be_told_apart() -> None:

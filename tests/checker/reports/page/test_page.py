@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from gradgate.checker.reports import Report, report_on
-from gradgate.checker.reports._content import Entry
-from gradgate.checker.reports._lines import SourceLine
-from gradgate.checker.reports.page._code import highlighted
+from gradgate.checker.reports._content import Entry, SourceLine
+from gradgate.checker.reports.page._page import highlighted
 from gradgate.checker.reports.page._run_view import RunView
 from gradgate.checker.rules import Finding
 from tests.checker.reports.page.runs import EVERY, Hostile, accumulated, adversaries, hostile
@@ -77,8 +76,10 @@ def test_it_says_what_the_report_says(make: Callable[[], Report], tmp_path: Path
 
 def test_it_has_every_figure_that_there_is_something_to_draw_for(tmp_path: Path) -> None:
     drawn = {name: list(figures_in(page_of(make(), tmp_path))) for name, make in EVERY.items()}
-    assert drawn["accumulated"] == ["flow", "reach", "window", "norms", "ratios", "memory"]
+    assert drawn["accumulated"] == ["flow", "reach", "window", "norms", "ratios"]
     assert drawn["adversaries"] == ["flow", "reach", "window", "norms", "ratios"]
+    tables = {name: "the whole batch</td>" in page_of(make(), tmp_path) for name, make in EVERY.items()}
+    assert tables == {"accumulated": True, "adversaries": False, "hostile": False}
 
 
 def test_names_and_source_of_a_script_stay_text(tmp_path: Path) -> None:
@@ -135,4 +136,5 @@ def test_a_figure_that_fails_costs_no_finding(tmp_path: Path, monkeypatch: pytes
     page = page_of(accumulated(), tmp_path)
     assert "could not be drawn because of a bug in gradgate: ZeroDivisionError" in page
     assert accumulated().findings[0].code in page
-    assert list(figures_in(page)) == ["window", "memory"]
+    assert list(figures_in(page)) == ["window"]
+    assert "the whole batch</td>" in page

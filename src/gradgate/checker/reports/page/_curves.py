@@ -7,11 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from gradgate.checker.reports.page._plot import Figure, dotted, figure
-from gradgate.checker.reports.page._run_view import RunView, escaped
+from gradgate.checker.reports.page._run_view import Figure, RunView, escaped, figure
 from gradgate.notebook_tables import NOTHING
 
-_MOST_POINTS = 400
 _COLORS = (
     *("#2f7fc1", "#d9622b", "#2e9e6f", "#c0518f", "#d6a324", "#7a6cc4", "#3fa9b5"),
     *("#9c6b4a", "#6f7d8c", "#b0413e", "#5f9e2f", "#a26bb0", "#4a6fa5", "#c98a5e"),
@@ -54,7 +52,9 @@ def draw_ratios(view: RunView) -> Figure | None:
         view, lambda norms: norms.change / norms.weights if norms.weights else 0.0, "update / weight"
     )
     if found is not None:
-        found["layout"]["shapes"] = [dotted("y", 1e-3, NOTHING)]
+        line = {"dash": "dot", "width": 1, "color": NOTHING}
+        ends = {"xref": "paper", "x0": 0, "x1": 1, "y0": 1e-3, "y1": 1e-3}
+        found["layout"]["shapes"] = [{"type": "line", **ends, "line": line}]
     return found
 
 
@@ -62,7 +62,7 @@ def _figure(view: RunView, value: Callable[[Norms], float], title: str) -> Figur
     traces: list[dict[str, Any]] = []
     drawn: list[float] = []
     for number, (module, points) in enumerate(curves(view).items()):
-        steps = sorted(points)[:: -(-len(points) // _MOST_POINTS)]
+        steps = sorted(points)
         heights = [value(points[step]) for step in steps]
         shown = [height if math.isfinite(height) and height > 0 else None for height in heights]
         drawn += [height for height in shown if height is not None]

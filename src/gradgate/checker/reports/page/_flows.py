@@ -1,8 +1,9 @@
-"""Where the gradient of each loss goes: through modules, to the optimizers that use it or to nowhere."""
+"""Where the gradient of each loss goes: in all, and step by step."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,14 +11,21 @@ from typing import Any
 
 from gradgate.checker.analysis import Contribution
 from gradgate.checker.reports._words import counted
-from gradgate.checker.reports.page._plot import Figure, figure
-from gradgate.checker.reports.page._run_view import RunView, Usage, escaped, label_of
+from gradgate.checker.reports.page._run_view import Figure, RunView, Usage, escaped, figure, label_of, rows
 from gradgate.events import OptimizerMade
 from gradgate.notebook_tables import LATE, NOTHING, USED, WASTED, faint
 
 CLEARED, LEFT, UNOWNED = "cleared before a step", "left in .grad", "in no optimizer"
 NO_LINE = "no gradient"
 _COLORS = {"used": USED, "wasted": WASTED, "late": LATE, "none": NOTHING}
+_MOST_COLUMNS = 80
+_MOST_LINES = 8
+_USAGES: dict[Usage, tuple[str, str]] = {
+    "none": ("no gradient", "rgba(128,136,146,0.14)"),
+    "used": ("used by a step", USED),
+    "wasted": ("used by no step", WASTED),
+    "late": ("used by the step of a later loss", LATE),
+}
 
 
 @dataclass
@@ -115,3 +123,67 @@ def draw(view: RunView) -> Figure | None:
         "link": {**links, "hovertemplate": "%{customdata}<extra></extra>"},
     }
     return figure([sankey], height=max(260, 34 * tallest + 40))
+
+
+def draw_map(view: RunView) -> Figure | None:
+    """Return a map with a row for each module below its loss, over the steps; None if there was no step."""
+    steps = [number for number, _ in view.steps]
+    width = max(1, -(-len(steps) // _MOST_COLUMNS))  # steps in a column
+    columns = -(-len(steps) // width)
+    maps: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    for contribution in view.run.contributions:
+        after = bisect_left(steps, contribution.backward)
+        if contribution.backward < 0 or after == len(steps):
+            continue  # the step that would have used it may not have come yet
+        modules = maps[label_of(view.run.backward(contribution.backward).site)]
+        usage = list(_USAGES).index(view.usage(contribution))
+        for module in view.by_group(contribution.atom):
+            row = modules.setdefault(module, [0] * columns)
+            row[after // width] = max(row[after // width], usage)
+    names: list[str] = []
+    titles: list[dict[str, Any]] = []
+    cells: list[list[Any]] = []
+    for line in list(maps)[:_MOST_LINES]:
+        place = {"x": 0, "xref": "paper", "xanchor": "left", "y": len(names)}
+        titles.append({"text": escaped(line), "showarrow": False, "font": {"size": 12}, **place})
+        found = {module: maps[line][module] for module in view.order if module in maps[line]}
+        names += ["", *map(escaped, found)]
+        cells += [[None] * columns, *found.values()]
+    words = [word for word, _ in _USAGES.values()]
+    heatmap = {
+        "type": "heatmap",
+        "x": [column * width + 1 for column in range(columns)],
+        "y": list(range(len(names))),
+        "z": cells,
+        "customdata": [
+            [f"{name}<br>{words[usage]}" if usage is not None else "" for usage in row]
+            for name, row in zip(names, cells, strict=True)
+        ],
+        "zmin": 0,
+        "zmax": 3,
+        "colorscale": [
+            [(n + end) / 4, color] for n, (_, color) in enumerate(_USAGES.values()) for end in (0, 1)
+        ],
+        "showscale": False,
+        "hoverongaps": False,
+        "xgap": 1,
+        "ygap": 2,
+        "hovertemplate": "step %{x}<br>%{customdata}<extra></extra>",
+    }
+    return (
+        figure(
+            [heatmap],
+            height=24 * len(names) + 60,
+            annotations=titles,
+            margin={"l": 8, "r": 12, "t": 12, "b": 48},
+            xaxis={
+                "title": {"text": "optimizer step"},
+                "fixedrange": True,
+                "tickformat": "d",
+                "showgrid": False,
+            },
+            yaxis=rows(names),
+        )
+        if names
+        else None
+    )

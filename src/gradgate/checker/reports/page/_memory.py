@@ -1,53 +1,40 @@
-"""The estimated memory of a plan's micro-batches, beside the budget and the whole batch."""
+"""The estimated memory of a plan's micro-batches, beside the whole batch."""
 
 from __future__ import annotations
 
-from gradgate.checker.reports.page._plot import Figure, bar_figure, bars, dotted
 from gradgate.checker.reports.page._run_view import RunView
 from gradgate.events import Planned
-from gradgate.notebook_tables import NOTHING, USED, WASTED
+from gradgate.notebook_tables import USED, WASTED, Bar, Cell, card
 
-_MOST_BARS = 40
+_MOST_ROWS = 40
 _UNITS = (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024), ("bytes", 1))
-WHOLE = "the whole batch"
 
 
-def draw(view: RunView) -> Figure | None:
-    """Return the bars of the last plan, or None if there was none."""
+def draw(view: RunView) -> str | None:
+    """Return a table of the last plan as HTML, or None if there was no plan."""
     plans = view.run.of(Planned)
     if not plans:
         return None
     plan: Planned = plans[-1]
-    unit, size = next((name, size) for name, size in _UNITS if plan.whole >= size or size == 1)
-    parts = list(zip(plan.peaks, plan.samples, strict=True))[:_MOST_BARS]
-    parts.append((plan.whole, sum(plan.samples)))
-    names = [*(f"micro-batch {number}" for number in range(1, len(parts))), WHOLE]
-    notes = [f"{samples:,} samples" for _, samples in parts]
-    standing, budget = plan.standing / size, plan.budget / size
-    fits = [USED if plan.standing + peak <= plan.budget else WASTED for peak, _ in parts]
-    label = {"text": f"budget {budget:.4g} {unit}", "showarrow": False, "font": {"color": WASTED}}
-    place = {"x": budget, "xanchor": "left", "y": 0, "yref": "paper", "yanchor": "bottom"}
-    return bar_figure(
-        [
-            bars(
-                "parameters, gradients, optimizer state",
-                NOTHING,
-                unit,
-                [(name, 0.0, standing, note) for name, note in zip(names, notes, strict=True)],
-            ),
-            bars(
-                "one forward and backward pass",
-                fits,
-                unit,
-                [
-                    (name, standing, peak / size, note)
-                    for name, (peak, _), note in zip(names, parts, notes, strict=True)
-                ],
-            ),
-        ],
-        unit,
-        dict(zip(names, names, strict=True)),
-        26,
-        shapes=[dotted("x", budget, WASTED)],
-        annotations=[label | place],
-    )
+    head = ("", "samples", "at the peak")
+    standing = f"{_size(plan.standing)} of it for parameters, gradients and optimizer state"
+    return card(f"Budget {_size(plan.budget)}", standing, rows(plan), head=head)
+
+
+def rows(plan: Planned) -> list[list[Cell]]:
+    """Return one row for each micro-batch and one for the whole batch, with its share of the budget as a bar."""
+    parts = [
+        (f"micro-batch {number}", samples, peak)
+        for number, (samples, peak) in enumerate(zip(plan.samples, plan.peaks, strict=True), start=1)
+    ]
+    found: list[list[Cell]] = []
+    for name, samples, peak in [*parts[:_MOST_ROWS], ("the whole batch", sum(plan.samples), plan.whole)]:
+        total = plan.standing + peak
+        bar = Bar(total / plan.budget, _size(total), USED if total <= plan.budget else WASTED)
+        found.append([name, f"{samples:,}", bar])
+    return found
+
+
+def _size(count: int) -> str:
+    unit, size = next((unit, size) for unit, size in _UNITS if count >= size or size == 1)
+    return f"{count / size:.4g} {unit}"

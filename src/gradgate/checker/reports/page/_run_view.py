@@ -1,4 +1,4 @@
-"""A run as the figures need it: its parameters grouped by module, and labels for lines of code."""
+"""What figures are made of: a run with its parameters grouped by module, labels, and a frame for plotly."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import html
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 from gradgate.checker.analysis import Contribution, Run, Window
-from gradgate.checker.reports._lines import source_line
+from gradgate.checker.reports._content import source_line
 from gradgate.checker.reports._words import short_path
 from gradgate.events import Ids, Log, Site, Stepped
 
 _MOST_GROUPS = 18
 _WIDEST = 34
+
+Figure: TypeAlias = "dict[str, Any]"
+"""A figure as plotly.js reads it, without colours for text and background: the page supplies those."""
 
 Usage: TypeAlias = Literal["none", "used", "wasted", "late"]
 """What happened to a gradient: none came, a step used it, no step did, or the step of a later loss did."""
@@ -46,18 +49,12 @@ class RunView:
 
     @functools.cached_property
     def order(self) -> list[str]:
-        """The groups in the order in which their parameters appeared; numbered siblings by their numbers."""
-        groups = dict.fromkeys(self.groups[number] for number in sorted(self.groups))
-        appeared: dict[str, int] = {}
-        for group in groups:
-            for prefix in _prefixes(group):
-                appeared.setdefault(prefix, len(appeared))
+        """The groups by name, numbers in names by their values."""
 
-        def key(group: str) -> list[int]:
-            parts = zip(group.split("."), _prefixes(group), strict=True)
-            return [int(part) if part.isdecimal() else appeared[prefix] for part, prefix in parts]
+        def key(group: str) -> list[tuple[int, str]]:
+            return [(int(part) if part.isdecimal() else -1, part) for part in group.split(".")]
 
-        return sorted(groups, key=key)
+        return sorted(set(self.groups.values()), key=key)
 
     def by_group(self, ids: Iterable[int]) -> dict[str, Ids]:
         """Return parameters by their group."""
@@ -116,11 +113,30 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
+def figure(traces: Sequence[Any], **layout: Any) -> Figure:
+    """Return a figure of traces."""
+    plain = {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {"align": "left"},
+        "margin": {"l": 8, "r": 12, "t": 12, "b": 8},
+    }
+    return {"data": list(traces), "layout": plain | layout}
+
+
+def rows(names: Sequence[str], **axis: Any) -> dict[str, Any]:
+    """Return a y axis that has named rows at 0, 1, 2, ... from top to bottom."""
+    ticks = {"tickvals": list(range(len(names))), "ticktext": list(names), "ticks": ""}
+    return {
+        "autorange": "reversed",
+        "automargin": True,
+        "fixedrange": True,
+        "showgrid": False,
+        **ticks,
+        **axis,
+    }
+
+
 def _module(name: str, depth: int) -> str:
     path = name.split(".")
     return ".".join(path[: min(depth, len(path) - 1)] or path) or "unnamed"
-
-
-def _prefixes(group: str) -> list[str]:
-    path = group.split(".")
-    return [".".join(path[:end]) for end in range(1, len(path) + 1)]

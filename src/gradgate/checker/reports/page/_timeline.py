@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from gradgate.checker.analysis import Share, Window, of_window
-from gradgate.checker.reports.page._plot import Figure, bar_figure, bars
-from gradgate.checker.reports.page._run_view import RunView
+from gradgate.checker.reports.page._run_view import Figure, RunView, figure, rows
 from gradgate.events import Span
 from gradgate.notebook_tables import USED
 
@@ -122,20 +121,33 @@ def draw(view: RunView) -> Figure | None:
     names = list(dict.fromkeys(phase.row for phase in found if phase.row != _UPDATE))
     if len(names) > _MOST_ROWS:
         names = [*names[: _MOST_ROWS - 1], names[-1]]
-    weights = {
-        phase.row: f"<br><span style='font-size:11px'>{phase.weight}</span>"
-        for phase in found
-        if phase.weight
-    }
-    rows = {name: f"{name}{weights.get(name, '')}" for name in [*names, _UPDATE]}
+    names.append(_UPDATE)
+    weights = {phase.row: phase.weight for phase in found if phase.weight}
+    labels = [f"{name}<br><span style='font-size:11px'>{weights.get(name, '')}</span>" for name in names]
     unit, scale = ("ms", 1e3) if timed.seconds < 2 else ("s", 1.0)
     traces = []
     for doing, color in _COLORS.items():
-        parts = [
-            (phase.row, phase.start * scale, phase.seconds * scale, phase.weight)
-            for phase in found
-            if phase.doing == doing and phase.row in rows
-        ]
-        if parts:
-            traces.append(bars(doing, color, unit, parts))
-    return bar_figure(traces, unit, rows, 40)
+        parts = [phase for phase in found if phase.doing == doing and phase.row in names]
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": doing,
+                "y": [names.index(phase.row) for phase in parts],
+                "base": [phase.start * scale for phase in parts],
+                "x": [phase.seconds * scale for phase in parts],
+                "customdata": [f"{phase.row}<br>{phase.weight}" for phase in parts],
+                "marker": {"color": color, "line": {"width": 0}},
+                "hovertemplate": f"{doing}: %{{x:.3g}} {unit}<extra>%{{customdata}}</extra>",
+            }
+        )
+    return figure(
+        [trace for trace in traces if trace["x"]],
+        height=90 + 40 * len(names),
+        barmode="overlay",
+        bargap=0.4,
+        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
+        margin={"l": 8, "r": 12, "t": 36, "b": 8},
+        xaxis={"title": {"text": unit}, "automargin": True, "fixedrange": True, "zeroline": False},
+        yaxis=rows(labels),
+    )
