@@ -80,7 +80,7 @@ def test_a_window_is_drawn_with_what_each_micro_batch_counts() -> None:
     assert {bar.weight for bar in backward} == {"mean of 8 items × 0.25"}
     assert {bar.doing for bar in bars} == {"forward", "backward", "clip", "clear", "schedule", "step"}
     in_order = sorted(bars, key=lambda bar: bar.start)
-    assert all(one.start + one.seconds <= other.start + 1e-9 for one, other in pairwise(in_order))
+    assert all(first.start + first.seconds <= then.start + 1e-9 for first, then in pairwise(in_order))
     assert all(bar.seconds >= 0 for bar in bars)
     assert sum(bar.seconds for bar in bars) <= chosen.seconds + 1e-9
 
@@ -94,13 +94,13 @@ def test_norms_and_ratios_are_those_of_the_steps() -> None:
         for _ in range(4):
             optimizer.zero_grad()
             model(torch.ones(3, 5, dtype=torch.float64)).square().mean().backward()
-            before = [one.detach().clone() for one in model.parameters()]
+            before = [parameter.detach().clone() for parameter in model.parameters()]
             optimizer.step()
             row = {}
             for number, layer in enumerate(model):
                 pairs = list(zip(layer.parameters(), before[2 * number : 2 * number + 2], strict=True))
                 change, size, gradient = (
-                    math.sqrt(sum(float(one.square().sum()) for one in tensors))
+                    math.sqrt(sum(float(tensor.square().sum()) for tensor in tensors))
                     for tensors in ([a.detach() - b for a, b in pairs], [b for _, b in pairs], grads(layer))
                 )
                 row[f"model.{number}"] = (gradient, change / size)
@@ -115,7 +115,7 @@ def test_norms_and_ratios_are_those_of_the_steps() -> None:
 
 
 def grads(layer: nn.Module) -> list[torch.Tensor]:
-    return [one.grad for one in layer.parameters() if one.grad is not None]
+    return [each.grad for each in layer.parameters() if each.grad is not None]
 
 
 def test_a_plan_is_drawn_beside_its_budget() -> None:
