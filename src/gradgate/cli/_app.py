@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -135,11 +136,11 @@ def check(
     gradgate check --max-steps 20 --select GG1 train.py  some rules, some steps
     gradgate check torchrun --nproc-per-node 2 train.py  several ranks
     """
-    from gradgate.cli._check import Options, check_program
+    from gradgate.cli._check import check_program
 
+    run = partial(check_program, module, arguments or [], select=select, ignore=ignore, max_steps=max_steps)
     form = None if format is None else format.value
-    options = Options(select, ignore, form, max_steps, output, not no_progress)
-    _parsed.append(lambda: check_program(module, arguments or [], options))
+    _parsed.append(partial(run, form=form, output=output, progress=not no_progress))
 
 
 @app.command()
@@ -151,9 +152,9 @@ def rules(
     from gradgate.cli._rules import list_rules, write_pages
 
     if write is not None:
-        _parsed.append(lambda: write_pages(write))
+        _parsed.append(partial(write_pages, write))
     else:
-        _parsed.append(lambda: list_rules(as_json=format is ListFormat.json))
+        _parsed.append(partial(list_rules, as_json=format is ListFormat.json))
 
 
 @app.command()
@@ -163,7 +164,7 @@ def explain(
     """Explain a rule: what it finds, why that is bad, and what to write instead."""
     from gradgate.cli._rules import explain_rule
 
-    _parsed.append(lambda: explain_rule(name))
+    _parsed.append(partial(explain_rule, name))
 
 
 @app.command()

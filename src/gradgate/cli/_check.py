@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -32,30 +31,30 @@ _WHERE = "gradgate check"
 _FOUND, _FAILED, _INTERRUPTED = 1, 2, 130
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of the command line. For those that are None the configuration or the default applies."""
+def check_program(
+    module: str | None,
+    arguments: list[str],
+    *,
+    select: list[str] | None,
+    ignore: list[str] | None,
+    form: str | None,
+    max_steps: int | None,
+    output: Path | None,
+    progress: bool,
+) -> int:
+    """Run a script or module under watch, write the report, and return the exit code.
 
-    select: list[str] | None = None
-    ignore: list[str] | None = None
-    format: str | None = None
-    max_steps: int | None = None
-    output: Path | None = None
-    progress: bool = True
-
-
-def check_program(module: str | None, arguments: list[str], options: Options) -> int:
-    """Run a script or module under watch, write the report, and return the exit code."""
+    For options that are None the configuration applies, or the default.
+    """
     program = _program(module, arguments)
     settings = configured(Path.cwd() if module else Path(program.target).resolve().parent)
     # The command line replaces what the configuration says.
     selected = selection(
-        select=settings.get("select", ()) if options.select is None else options.select,
-        ignore=settings.get("ignore", ()) if options.ignore is None else options.ignore,
+        select=settings.get("select", ()) if select is None else select,
+        ignore=settings.get("ignore", ()) if ignore is None else ignore,
         where=_WHERE,
     )
-    output = options.output
-    form = options.format or (output and form_of(output)) or settings.get("format", "text")
+    form = form or (output and form_of(output)) or settings.get("format", "text")
     check_output(output, form, where=_WHERE)
     if output is not None:
         output = output.resolve()  # the script may change the working directory
@@ -63,18 +62,18 @@ def check_program(module: str | None, arguments: list[str], options: Options) ->
         raise OptionError(
             f"{_WHERE}: a page is for a browser, not a terminal. Name a file: --output report.html"
         )
-    progress = Progress(enabled=options.progress)
+    line = Progress(enabled=progress)
     watched = WatchedRun(
         program,
-        max_steps=options.max_steps or settings.get("max_steps"),
-        on_end=partial(_report, program, selected, form, output or sys.stdout, progress),
+        max_steps=max_steps or settings.get("max_steps"),
+        on_end=partial(_report, program, selected, form, output or sys.stdout, line),
     )
     if watched.reports:
-        progress.start(lambda: watched.progress)
+        line.start(lambda: watched.progress)
     try:
         return watched.run()
     finally:
-        progress.stop()
+        line.stop()
 
 
 def _program(module: str | None, arguments: list[str]) -> Program:
@@ -114,11 +113,11 @@ def _report(
     selected: Selection,
     form: str,
     output: Path | TextIO,
-    progress: Progress,
+    line: Progress,
     how: How,
     logs: list[Log],
 ) -> int:
-    progress.stop()
+    line.stop()
     report = report_on(logs, script=program.target, outcome=how, selection=selected)
     try:
         _write(report, form, output if isinstance(output, Path) else _open_stream(output))

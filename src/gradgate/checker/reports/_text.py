@@ -8,7 +8,7 @@ import shutil
 import textwrap
 from collections.abc import Iterator
 from itertools import groupby
-from typing import NamedTuple, TextIO, TypeAlias
+from typing import TextIO, TypeAlias
 
 from gradgate.checker.reports._content import Content, Entry, SourceLine
 from gradgate.checker.reports._words import short_path
@@ -41,19 +41,13 @@ _NOTEBOOK_COLORS = {"error": "#d0402f", "warning": "#c98a12", "note": "#3b7ecb"}
 _ASCII = str.maketrans({"─": "-", "│": "|", "❱": ">", "…": "."})
 
 
-class StyledText(NamedTuple):
-    """A piece of a line, and the name of its style."""
-
-    text: str
-    style: str = ""
-
-
-Line: TypeAlias = list[StyledText]
+# The pieces of a line, each with the name of its style.
+Line: TypeAlias = "list[tuple[str, str]]"
 
 
 def to_text(report: Content, *, width: int = _WIDTH) -> str:
     """Return a report as plain text, without colours and without a final line end."""
-    return "\n".join("".join(part.text for part in line).rstrip() for line in _lines(report, width))
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in _lines(report, width))
 
 
 def to_notebook(report: Content) -> str:
@@ -106,40 +100,33 @@ def _show_in_colour(report: Content, file: TextIO, width: int) -> None:
 
     console = Console(file=file, width=width, highlight=False)
     for line in _lines(report, width):
-        text = Text()
-        for part in line:
-            text.append(part.text, _STYLES.get(part.style))
+        pieces = ((text, _STYLES.get(style, "")) for text, style in line)
         # Lines are already wrapped. A longer one is a path or code, and the terminal may break it.
-        console.print(text, soft_wrap=True)
+        console.print(Text.assemble(*pieces), soft_wrap=True)
 
 
 def _lines(report: Content, width: int) -> Iterator[Line]:
     """Yield the lines of a report, none wider than ``width`` except for added code and long paths."""
     for file, entries in groupby(report.entries(), key=lambda entry: entry.finding.file):
         name = short_path(file)
-        yield [StyledText(f"── {name} ───".ljust(width, "─"), "rule")]
+        yield [(f"── {name} ───".ljust(width, "─"), "rule")]
         yield []
         for entry in entries:
             yield from _entry(entry, width)
             yield []
     if report.findings:
-        yield [StyledText("─" * width, "rule")]
+        yield [("─" * width, "rule")]
     sentence, severity = report.verdict()
     for text in _wrapped(sentence, width):
-        yield [StyledText(text, severity)]
+        yield [(text, severity)]
     for label, fact in report.facts():
         for number, text in enumerate(_wrapped(fact, width - 9)):
-            yield [StyledText(f"{'' if number else label:9}{text}")]
+            yield [(f"{'' if number else label:9}{text}", "")]
 
 
 def _entry(entry: Entry, width: int) -> Iterator[Line]:
     severity, finding = entry.severity, entry.finding
-    yield [
-        StyledText(entry.place, "place"),
-        StyledText("  "),
-        StyledText(f"{severity}  {finding.code}", severity),
-        StyledText(f" {entry.rule}"),
-    ]
+    yield [(f"{entry.place}  ", "place"), (f"{severity}  {finding.code}", severity), (f" {entry.rule}", "")]
     if source := entry.source(_AROUND):
         yield []
         yield from (_source_line(line, severity, width) for line in source)
@@ -159,7 +146,7 @@ def _source_line(line: SourceLine, severity: str, width: int) -> Line:
     fits = line.mark == "+" or len(line.text) <= room
     text = line.text if fits else line.text[: room - 1] + "…"
     style = {"here": severity, "": "gutter"}.get(line.mark, line.mark)
-    return [StyledText(gutter, style), StyledText(text, line.mark)]
+    return [(gutter, style), (text, line.mark)]
 
 
 def _paragraph(label: str, text: str, width: int) -> Iterator[Line]:
@@ -168,7 +155,7 @@ def _paragraph(label: str, text: str, width: int) -> Iterator[Line]:
     head = f"  {label:5}" if label else indent
     for line in text.splitlines():
         for part in [line] if line[:1].isspace() else _wrapped(line, width - len(indent)):
-            yield [StyledText(head), StyledText(part, "" if label else "message")]
+            yield [(head, ""), (part, "" if label else "message")]
             head = indent
 
 

@@ -17,11 +17,10 @@ from gradgate.notebook_tables import LATE, NOTHING, USED, WASTED, faint
 
 CLEARED, LEFT, UNOWNED = "cleared before a step", "left in .grad", "in no optimizer"
 NO_LINE = "no gradient"
-_COLORS = {"used": USED, "wasted": WASTED, "late": LATE, "none": NOTHING}
 _MOST_COLUMNS = 80
 _MOST_LINES = 8
-_USAGES: dict[Usage, tuple[str, str]] = {
-    "none": ("no gradient", "rgba(128,136,146,0.14)"),
+USAGES: dict[Usage, tuple[str, str]] = {
+    "none": ("no gradient", NOTHING),
     "used": ("used by a step", USED),
     "wasted": ("used by no step", WASTED),
     "late": ("used by the step of a later loss", LATE),
@@ -53,19 +52,13 @@ def flows(view: RunView) -> list[GradientFlow]:
 
     for contribution in view.run.contributions:
         if (call := contribution.backward) >= 0:
+            line, usage = label_of(view.run.backward(call).site), view.usage(contribution)
             for end in _ends(view, contribution):
-                add(
-                    label_of(view.run.backward(call).site),
-                    end,
-                    view.usage(contribution),
-                    contribution.atom,
-                    [call],
-                )
+                add(line, end, usage, contribution.atom, [call])
     # A gradient left at the end of the run is shown only if all earlier ones were left too.
-    known = {(flow.line, flow.module) for flow in found.values() if flow.end != LEFT}
-    found = {
-        key: flow for key, flow in found.items() if flow.end != LEFT or (flow.line, flow.module) not in known
-    }
+    elsewhere = {(flow.line, flow.module) for flow in found.values() if flow.end != LEFT}
+    for key in [key for key in found if key[2] == LEFT and key[:2] in elsewhere]:
+        del found[key]
     for event in view.run.of(OptimizerMade):
         for group in event.groups:
             add(NO_LINE, view.optimizer(event.optimizer), "none", group.parameters - view.run.reached, ())
@@ -105,7 +98,7 @@ def draw(view: RunView) -> Figure | None:
         module = node(1, flow.module, NOTHING)
         end = node(2, flow.end, WASTED if flow.end in (CLEARED, LEFT, UNOWNED) else USED)
         for source, target in ((line, module), (module, end)):
-            link = (source, target, math.sqrt(max(elements, 1)) * share, faint(_COLORS[flow.usage]), note)
+            link = (source, target, math.sqrt(max(elements, 1)) * share, faint(USAGES[flow.usage][1]), note)
             for key, value in zip(links, link, strict=True):
                 links[key].append(value)
     tallest = max(sum(column == each for column, _ in nodes) for each in range(3))
@@ -127,7 +120,7 @@ def draw(view: RunView) -> Figure | None:
 
 def draw_map(view: RunView) -> Figure | None:
     """Return a map with a row for each module below its loss, over the steps; None if there was no step."""
-    steps = [number for number, _ in view.steps]
+    steps = view.step_numbers
     width = max(1, -(-len(steps) // _MOST_COLUMNS))  # steps in a column
     columns = -(-len(steps) // width)
     maps: dict[str, dict[str, list[int]]] = defaultdict(dict)
@@ -136,10 +129,12 @@ def draw_map(view: RunView) -> Figure | None:
         if contribution.backward < 0 or after == len(steps):
             continue  # the step that would have used it may not have come yet
         modules = maps[label_of(view.run.backward(contribution.backward).site)]
-        usage = list(_USAGES).index(view.usage(contribution))
+        usage = list(USAGES).index(view.usage(contribution))
         for module in view.by_group(contribution.atom):
             row = modules.setdefault(module, [0] * columns)
             row[after // width] = max(row[after // width], usage)
+    if not maps:
+        return None
     names: list[str] = []
     titles: list[dict[str, Any]] = []
     cells: list[list[Any]] = []
@@ -149,7 +144,8 @@ def draw_map(view: RunView) -> Figure | None:
         found = {module: maps[line][module] for module in view.order if module in maps[line]}
         names += ["", *map(escaped, found)]
         cells += [[None] * columns, *found.values()]
-    words = [word for word, _ in _USAGES.values()]
+    words, colors = zip(*USAGES.values(), strict=True)
+    colors = (faint(NOTHING, 0.15), *colors[1:])
     heatmap = {
         "type": "heatmap",
         "x": [column * width + 1 for column in range(columns)],
@@ -161,29 +157,18 @@ def draw_map(view: RunView) -> Figure | None:
         ],
         "zmin": 0,
         "zmax": 3,
-        "colorscale": [
-            [(n + end) / 4, color] for n, (_, color) in enumerate(_USAGES.values()) for end in (0, 1)
-        ],
+        "colorscale": [[(number + end) / 4, color] for number, color in enumerate(colors) for end in (0, 1)],
         "showscale": False,
         "hoverongaps": False,
         "xgap": 1,
         "ygap": 2,
         "hovertemplate": "step %{x}<br>%{customdata}<extra></extra>",
     }
-    return (
-        figure(
-            [heatmap],
-            height=24 * len(names) + 60,
-            annotations=titles,
-            margin={"l": 8, "r": 12, "t": 12, "b": 48},
-            xaxis={
-                "title": {"text": "optimizer step"},
-                "fixedrange": True,
-                "tickformat": "d",
-                "showgrid": False,
-            },
-            yaxis=rows(names),
-        )
-        if names
-        else None
+    return figure(
+        [heatmap],
+        height=24 * len(names) + 60,
+        annotations=titles,
+        margin={"l": 8, "r": 12, "t": 12, "b": 48},
+        xaxis={"title": {"text": "optimizer step"}, "fixedrange": True, "tickformat": "d", "showgrid": False},
+        yaxis=rows(names),
     )

@@ -14,7 +14,6 @@ from gradgate.checker.reports.page import _curves, _flows, _memory, _timeline
 from gradgate.checker.reports.page._run_view import Figure, RunView
 from gradgate.checker.rules import rules
 from gradgate.events import Log
-from gradgate.notebook_tables import LATE, NOTHING, USED, WASTED
 
 _FOLDER = Path(__file__).parent
 # The order of the page. Titles and captions are in the template.
@@ -26,7 +25,6 @@ _SECTIONS: Mapping[str, Callable[[RunView], Figure | str | None]] = {
     "ratios": _curves.draw_ratios,
     "memory": _memory.draw,
 }
-_COLORS = {"used": USED, "wasted": WASTED, "late": LATE, "none": NOTHING}
 
 
 def to_html(report: Content) -> str:
@@ -49,7 +47,7 @@ def to_html(report: Content) -> str:
         sections=sections,
         figures=figures,
         figures_json=_for_script(figures),
-        colors=_COLORS,
+        usages=_flows.USAGES,
         highlighted=highlighted,
         example=_example,
         css=(_FOLDER / "page.css").read_text("utf-8") + _token_styles(),

@@ -72,11 +72,13 @@ class RunView:
         """Return whether a step used what a backward call added; "late" if a later loss's step did."""
         if not contribution.consumed:
             return "wasted"
-        site, steps = self.run.events[contribution.backward].site, [number for number, _ in self.steps]
+        site = self.run.events[contribution.backward].site
         for step in contribution.consumed:
             window = self._windows.get(step)
             last = window.micro[-1] if window is not None and window.micro else -1
-            between = bisect_left(steps, last) - bisect_left(steps, contribution.backward)
+            between = bisect_left(self.step_numbers, last) - bisect_left(
+                self.step_numbers, contribution.backward
+            )
             if self.run.events[last].site != site and between > 0:
                 return "late"
         return "used"
@@ -89,6 +91,11 @@ class RunView:
     def steps(self) -> list[tuple[int, Stepped]]:
         """The steps of all optimizers, with their positions among the events."""
         return [(number, event) for number, event in enumerate(self.run.events) if isinstance(event, Stepped)]
+
+    @functools.cached_property
+    def step_numbers(self) -> list[int]:
+        """The positions of the steps among the events."""
+        return [number for number, _ in self.steps]
 
     def optimizer(self, number: int) -> str:
         """Return an optimizer's name and kind."""
