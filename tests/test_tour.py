@@ -46,10 +46,10 @@ def test_the_blocks_of_the_tour_print_what_is_shown(tour: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("tour", TOURS, ids=lambda tour: tour.name)
-def test_the_wrong_script_of_the_tour_is_found_and_its_mended_line_is_right(
+def test_the_wrong_script_of_the_tour_is_found_and_its_fixed_line_is_right(
     tour: Path, tmp_path: Path
 ) -> None:
-    script, mended = (block.text for block in described(tour) if block.language == "py")
+    script, fixed = (block.text for block in described(tour) if block.language == "py")
     wrong, right = (
         block.text.partition("\n")[2]
         for block in described(tour)
@@ -62,4 +62,4 @@ def test_the_wrong_script_of_the_tour_is_found_and_its_mended_line_is_right(
         done = run(tmp_path, "-m", "gradgate", "check", "train.py")
         assert done.returncode == code, done.stderr
         assert stable(done.stdout) == stable(shown)
-        lines[20] = mended.rstrip()
+        lines[20] = fixed.rstrip()

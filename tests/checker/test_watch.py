@@ -94,10 +94,20 @@ def test_it_can_be_asked_while_it_runs_and_be_started_by_hand() -> None:
     assert watching.summary.steps == 6
 
 
+def test_a_repr_says_in_one_line_how_far_it_is() -> None:
+    watching = gg.watch()
+    assert repr(watching) == "<Watching: not started>"
+    watching.start()
+    right_loop()
+    assert repr(watching) == "<Watching: running>"
+    watching.stop()
+    assert repr(watching) == "<Watching: finished, <Report of a loop: no findings after 3 steps>>"
+
+
 def test_what_is_used_wrongly_is_refused() -> None:
     with pytest.raises(OptionError, match="watch: raise_on is 'info'; it is 'warning', 'error' or None"):
         gg.watch(raise_on="info")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="watch: select names 'GGX', and no rule has that code"):
+    with pytest.raises(OptionError, match="watch: select: no rule has the code or category 'GGX'"):
         gg.watch(select="GGX")
     with gg.watch() as watching, pytest.raises(UpdateError, match="started already"):
         watching.start()
@@ -242,10 +252,9 @@ def test_the_fixture_fails_a_test_whose_loop_is_wrong(tmp_path: Path) -> None:
     assert "GG101 accumulation-window" in done
     assert "FAILED test_it.py::test_marked - Failed: watch: the loop shows mistakes." in done
     assert (
-        "ERROR test_it.py::test_misspelt - Failed: the marker gradgate_watch: watch: raise_on is 'eror'"
-        in done
+        "ERROR test_it.py::test_misspelt - Failed: marker gradgate_watch: watch: raise_on is 'eror'" in done
     )
-    assert "ERROR test_it.py::test_unnamed - Failed: the marker gradgate_watch: 'GG101'" in done
+    assert "ERROR test_it.py::test_unnamed - Failed: marker gradgate_watch: 'GG101'" in done
     assert "ERROR test_it.py::TestOfUnittest::test_wrong - Failed: watch: the loop shows mistakes." in done
     assert "FAILED test_it.py::TestOfUnittest::test_fails - AssertionError: of its own" in done
     assert "4 failed, 5 passed, 3 errors" in done
@@ -315,7 +324,7 @@ def test_the_option_takes_rules(tmp_path: Path) -> None:
         tmp_path, "--gradgate", "--gradgate-select=GG1", "--gradgate-ignore=accumulation-window"
     )
     misspelt = pytest_in(tmp_path, "--gradgate", "--gradgate-ignore=GGX")
-    assert "ERROR: --gradgate: watch: ignore names 'GGX', and no rule has that code" in misspelt
+    assert "ERROR: --gradgate: watch: ignore: no rule has the code or category 'GGX'" in misspelt
 
 
 def test_without_the_option_a_test_that_does_not_ask_is_left_alone(tmp_path: Path) -> None:

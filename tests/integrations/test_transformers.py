@@ -245,3 +245,7 @@ def test_a_script_that_fails_still_gets_its_findings(tmp_path: Path) -> None:
     assert done.stderr.endswith("ZeroDivisionError\n")
     assert "GG102 accumulation-scaling" in done.stdout
     assert "the loop failed after 2 steps" in done.stdout
+
+
+def test_a_callback_says_in_one_line_what_it_is() -> None:
+    assert repr(WatchGradients()) == "<WatchGradients: no run yet>"

@@ -29,8 +29,8 @@ from gradgate.accumulation._settings import (
 from gradgate.accumulation._state_dict import Checkpointed
 from gradgate.accumulation._update import Update, check_window
 from gradgate.accumulation._windows import Dealt, Planned
-from gradgate.errors import OptionError, UpdateError
 from gradgate.batch_layout import UNSAID, BatchDim, Unsaid
+from gradgate.errors import OptionError, UpdateError
 from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
 

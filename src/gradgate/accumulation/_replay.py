@@ -25,8 +25,8 @@ from gradgate.accumulation._windows import (
     Windows,
     first_line,
 )
-from gradgate.errors import BudgetError, CountError, OptionError
 from gradgate.batch_layout import BatchDim, Unsaid, check_batch
+from gradgate.errors import BudgetError, CountError, OptionError
 from gradgate.ranks import ReplayError, SingleProcess
 from gradgate.torch_compat import tensor_version
 

@@ -14,8 +14,8 @@ from gradgate.accumulation._loss_checks import check_graph, check_scalar
 from gradgate.accumulation._open_window import OpenWindow
 from gradgate.accumulation._running_sum import length_of
 from gradgate.accumulation._windows import Window
-from gradgate.errors import OptionError, UpdateError
 from gradgate.batch_layout import looks_like_batch
+from gradgate.errors import OptionError, UpdateError
 from gradgate.notebook_tables import card
 from gradgate.tally import Tally
 from gradgate.torch_compat import next_node_number

@@ -8,8 +8,8 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from gradgate.accumulation._open_window import TrainingState
 from gradgate.accumulation._running_sum import length_of
-from gradgate.errors import BudgetError, OptionError, UpdateError
 from gradgate.batch_layout import BatchDim, Unsaid, layout_of
+from gradgate.errors import BudgetError, OptionError, UpdateError
 from gradgate.ranks import ALONE, SingleProcess
 
 T = TypeVar("T")

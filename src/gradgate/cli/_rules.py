@@ -1,4 +1,4 @@
-"""``gradgate rules`` and ``gradgate explain``: what the rules say of themselves."""
+"""``gradgate rules`` and ``gradgate explain``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDTH = 100
 
 
 def list_rules(*, as_json: bool) -> int:
-    """Print every rule: code, severity, category, and what it finds."""
+    """Print the code, category, severity and summary of every rule."""
     if as_json:
         records = [
             {"code": rule.code, "category": rule.name, "severity": rule.severity, "summary": rule.summary}
@@ -26,10 +26,8 @@ def list_rules(*, as_json: bool) -> int:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column()
+    for style in ("bold", "", ""):
+        table.add_column(style=style, no_wrap=True)
     for rule in rules():
         table.add_row(rule.code, rule.name, rule.severity, rule.summary)
     console = Console(highlight=False)
@@ -39,16 +37,14 @@ def list_rules(*, as_json: bool) -> int:
 
 
 def explain_rule(name: str) -> int:
-    """Print the page of a rule, or those of all rules of a category, or of a beginning: GG1."""
+    """Print the page of a rule, or those of all rules of a category or with the beginning of a code: GG1."""
     if name.upper() == "GG000":
-        raise OptionError(
-            "gradgate explain: GG000 says that a rule of gradgate's failed: there is no more to it."
-        )
+        raise OptionError("gradgate explain: GG000 means that a rule raised an error. It has no page.")
     code = name.upper() if name.upper().startswith("GG") else "-"
     pages = [rule_page(rule) for rule in rules() if rule.code.startswith(code) or name == rule.name]
     if not pages:
         raise OptionError(
-            f"gradgate explain: no rule has the code or category {name!r}. `gradgate rules` lists them all."
+            f"gradgate explain: no rule has the code or category {name!r}. `gradgate rules` lists all rules."
         )
     from rich.console import Console
     from rich.markdown import Markdown
@@ -61,7 +57,7 @@ def explain_rule(name: str) -> int:
 
 
 def write_pages(folder: Path) -> int:
-    """Write the documents' pages: one for each rule, and the list of them."""
+    """Write the pages of the documentation: one for each rule, and an index."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in rule_pages().items():
         (folder / name).write_text(text, encoding="utf-8")
