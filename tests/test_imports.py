@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import gradgate
@@ -187,6 +188,7 @@ def test_the_import_table_rejects_what_it_forbids(tmp_path: Path) -> None:
     ]
 
 
+@cache
 def brought_in_by(statement: str) -> set[str]:
     """Run a statement in a new process and return the top-level modules that are loaded after it."""
     program = f"{statement}; import sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
