@@ -23,17 +23,43 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 
-def pytest_collection_finish() -> None:
-    """Hide everything that was imported from the garbage collector.
+class Frozen:
+    """The objects that the suite hides from the garbage collector: all that was imported before the first test.
 
     Torch, its compiler and the trainers are two million objects. The collector would visit them again and again,
-    and so would every watcher that looks for live modules. No module of a test is among them, so the freeze
-    itself is hidden too: a watcher that asks whether objects are frozen is told of those that a test froze.
+    and so would every watcher that looks for live modules. ``gc.get_freeze_count`` counts only what a test froze,
+    since no module that a test trains is among the suite's own.
     """
+
+    def __init__(self) -> None:
+        self._count = gc.get_freeze_count
+        self._ours = 0
+        gc.get_freeze_count = lambda: max(0, self._count() - self._ours)
+
+    def freeze(self) -> None:
+        gc.freeze()
+        self._ours = self._count()
+
+    def unfreeze(self) -> None:
+        gc.unfreeze()
+        self._ours = 0
+
+
+FROZEN = Frozen()
+
+
+def pytest_collection_finish() -> None:
     gc.collect()
-    gc.freeze()
-    count, ours = gc.get_freeze_count, gc.get_freeze_count()
-    gc.get_freeze_count = lambda: max(0, count() - ours)
+    FROZEN.freeze()
+
+
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    """For a test in which the collector has to find what an imported module or class holds."""
+    FROZEN.unfreeze()
+    yield
+    gc.collect(1)  # the young: the rest would take a second
+    FROZEN.freeze()
 
 
 # Files whose tests share no fixture: they are dealt out one by one, last, so that workers end together.
