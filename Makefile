@@ -13,7 +13,7 @@ CODE := src tests examples benchmarks docs/_site conftest.py
 CODE_BLOCKS := README.md README.zh-CN.md docs src
 
 # Files side by side, one thread each (the blocks of a page share their names); ARGS=-n0 runs all in one process.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --durations=10
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

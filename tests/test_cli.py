@@ -16,6 +16,7 @@ from gradgate.checker.rules import rules
 from gradgate.cli import main
 from gradgate.cli._config import configured
 from gradgate.errors import OptionError
+from tests.interpreter import python
 
 WRONG = """\
 import sys
@@ -41,8 +42,7 @@ def gradgate(
 ) -> subprocess.CompletedProcess[str]:
     text = WRONG.format(comment=comment, end=end) if script is None else script
     (folder / "train.py").write_text(text, "utf-8")
-    command = [sys.executable, "-m", "gradgate", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return python("-m", "gradgate", *arguments, cwd=folder)
 
 
 def test_the_line_is_found_and_shown_below_what_the_script_prints(tmp_path: Path) -> None:
@@ -389,10 +389,8 @@ watched = WatchedRun(Program("train.py"), max_steps=None, on_end=lambda how, log
 print(watched.progress)
 raise SystemExit(watched.run())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout == "(0, 0)\n(3, 3)\n"
+    done = python("-c", program, cwd=tmp_path)
+    assert done.stdout == "(0, 0)\n(3, 3)\n", done.stderr
 
 
 def _in_a_terminal(folder: Path, **environment: str) -> str:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import gradgate
@@ -334,6 +335,7 @@ def test_a_shared_name_is_noticed(tmp_path: Path) -> None:
     assert classes_of_one_name(tmp_path) == {"_Bar": ["a.py", "b.py"]}
 
 
+@cache
 def brought_in_by(statement: str) -> set[str]:
     """Run a statement in a new process and return the top-level modules that are loaded after it."""
     program = f"{statement}; import sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"

@@ -74,6 +74,7 @@ def test_a_graph_is_freed_as_by_any_backward() -> None:
     with stopped_by(RuntimeError), accumulator.update() as update:
         update.backward(loss, count=1, name="a")
         update.backward(loss, count=1, name="b")
+    assert weight.item() == 0.0
 
 
 def test_the_loss_may_have_a_dimension_of_one() -> None:

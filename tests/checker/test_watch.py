@@ -14,6 +14,7 @@ import gradgate as gg
 from gradgate import call_sites
 from gradgate.checker.analysis import _scopes, _source
 from gradgate.errors import FindingError, OptionError, UpdateError
+from tests.interpreter import python
 
 
 def wrong_loop(steps: int = 3) -> int:
@@ -177,13 +178,13 @@ def test_code_that_cannot_be_read_is_judged_by_what_happened(
     assert [text.startswith(found) for text in said] == ([True] if found else [])
 
 
-def test_what_follows_python_c_is_the_users_own_code() -> None:
+def test_what_follows_python_c_is_the_users_own_code(tmp_path: Path) -> None:
     program = "import gradgate as gg\nwith gg.watch() as report:\n" + "".join(
         f"    {line}\n" for line in FLAT.splitlines()
     )
     program += "print(*[(one.file, one.line, one.code) for one in report.findings])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "('<string>', 9, 'GG402')\n"
+    done = python("-c", program, cwd=tmp_path)
+    assert done.stdout == "('<string>', 9, 'GG402')\n", done.stderr
 
 
 def test_gradgate_itself_waits_for_torch_until_a_name_is_asked_for() -> None:

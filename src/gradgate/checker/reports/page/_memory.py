@@ -17,8 +17,8 @@ def draw(view: RunView) -> str | None:
         return None
     plan: Planned = plans[-1]
     head = ("", "samples", "at the peak")
-    standing = f"{_size(plan.resident)} of it for parameters, gradients and optimizer state"
-    return card(f"Budget {_size(plan.budget)}", standing, rows(plan), head=head)
+    resident = f"{_size(plan.resident)} of it for parameters, gradients and optimizer state"
+    return card(f"Budget {_size(plan.budget)}", resident, rows(plan), head=head)
 
 
 def rows(plan: Planned) -> list[list[Cell]]:
