@@ -39,6 +39,7 @@ MAY_IMPORT = {
         ),
         "plotly (lazily)",
     },
+    "losses": {"errors", "torch"},
     "ranks": {"errors", "events", "tally", "torch", "torch_compat"},
     "accumulation": {
         *("autograd_graph", "errors", "events", "layout", "notebook_tables", "ownership", "ranks", "tally"),
