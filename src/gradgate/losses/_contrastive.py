@@ -37,8 +37,8 @@ def info_nce(
             negatives.
         temperature: what logits are divided by, > 0. A tensor of shape ``[]`` gets its gradient.
         positives: the index of each query's positive key, shape ``[Q]``, or of several, shape ``[Q, P]``, padded
-            with -1. The loss of a is then the mean over its positives (Khosla et al. 2020, ``L_out``); a
-            query without any is left out. By default, key *i* is the positive of query *i*.
+            with -1. The loss of a query is then the mean over its positives (``L_out`` of Khosla et al. 2020);
+            a query without any is left out. By default, key *i* is the positive of query *i*.
         negatives: further keys that belong to one query each (hard negatives). Shape ``[Q, N, d]``.
         excluded: the index of one key per query that is left out of its sum, shape ``[Q]``: the query itself, where
             queries and keys are the same rows (NT-Xent).
@@ -210,8 +210,9 @@ def _check(left: Tensor, right: Tensor, who: str, first: str, second: str, *, pa
     fits = left.dim() == right.dim() == 2 and left.shape[1] == right.shape[1] and left.dtype == right.dtype
     if not fits or not left.is_floating_point() or (paired and len(left) != len(right)):
         raise ShapeError(
-            f"{who}: {first} is {list(left.shape)} of {left.dtype}, {second} is {list(right.shape)} of {right.dtype}. "
-            f"Both must be matrices of one floating dtype, {'of one shape' if paired else 'with equal row lengths'}."
+            f"{who}: {first} is {list(left.shape)} of {left.dtype}, {second} is {list(right.shape)} of "
+            f"{right.dtype}. Both must be matrices of one floating dtype and of "
+            f"{'one shape' if paired else 'equal row length'}."
         )
 
 
