@@ -51,6 +51,7 @@ MAY_IMPORT = {
         ),
         "plotly (lazily)",
     },
+    "losses": {"errors", "torch"},
     "ranks": {"errors", "events", "tally", "torch", "torch_compat"},
     "accumulation": {
         *(
