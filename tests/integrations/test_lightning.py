@@ -171,7 +171,7 @@ def test_what_is_misspelt_is_said_before_the_fit(tmp_path: Path) -> None:
         WatchGradients(select="GGX")
     with pytest.raises(OptionError, match="watch: raise_on is 'info'"):
         WatchGradients(raise_on="info")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="has no ending that names a form"):
+    with pytest.raises(OptionError, match="names no format"):
         WatchGradients(output=tmp_path / "report.pdf")
     with pytest.raises(OptionError, match="in a folder that does not exist"):
         WatchGradients(output=tmp_path / "missing" / "report.json")
