@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 RanksOption: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None"
 """Ranks that train together: a process group, a mesh of one dimension, None for all, False for this process."""
 
-
 _OPTIONS = ("clip_norm", "clip_value", "nonfinite", "accumulate_dtype", "clear")
 
 
@@ -188,7 +187,7 @@ def engine_of(
         roots: the modules that it was given.
         modules: these, and all that are in them.
         neighbours: those of other accumulators.
-        ranks: who trains together.
+        ranks: the ranks that train together.
         sync: when gradients are all-reduced: "last" or "every" micro-batch where parameters are sharded; "overlap"
             sends those of others during the last backward pass.
 
