@@ -204,3 +204,24 @@ def test_what_an_object_is_shows_in_a_line() -> None:
     assert repr(gg.windows([1, 2, 3], size=2)) == "windows(list, size=2)"
     assert repr(next(iter(gg.windows([1, 2, 3], size=2)))) == "Window(1 of 2 micro-batches drawn)"
     assert repr(gg.Tally(6.0, 3)) == "Tally(total=6.0, count=3)"
+
+
+def test_a_step_by_hand_is_refused_while_the_update_of_a_lost_accumulator_is_open() -> None:
+    weight = torch.nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    with gg.Accumulator(optimizer).update() as update:
+        gc.collect()
+        update.backward(weight * 1.0, count=1)
+        with pytest.raises(UpdateError, match=r"optimizer.step\(\) was called inside the block"):
+            optimizer.step()
+    assert weight.item() == -1.0
+
+
+def test_an_update_that_is_refused_leaves_the_open_one_as_it_is() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for _ in update.micro_batches([1, 2]):
+            update.backward(weight * 3.0, count=1)
+            with pytest.raises(OwnerError, match="owned by another update"):
+                accumulator.update().__enter__()
+    assert weight.item() == -3.0

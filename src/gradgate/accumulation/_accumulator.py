@@ -129,7 +129,7 @@ class Accumulator(Checkpointed):
         for each in optimizers:
             refusal = refuse_steps_inside(each, self._state)
             for handle in (*refusal, *(keep_loaded_state_wide(each, accumulate_dtype) if refusal else ())):
-                weakref.finalize(self, handle.remove)
+                weakref.finalize(self._state, handle.remove)  # an update may outlive the accumulator
 
     def __repr__(self) -> str:
         sizes = [parameter.numel() for parameter in self._settings.parameters]

@@ -108,7 +108,8 @@ class OpenWindow:
         if not (shared.ranks.alone or not dist.is_initialized()):
             self._coordinator = shared.ranks.coordinator(parameters, settings)
         coordinator = self._coordinator
-        coordinator.start(may_replay=self._may_replay)
+        if shared.open_update is None:  # else this one is refused below
+            coordinator.start(may_replay=self._may_replay)
         self._undo.append(partial(claims.pop, self, None))
         claim(self, parameters, settings)
         self._slots = slots = Slots(parameters, settings, shared.leftovers)

@@ -85,8 +85,8 @@ class Update(OpenWindow):
                 or a tensor of one element; one on a device is read when the block ends. Left out, it is read where
                 the graph proves it: of ``cross_entropy`` with its ignored and weighted targets, ``mse_loss``,
                 ``.mean()``, if every operation down to the model's last layer is known to keep samples apart.
-                Zero is fine: nothing is run. A zero that lies on a device is found out too late for that, so
-                its loss has to be finite.
+                Zero is fine: nothing is run. A zero on a device is read too late for that, so its loss has to be
+                finite.
             reduction: "mean" if ``loss`` is a mean over its items, "sum" if it is their sum.
             name: which loss this is. Several calls in one micro-batch are several losses, told apart by
                 their order if they have no names. Each is averaged over its own items of the window, and
