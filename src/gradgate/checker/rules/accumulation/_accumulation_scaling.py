@@ -35,7 +35,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import Window
-from gradgate.checker.analysis._loss_weights import Share, by_place, of_window
+from gradgate.checker.analysis._loss_weights import Share, columns_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import condition_around, loops_around, text_of
 from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand, own_nodes
@@ -67,12 +67,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if not full or len({run.backward(n).reached for _, micro in full for n in micro}) > 1:
             continue
-        found = [
-            column
-            for window, micro in full[:8]
-            if (rows := of_window(run, window, micro)) is not None
-            for column in by_place(rows)
-        ]
+        found = [column for window, micro in full[:8] for column in columns_of(run, window, micro)]
         wrong = [column for column in found if _is_wrong(column, size)]
         means = [column for column in found if all(share.factor is not None for share in column)]
         if means and len(wrong) == len(means) and not meta:
@@ -88,10 +83,8 @@ def _is_wrong(column: list[Share], size: int) -> bool:
     total = sum(share.factor or 0.0 for share in column)
     if abs(total - 1) < 1e-3:
         return False
-    numbers = [number for number, _ in column[0].divisors]
-    divided = [number for number in numbers if abs(number - size) < 1e-6 * size]
-    # Divided by the window once: what else there is weighs the loss. Divided by it twice: it does not.
-    return len(divided) != 1
+    # Divided by the window once, the other factors weigh the loss; divided by it twice, they don't.
+    return sum(abs(number - size) < 1e-6 * size for number, _ in column[0].divisors) != 1
 
 
 def _finding(

@@ -133,8 +133,8 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
             lost = [part for part in parts if part.is_lost]
             used = any(run.stepped(step).optimizer == optimizer for part in parts for step in part.consumed)
             cleared = run.events[lost[0].cleared or 0] if lost else None
-            # p.grad = None for some parameters freezes them.
-            if used and cleared is not None and not (isinstance(cleared, Cleared) and cleared.by_hand):
+            # p.grad = None, or p.grad.zero_(), for some parameters is meant to freeze them.
+            if used and isinstance(cleared, Cleared) and not cleared.by_hand:
                 hits[cleared.site] += 1
                 gone |= set().union(*(part.atom for part in lost))
     where, times = hits.most_common(1)[0] if hits else ((), 0)
