@@ -26,6 +26,11 @@ class Contribution:
     consumed: list[int] = field(default_factory=list)  # steps
     cleared: int | None = None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was cleared before any step used it, and not written by hand."""
+        return not self.consumed and self.cleared is not None and not self.touched
+
 
 @dataclass(frozen=True)
 class Window:

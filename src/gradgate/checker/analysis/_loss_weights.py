@@ -39,6 +39,10 @@ class Share:
                 found.append((value, site))
         return found
 
+    def divided_by(self, number: float) -> Site | None:
+        """Return where it is divided by a number; None where it isn't."""
+        return next((site for value, site in self.divisors if abs(value - number) < 1e-6 * number), None)
+
 
 def shares(terms: Iterable[Term]) -> list[Share]:
     """Return the shares of the terms that are means or sums over a batch's items."""
@@ -114,8 +118,9 @@ def _times(share: Share, by_hand: float) -> Share:
     return Share(share.term, factor, share.per_item * by_hand, share.items, numbers, share.averaged_at)
 
 
-def by_place(rows: list[list[Share]]) -> list[list[Share]]:
-    """Turn lists per backward call into lists per term; empty where the calls have different terms."""
-    if len({len(row) for row in rows}) != 1:
+def columns_of(run: Run, window: Window, micro: list[int]) -> list[list[Share]]:
+    """Return the shares of each term, one for each backward call; [] where they aren't known or terms differ."""
+    rows = of_window(run, window, micro) if micro else None
+    if not rows or len({len(row) for row in rows}) != 1:
         return []
     return [list(column) for column in zip(*rows, strict=True)]

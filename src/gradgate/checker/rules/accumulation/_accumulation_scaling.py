@@ -35,10 +35,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import Window
-from gradgate.checker.analysis._loss_weights import Share, by_place, of_window
+from gradgate.checker.analysis._loss_weights import Share, columns_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import condition_around, loops_around, text_of
-from gradgate.checker.analysis._statement import CLOSED, Statement, operand, own_nodes
+from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand, own_nodes
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -67,12 +67,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if not full or len({run.backward(n).reached for _, micro in full for n in micro}) > 1:
             continue
-        found = [
-            column
-            for window, micro in full[:8]
-            if (rows := of_window(run, window, micro)) is not None
-            for column in by_place(rows)
-        ]
+        found = [column for window, micro in full[:8] for column in columns_of(run, window, micro)]
         wrong = [column for column in found if _is_wrong(column, size)]
         means = [column for column in found if all(share.factor is not None for share in column)]
         if means and len(wrong) == len(means) and not meta:
@@ -88,10 +83,8 @@ def _is_wrong(column: list[Share], size: int) -> bool:
     total = sum(share.factor or 0.0 for share in column)
     if abs(total - 1) < 1e-3:
         return False
-    numbers = [number for number, _ in column[0].divisors]
-    divided = [number for number in numbers if abs(number - size) < 1e-6 * size]
-    # Divided by the window once: what else there is weighs the loss. Divided by it twice: it does not.
-    return len(divided) != 1
+    # Divided by the window once, the other factors weigh the loss; divided by it twice, they don't.
+    return sum(abs(number - size) < 1e-6 * size for number, _ in column[0].divisors) != 1
 
 
 def _finding(
@@ -105,7 +98,7 @@ def _finding(
     if not whole:
         by_trainer = "backward" not in text_of(innermost(site))
         computed = _computed_at(column, site) if by_trainer else ()
-        meant = meant or bool(computed) or (by_trainer and _one_for_each_batch(run, site))
+        meant = meant or bool(computed) or (by_trainer and _once_per_batch(run, site))
         if not meant and abs(total - size) > 1e-3:
             return None
         return RULE.finding(
@@ -140,12 +133,7 @@ def _finding(
 def _written_at(run: Run, number: float) -> Frame | None:
     """Return where gradients were divided by a number."""
     for event in run.of(Written):
-        if (
-            event.target == "gradient"
-            and event.factor
-            and abs(event.factor * number - 1) < 1e-6
-            and event.site
-        ):
+        if event.target == "gradient" and event.site and abs((event.factor or 0) * number - 1) < 1e-6:
             return innermost(event.site)
     return None
 
@@ -154,15 +142,10 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]
     """Report a division of the running sum at every micro-batch: it divides the earlier ones again."""
     uneven = 0
     for window, micro in windows:
-        factors = {
-            contribution.factor
-            for contribution in window.fresh
-            if contribution.backward in micro and not contribution.touched
-        }
+        parts = [part for part in window.fresh if part.backward in micro and not part.touched]
+        factors = {part.factor for part in parts}
         uneven += len(micro) > 1 and len(factors) > 1 and max(factors) < 1
-    writes = [
-        event for event in run.of(Written) if event.target == "gradient" and event.factor not in (None, 0)
-    ]
+    writes = [event for event in run.of(Written) if event.target == "gradient" and event.factor]
     if not uneven or not writes:
         return None
     size = max(len(micro) for _, micro in windows)
@@ -179,23 +162,21 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]
 
 
 def _computed_at(column: list[Share], site: Site) -> Site:
-    """Return where the user's code computes the loss that a trainer back-propagates; () where it does not."""
+    """Return where the user's code computes the loss that a trainer back-propagates; () where it doesn't."""
     computed = {share.term.site for share in column}
-    (where,) = computed if len(computed) == 1 else ((),)
+    where = computed.pop() if len(computed) == 1 else ()
     return where if where and where[0] != innermost(site) else ()
 
 
-def _one_for_each_batch(run: Run, site: Site) -> bool:
+def _once_per_batch(run: Run, site: Site) -> bool:
     """Say whether a line makes as many backward calls in some epoch as the loader has batches: no other losses."""
-    starts = [(number, event) for number, event in run.numbered(EpochStarted)]
-    for place, (number, event) in enumerate(starts):
-        assert isinstance(event, EpochStarted)  # noqa: S101
-        same = (
-            later for later, other in starts[place + 1 :] if getattr(other, "loader", None) == event.loader
-        )
-        epoch = run.events[number : next(same, None)]
-        calls = sum(isinstance(event, Backward) and event.site == site for event in epoch)
-        if calls == event.length and calls:
+    starts = [number for number, _ in run.numbered(EpochStarted)]
+    for place, number in enumerate(starts):
+        loader, length = run.events[number].loader, run.events[number].length  # type: ignore[attr-defined]
+        later = starts[place + 1 :]
+        ends = (n for n in later if run.events[n].loader == loader)  # type: ignore[attr-defined]
+        epoch = run.events[number : next(ends, None)]
+        if sum(isinstance(event, Backward) and event.site == site for event in epoch) == length > 0:
             return True
     return False
 
@@ -213,15 +194,11 @@ def _divided(at: Statement, size: int) -> Fix:
     """Divide the loss where it is computed or back-propagated."""
     by = _name_of(at, size) or str(size)
     value = at.value
-    if (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr == "backward"
-    ):
-        of = value.func.value
-        return (
-            (Replace(at.line, old := ast.unparse(of), f"({old} / {by})"),) if isinstance(of, CLOSED) else ()
-        )
+    if method(at.node) == "backward" and isinstance(value, ast.Call):
+        loss = getattr(value.func, "value", None)
+        if not isinstance(loss, CLOSED):
+            return ()
+        return (Replace(at.line, ast.unparse(loss), f"({ast.unparse(loss)} / {by})"),)
     if not isinstance(at.node, ast.Assign) or not isinstance(value, (*CLOSED, ast.BinOp)):
         return ()
     if len(at.node.targets) > 1 or not isinstance(at.node.targets[0], ast.Name):

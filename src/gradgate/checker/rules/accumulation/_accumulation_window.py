@@ -43,13 +43,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gradgate.checker.analysis._history import Window
-from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
-from gradgate.events import Frame, Site
+from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.events import Site
 
 _WHY = (
     "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is divided by has "
@@ -66,94 +66,70 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, list[int]]]) -> Finding | None:
     sizes = [len(micro) for _, micro in windows]
-    size, often = Counter(sizes).most_common(1)[0]
-    left = _left_over(run, optimizer, site, {number for _, micro in windows for number in micro})
-    step = run.events[windows[0][0].step].site
-    where: Frame | Site = condition_around(step, site) or innermost(step)
-    size = max(size, *(n for n, times in Counter(sizes).items() if times == often))
+    counts = Counter(sizes)
+    often = max(counts.values())
+    size = max(n for n, times in counts.items() if times == often)
     if size < 2:
         return None
-    facts = {"windows": sizes[:32], "left_over": left}
-    divisor = _divisor(run, windows)
-    if sizes[0] == 1 and len(sizes) > 1:
-        return RULE.finding(
-            where,
-            f"The first step uses 1 micro-batch, the others {size}"
-            + (f"; {sum(left)} at the end are never used." if left else "."),
-            why=_WHY,
-            advice=f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch.",
-            fix=_count_from_one,
-            count=1 + len(left),
-            evidence=facts,
-            about=windows[0][0].parameters,
-        )
-    if left and max(left) < max(size, *sizes):
-        return RULE.finding(
-            where,
-            f"Windows of {size} micro-batches leave {max(left)} over at the end, whose gradients no step uses"
-            + (f" ({len(left)} times)." if len(left) > 1 else "."),
-            why=_WHY,
-            advice="Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are.",
-            fix=_step_for_the_rest,
-            count=len(left),
-            evidence=facts,
-            about=windows[0][0].parameters,
-        )
+    left = _left_over(run, optimizer, site, {number for _, micro in windows for number in micro})
     varied = any(first > size and second > size for first, second in pairwise(sizes))
-    if any(n > size for n in sizes) and often * 2 > len(sizes) and not varied:
-        return RULE.finding(
-            where,
-            f"A window holds {max(sizes)} micro-batches, the others {size}: what one epoch leaves over is added "
-            "to the next.",
-            why=_WHY,
-            advice="Step for what is left at the end of the epoch, divided by as many as there are.",
-            fix=_count_from_one,
-            count=sum(n > size for n in sizes),
-            evidence=facts,
-            about=windows[0][0].parameters,
+    divisor = _divisor(run, windows)
+    fix: FixAt = _count_from_one
+    if sizes[0] == 1 and len(sizes) > 1:
+        count = 1 + len(left)
+        message = f"The first step uses 1 micro-batch, the others {size}"
+        message += f"; {sum(left)} at the end are never used." if left else "."
+        advice = f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch."
+    elif left and max(left) < max(sizes):
+        count, fix = len(left), _step_for_the_rest
+        message = (
+            f"Windows of {size} micro-batches leave {max(left)} over at the end, whose gradients no step uses"
         )
-    if divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):
-        return RULE.finding(
-            where,
-            f"Windows hold {size} micro-batches and are divided by {divisor:g}.",
-            why=_WHY,
-            advice=f"Step after {divisor:g}: compare with >=, and count from 1.",
-            fix=_at_least,
-            count=often,
-            evidence=facts,
-            about=windows[0][0].parameters,
+        message += f" ({count} times)." if count > 1 else "."
+        advice = (
+            "Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are."
         )
-    return None
+    elif max(sizes) > size and often * 2 > len(sizes) and not varied:
+        count = sum(n > size for n in sizes)
+        message = (
+            f"A window holds {max(sizes)} micro-batches, the others {size}: what one epoch leaves over is "
+        )
+        message += "added to the next."
+        advice = "Step for what is left at the end of the epoch, divided by as many as there are."
+    elif divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):
+        count, fix = often, _at_least
+        message = f"Windows hold {size} micro-batches and are divided by {divisor:g}."
+        advice = f"Step after {divisor:g}: compare with >=, and count from 1."
+    else:
+        return None
+    step = run.events[windows[0][0].step].site
+    return RULE.finding(
+        condition_around(step, site) or step,
+        message,
+        why=_WHY,
+        advice=advice,
+        fix=fix,
+        count=count,
+        evidence={"windows": sizes[:32], "left_over": left},
+        about=windows[0][0].parameters,
+    )
 
 
 def _left_over(run: Run, optimizer: int, site: Site, used: set[int]) -> list[int]:
     """Return the lengths of the runs of backward calls at this line that no step used."""
-    rows: list[int] = []
-    open_row: list[int] = []
+    rows: list[list[int]] = [[]]
     for number, contributions in sorted(run.by_backward.items()):
         if number < 0 or run.events[number].site != site:
             continue
-        mine = [
-            contribution
-            for contribution in contributions
-            if any(optimizer in run.owners[p] for p in contribution.atom)
-        ]
-        if number not in used and mine and not any(contribution.consumed for contribution in mine):
-            open_row.append(number)
-            if all(contribution.cleared is not None for contribution in mine):
-                continue
-        elif open_row:
-            rows.append(len(open_row))
-            open_row = []
-    if open_row and (run.ended == "finished" or _cleared(run, open_row)):
-        rows.append(len(open_row))
-    return rows
-
-
-def _cleared(run: Run, numbers: list[int]) -> bool:
-    return all(
-        contribution.cleared is not None for number in numbers for contribution in run.by_backward[number]
-    )
+        mine = [part for part in contributions if any(optimizer in run.owners[p] for p in part.atom)]
+        if number not in used and mine and not any(part.consumed for part in mine):
+            rows[-1].append(number)
+        elif rows[-1]:
+            rows.append([])
+    last = [part for number in rows[-1] for part in run.by_backward[number]]
+    if run.ended != "finished" and any(part.cleared is None for part in last):
+        del rows[-1]  # a step may have been about to come
+    return [len(row) for row in rows if row]
 
 
 def _divisor(run: Run, windows: list[tuple[Window, list[int]]]) -> float | None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
@@ -34,7 +34,7 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Group, OptimizerMade, Site, Term
+from gradgate.events import Backward, OptimizerMade, Site, Term
 
 _WHY = "The term weighs more than what is written down for it, and the balance of the losses is off."
 
@@ -66,25 +66,22 @@ def _added_twice(run: Run) -> Iterator[Finding]:
 
 
 def _propagated_twice(run: Run) -> Iterator[Finding]:
-    hits: dict[tuple[Site, Site], int] = defaultdict(int)
+    hits: Counter[tuple[Site, Site]] = Counter()
     for window in run.windows:
-        keys: dict[int, int] = {}
-        found: set[tuple[Site, Site]] = set()
+        first: dict[int, int] = {}  # the backward call that has a term
+        pairs: set[tuple[Site, Site]] = set()
         for number in window.micro:
             for term in run.backward(number).terms:
-                if term.key < 0 or term.kind == "constant":
-                    continue
-                first = keys.setdefault(term.key, number)
-                if first != number and _together(run, first, number, window.step):
-                    found.add((run.events[first].site, run.events[number].site))
-        for pair in found:
-            hits[pair] += 1
-    best: dict[Site, tuple[int, Site]] = {}
-    for (alone, within), count in hits.items():
-        best[alone] = max(best.get(alone, (0, within)), (count, within), key=lambda pair: pair[0])
-    for alone, (count, within) in best.items():
-        if count < 2:
+                if term.key >= 0 and term.kind != "constant":
+                    earlier = first.setdefault(term.key, number)
+                    if earlier != number and _used_together(run, earlier, number, window.step):
+                        pairs.add((run.events[earlier].site, run.events[number].site))
+        hits.update(pairs)
+    reported: set[Site] = set()
+    for (alone, within), count in hits.most_common():
+        if count < 2 or alone in reported:
             continue
+        reported.add(alone)
         again = innermost(within).line
         same = again == innermost(alone).line
         yield RULE.finding(
@@ -100,17 +97,10 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
         )
 
 
-def _together(run: Run, first: int, second: int, step: int) -> bool:
-    """Say whether both gave gradient to the same parameters for the same step."""
-    atoms = {
-        contribution.atom
-        for contribution in run.by_backward[first]
-        if step in contribution.consumed and not contribution.touched
-    }
-    return any(
-        contribution.atom in atoms and step in contribution.consumed
-        for contribution in run.by_backward[second]
-    )
+def _used_together(run: Run, first: int, second: int, step: int) -> bool:
+    """Say whether two backward calls gave gradient to the same parameters for the same step."""
+    atoms = {part.atom for part in run.by_backward[first] if step in part.consumed and not part.touched}
+    return any(part.atom in atoms and step in part.consumed for part in run.by_backward[second])
 
 
 def _decayed_twice(run: Run) -> Iterator[Finding]:
@@ -121,16 +111,20 @@ def _decayed_twice(run: Run) -> Iterator[Finding]:
             continue
         seen.add(event.site)
         squared = frozenset().union(*(term.squares for term in penalties))
-        made = [(owner, group) for owner in run.of(OptimizerMade) for group in owner.groups if _decays(group)]
-        both = [(owner, group) for owner, group in made if group.parameters & squared]
+        both = [
+            (made, group)
+            for made in run.of(OptimizerMade)
+            for group in made.groups
+            if group.weight_decay > 0 and group.parameters & squared
+        ]
         if not both:
             continue
-        owner, group = both[0]
+        made, group = both[0]
         yield RULE.finding(
-            owner.site,
+            made.site,
             f"{len(group.parameters & squared)} parameters have an L2 penalty in the loss (line "
             f"{innermost(penalties[0].site).line}) and a weight decay of {group.weight_decay:g} in "
-            f"{run.optimizer(owner.optimizer)} as well.",
+            f"{run.optimizer(made.optimizer)} as well.",
             why="Both pull the weights to zero: the pull is the sum of the two.",
             advice="Keep one of them: weight_decay=0 here, or no penalty in the loss.",
             severity="warning",
@@ -148,10 +142,6 @@ def _left_out(at: Statement, *, again: int) -> Fix:
         if last
     )
     return (Delete(at.line),) if last and makes and method(at.node) == "backward" else ()
-
-
-def _decays(group: Group) -> bool:
-    return group.weight_decay > 0
 
 
 RULE = Rule("GG105", "double-counting", "error", __doc__ or "", _judge)

@@ -85,14 +85,11 @@ def _leaked(run: Run, window: Window) -> Iterator[Contribution]:
         return
     last = window.micro[-1]
     for contribution in window.fresh:
-        if (
-            contribution.backward < 0
-            or contribution.touched
-            or run.events[contribution.backward].site == run.events[last].site
-        ):
+        number = contribution.backward
+        if number < 0 or contribution.touched or run.events[number].site == run.events[last].site:
             continue
         others = list(_used_by_others(run, contribution, window.optimizer))
-        if any(number < last for number in others) or (others and _opposed(run, window, contribution) < -0.6):
+        if any(step < last for step in others) or (others and _opposed(run, window, contribution) < -0.6):
             yield contribution
 
 
@@ -110,20 +107,18 @@ def _opposed(run: Run, window: Window, contribution: Contribution) -> float:
 
 def _used_by_others(run: Run, contribution: Contribution, optimizer: int) -> Iterator[int]:
     """Yield the steps of other optimizers that used the same backward call, for parameters of their own."""
-    for sibling in run.by_backward[contribution.backward]:
-        if sibling is not contribution:
-            for step in sibling.consumed:
-                if run.stepped(step).optimizer != optimizer:
-                    yield step
+    siblings = (part for part in run.by_backward[contribution.backward] if part is not contribution)
+    steps = (step for sibling in siblings for step in sibling.consumed)
+    return (step for step in steps if run.stepped(step).optimizer != optimizer)
 
 
 def _line(run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contribution) -> Frame | Site:
     """Return the line to change.
 
-    Where the step's own parameters lie behind the other loss's (a generator before its discriminator), its input
-    has to be detached; where they lie before it, they can only be cleared later.
+    Where the step's own parameters come before the other loss's (a generator before its discriminator), the
+    input of the latter has to be detached; otherwise they can only be cleared later.
     """
-    uses = next((event.uses for event in _backwards(run, source) if event.uses), ())
+    uses = next((event.uses for event in run.of(Backward) if event.site == source and event.uses), ())
     order = [number for number, _ in uses]
     mine = [place for place, number in enumerate(order) if number in ids]
     others = [
@@ -172,12 +167,6 @@ def _probes(run: Run) -> Iterator[Finding]:
                 count=sum(backward.site == event.site for backward in run.of(Backward)),
                 evidence={"parameters": len(rest)},
             )
-
-
-def _backwards(run: Run, site: Site) -> Iterator[Backward]:
-    for event in run.of(Backward):
-        if event.site == site:
-            yield event
 
 
 def _calling(site: Site, beside: Site) -> Frame | None:

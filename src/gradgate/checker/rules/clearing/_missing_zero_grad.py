@@ -76,53 +76,30 @@ def _repeats(run: Run, window: Window) -> Ids:
         return frozenset()  # writes to gradients were not watched
     fresh = {contribution.atom for contribution in window.fresh}
     found: set[int] = set()
-    for contribution in window.stale:
-        if (
-            contribution.atom in fresh
-            and not contribution.touched
-            and contribution.factor == 1
-            and contribution.backward >= 0
-        ):
-            found |= contribution.atom
+    for part in window.stale:
+        if part.atom in fresh and not part.touched and part.factor == 1 and part.backward >= 0:
+            found |= part.atom
     frozen = run.stepped(window.step).frozen
     return frozenset(found - frozen)
 
 
-def _line(run: Run, windows: list[Window], repeated: Ids, step: Site) -> tuple[Frame | Site, str]:
+def _line(run: Run, windows: list[Window], repeated: Ids, step: Site) -> tuple[Frame, str]:
     """Return the line to change: a call without parentheses, one that clears something else, or the step."""
-    frame = innermost(step)
-    for caller in step:
-        uncalled = _uncalled(caller)
-        if uncalled is not None:
-            return uncalled, "zero_grad is named here and not called"
-    window = windows[-1]
-    micro = [number for number in window.micro if run.backward(number).reached & repeated]
-    if micro:
-        for number in range(micro[0] - 1, max(windows[-2].step, 0), -1):
-            event = run.events[number]
-            if isinstance(event, Backward) and event.reached & repeated:
-                break
-            if (
-                isinstance(event, Cleared)
-                and not event.by_hand
-                and not event.parameters & repeated
-                and event.site
-            ):
-                return event.site, "other parameters are cleared here"
-    return frame, ""
-
-
-def _uncalled(frame: Frame) -> Frame | None:
-    """Return a line of the same file on which ``zero_grad`` stands without its parentheses."""
-    tree = tree_of(frame.file)
-    for node in ast.walk(tree) if tree is not None else ():
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Attribute)
-            and node.value.attr == "zero_grad"
-        ):
-            return Frame(frame.file, node.lineno, frame.function)
-    return None
+    for frame in step:
+        for node in ast.walk(tree_of(frame.file) or ast.Module([], [])):
+            value = node.value if isinstance(node, ast.Expr) else None
+            if isinstance(value, ast.Attribute) and value.attr == "zero_grad":
+                return Frame(
+                    frame.file, value.lineno, frame.function
+                ), "zero_grad is named here and not called"
+    micro = [number for number in windows[-1].micro if run.backward(number).reached & repeated]
+    for number in range(micro[0] - 1, max(windows[-2].step, 0), -1) if micro else ():
+        event = run.events[number]
+        if isinstance(event, Backward) and event.reached & repeated:
+            break
+        if isinstance(event, Cleared) and event.site and not (event.by_hand or event.parameters & repeated):
+            return innermost(event.site), "other parameters are cleared here"
+    return innermost(step), ""
 
 
 def _cleared(at: Statement, *, name: str) -> Fix:

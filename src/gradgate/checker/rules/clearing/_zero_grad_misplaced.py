@@ -44,6 +44,7 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Cleared, Ids, ScalerStepped, Site, Stepped, Written
 
 _WHY = "The gradients are lost before the optimizer sees them, so that backward pass trains nothing."
+_ADVICE = "Clear after the step, or before the window's first backward(), not in between."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -58,155 +59,98 @@ def _judge(run: Run) -> Iterator[Finding]:
             yield found
 
 
+# Backward calls of which nothing is used
+
+
 def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) -> Finding | None:
-    lost = [number for number in numbers if _is_lost(run, number)]
-    share = len(lost) / len(numbers)
-    if len(lost) < 2 or share < (0.6 if accumulates else 0.25):
+    lost = {number: owned for number in numbers if (owned := _lost(run, number))}
+    if len(lost) < 2 or len(lost) < (0.6 if accumulates else 0.25) * len(numbers):
         return None
-    if not _steps_between(run, lost):
+    ids: Ids = frozenset().union(*(run.backward(number).reached for number in lost))
+    optimizers = {optimizer for parameter in ids for optimizer in run.owners.get(parameter, ())}
+    later = run.events[min(lost) :]
+    steps = sum(isinstance(event, Stepped) and event.optimizer in optimizers for event in later)
+    if not steps or steps * 12 < len(lost):
         return None  # gradients are wanted for their own sake: nothing steps here
-    where = Counter(_clearing(run, number) for number in lost).most_common(1)[0][0]
-    if where is None:
-        return None
+    where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]
     return RULE.finding(
-        run.events[where].site or site,
+        where or site,
         f"The gradients of {len(lost)} of {len(numbers)} backward calls are cleared before any step uses them.",
         why=_WHY,
-        advice="Clear after the step, or before the window's first backward(), not in between.",
+        advice=_ADVICE,
         fix=functools.partial(_after_the_step, always=len(lost) == len(numbers)),
         count=len(lost),
         evidence={"lost": len(lost), "backward_calls": len(numbers)},
-        about=frozenset().union(*(run.backward(number).reached for number in lost)),
+        about=ids,
     )
 
 
-def _is_lost(run: Run, number: int) -> bool:
-    """Say whether all that a backward call gave to owned parameters was cleared unused."""
+def _lost(run: Run, number: int) -> list[Contribution]:
+    """Return what a backward call gave to owned parameters, if all of it was cleared unused."""
     event = run.backward(number)
-    mine = [contribution for contribution in run.by_backward[number] if run.owned & contribution.atom]
-    if not mine or not event.seen or event.others or event.create:
-        return False
-    if not all(_unused(contribution) for contribution in mine):
-        return False
-    return not (_put_together(run, number) or _used_by_hand(run, number, mine) or _skipped(run, number, mine))
+    owned = [contribution for contribution in run.by_backward[number] if run.owned & contribution.atom]
+    if not event.seen or event.others or event.create or not all(part.is_lost for part in owned):
+        return []
+    ids = frozenset().union(*(contribution.atom for contribution in owned))
+    meanwhile = run.events[number : max((part.cleared or number for part in owned), default=number)]
+    for other in meanwhile:
+        by_hand = isinstance(other, Written) and other.target == "value" and other.parameters & ids
+        if by_hand or (isinstance(other, ScalerStepped) and other.skipped):
+            return []  # used by hand, or skipped because a gradient wasn't finite
+    if event.closure:
+        steps = (step.used for step in run.events[number:] if isinstance(step, Stepped) and step.closure)
+        if next(steps, frozenset()) & ids:
+            return []  # a closure's last gradients are used
+    return [] if _combined_by_hand(run, number) else owned
 
 
-def _skipped(run: Run, number: int, mine: list[Contribution]) -> bool:
-    """Say whether a gradient scaler skipped the step, because a gradient wasn't finite."""
-    end = max(contribution.cleared or number for contribution in mine)
-    return any(isinstance(event, ScalerStepped) and event.skipped for event in run.events[number:end])
-
-
-def _used_by_hand(run: Run, number: int, mine: list[Contribution]) -> bool:
-    """Say whether parameters were written by hand before the clearing, or a closure's last gradients were used."""
-    ids = frozenset().union(*(contribution.atom for contribution in mine))
-    end = max(contribution.cleared or number for contribution in mine)
-    if any(
-        isinstance(event, Written) and event.target == "value" and event.parameters & ids
-        for event in run.events[number:end]
-    ):
-        return True
-    if not run.backward(number).closure:
-        return False
-    later = (event for event in run.events[number:] if isinstance(event, Stepped) and event.closure)
-    return bool(next((event.used for event in later), frozenset()) & ids)
-
-
-def _put_together(run: Run, number: int) -> bool:
+def _combined_by_hand(run: Run, number: int) -> bool:
     """Say whether the next step of an owner used gradients that were set by hand."""
-    for later in range(number + 1, len(run.events)):
-        event = run.events[later]
+    for later, event in enumerate(run.events[number + 1 :], start=number + 1):
         if isinstance(event, Stepped) and event.used & run.backward(number).reached:
-            return any(
-                contribution.backward < 0 and later in contribution.consumed
-                for contribution in run.contributions
-            )
+            return any(part.backward < 0 and later in part.consumed for part in run.contributions)
     return False
 
 
-def _steps_between(run: Run, lost: list[int]) -> bool:
-    """Say whether the owners of the lost gradients step about as often as these are lost."""
-    reached: Ids = frozenset().union(*(run.backward(number).reached for number in lost))
-    steps = 0
-    for number in range(lost[0], len(run.events)):
-        event = run.events[number]
-        if isinstance(event, Stepped) and any(
-            event.optimizer in run.owners[parameter] for parameter in reached
-        ):
-            steps += 1
-    return steps * 12 >= len(lost) and steps > 0
-
-
-def _clearing(run: Run, number: int) -> int | None:
-    for contribution in run.by_backward[number]:
-        if contribution.cleared is not None and run.owned & contribution.atom:
-            return _first_at(run, contribution.cleared)
-    return None
-
-
-def _first_at(run: Run, number: int) -> int:
-    """Return the first event at the same line, so that many clearings at one line count as one."""
-    site = run.events[number].site
-    for earlier, event in enumerate(run.events):
-        if event.site == site and isinstance(event, Cleared):
-            return earlier
-    return number
+# Backward calls of which a part is used
 
 
 def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
-    """Report steps that get only a part of what a backward call gave to their parameters."""
-    hits: dict[int, int] = Counter()
+    hits: Counter[Site] = Counter()
     gone: set[int] = set()
     for number in numbers:
         contributions = run.by_backward[number]
-        for optimizer in {
-            holder
-            for contribution in contributions
-            for p in contribution.atom
-            for holder in run.owners.get(p, ())
-        }:
+        reached = {parameter for contribution in contributions for parameter in contribution.atom}
+        for optimizer in {optimizer for parameter in reached for optimizer in run.owners.get(parameter, ())}:
             # Gradients from before a group was added are no loss.
-            mine = [
-                contribution
-                for contribution in contributions
-                if any(run.held_since.get((optimizer, p), number) <= number for p in contribution.atom)
-                and any(optimizer in run.owners[p] for p in contribution.atom)
-            ]
-            lost = [contribution for contribution in mine if _unused(contribution)]
-            if (
-                not lost
-                or lost[0].cleared is None
-                or not any(_used_by(run, contribution, optimizer) for contribution in mine)
-            ):
-                continue
-            event = run.events[lost[0].cleared]
-            if not (isinstance(event, Cleared) and event.by_hand):  # p.grad = None for some: they are frozen
-                hits[_first_at(run, lost[0].cleared)] += 1
-                gone |= set().union(*(contribution.atom for contribution in lost))
-    if not hits:
-        return None
-    where, times = max(hits.items(), key=lambda item: item[1])
+            held = {
+                parameter
+                for parameter in reached
+                if optimizer in run.owners[parameter]
+                and run.held_since.get((optimizer, parameter), number) <= number
+            }
+            parts = [contribution for contribution in contributions if held & contribution.atom]
+            lost = [part for part in parts if part.is_lost]
+            used = any(run.stepped(step).optimizer == optimizer for part in parts for step in part.consumed)
+            cleared = run.events[lost[0].cleared or 0] if lost else None
+            # p.grad = None, or p.grad.zero_(), for some parameters is meant to freeze them.
+            if used and isinstance(cleared, Cleared) and not cleared.by_hand:
+                hits[cleared.site] += 1
+                gone |= set().union(*(part.atom for part in lost))
+    where, times = hits.most_common(1)[0] if hits else ((), 0)
     if times < 2 or times * 3 < len(numbers):
         return None
     return RULE.finding(
-        run.events[where].site or site,
+        where or site,
         f"The gradients of {run.names(gone)} are cleared before the step that uses the others of the same loss "
         f"({times} of {len(numbers)} backward calls).",
         why=_WHY,
-        advice="Clear after the step, or before the window's first backward(), not in between.",
+        advice=_ADVICE,
         fix=functools.partial(_after_the_step, always=False),
         count=times,
         evidence={"lost": times, "parameters": len(gone)},
         about=gone,
     )
-
-
-def _unused(contribution: Contribution) -> bool:
-    return not contribution.consumed and contribution.cleared is not None and not contribution.touched
-
-
-def _used_by(run: Run, contribution: Contribution, optimizer: int) -> bool:
-    return any(run.stepped(step).optimizer == optimizer for step in contribution.consumed)
 
 
 # The fix: clear later

@@ -177,68 +177,46 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _of_window(run: Run, window: Window) -> Iterator[tuple[Site, _Mistake]]:
     stepped = run.stepped(window.step)
-    seen = [
-        contribution
-        for contribution in window.fresh
-        if contribution.backward >= 0 and run.backward(contribution.backward).seen
+    seen = [part for part in window.fresh if part.backward >= 0 and run.backward(part.backward).seen]
+    first = min((part.backward for part in seen), default=window.step)
+    unscaled = [
+        number
+        for number, event in enumerate(run.events[first : window.step], start=first)
+        if isinstance(event, Unscaled) and event.optimizer == window.optimizer
     ]
-    first = min((contribution.backward for contribution in seen), default=window.step)
-    unscaled = [n for n in range(first, window.step) if _is_unscaled(run, n, window.optimizer)]
     if stepped.scaler is None and not unscaled:
-        if any(_scaled(run, contribution) for contribution in seen):
+        if any(run.backward(part.backward).scaler is not None for part in seen):
             yield stepped.site, _AROUND
         return
     # From here on the gradients no longer carry the scale.
     end = unscaled[0] if unscaled else window.step
-    for contribution in seen:
-        backward = run.backward(contribution.backward)
-        if contribution.backward > end:
-            if _scaled(run, contribution):
-                yield run.events[end].site, _LATE
-            continue
-        if not _scaled(run, contribution):
-            yield backward.site, _BARE
-            continue
-        parts = {term.scaled for term in backward.terms if term.kind != "constant"}
-        if len(parts) == 2:
-            yield _last_scaling(run, contribution.backward), _PART
-        yield from _between(run, contribution, end)
+    for part in seen:
+        backward = run.backward(part.backward)
+        if backward.scaler is None:
+            if part.backward <= end:
+                yield backward.site, _BARE
+        elif part.backward > end:
+            yield run.events[end].site, _LATE
+        else:
+            if len({term.scaled for term in backward.terms if term.kind != "constant"}) == 2:
+                scaled = (
+                    event.site for event in run.events[part.backward :: -1] if isinstance(event, Scaled)
+                )
+                yield next(scaled, backward.site), _PART
+            yield from _while_scaled(run, part, end)
 
 
-def _is_unscaled(run: Run, number: int, optimizer: int) -> bool:
-    event = run.events[number]
-    return isinstance(event, Unscaled) and event.optimizer == optimizer
-
-
-def _scaled(run: Run, contribution: Contribution) -> bool:
-    return run.backward(contribution.backward).scaler is not None
-
-
-def _last_scaling(run: Run, backward: int) -> Site:
-    for number in range(backward, -1, -1):
-        event = run.events[number]
-        if isinstance(event, Scaled):
-            return event.site
-    return run.events[backward].site
-
-
-def _between(run: Run, contribution: Contribution, end: int) -> Iterator[tuple[Site, _Mistake]]:
+def _while_scaled(run: Run, part: Contribution, end: int) -> Iterator[tuple[Site, _Mistake]]:
     """Yield what is done to gradients while they carry the scale."""
-    scaler = run.backward(contribution.backward).scaler
-    for number in contribution.clips:
+    for number in part.clips:
         event = run.events[number]
         if number < end and isinstance(event, Clipped) and math.isfinite(event.limit or 0.0):
             yield event.site, _CLIPPED
-    for number in range(contribution.backward, end):
-        event = run.events[number]
-        if isinstance(event, ScalerUpdated) and event.scaler == scaler:
+    for event in run.events[part.backward : end]:
+        if isinstance(event, ScalerUpdated) and event.scaler == run.backward(part.backward).scaler:
             yield event.site, _UPDATED
-        elif isinstance(event, Written) and _clamps(event) and event.parameters & contribution.atom:
-            yield event.site, _CLIPPED
-
-
-def _clamps(event: Written) -> bool:
-    return event.target == "gradient" and event.op.startswith("clamp")
+        elif isinstance(event, Written) and event.op.startswith("clamp") and event.target == "gradient":
+            yield from [(event.site, _CLIPPED)] if event.parameters & part.atom else []
 
 
 def _built_anew(run: Run) -> Iterator[Finding]:

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._origins import computed_rate
@@ -72,30 +73,34 @@ def _held(run: Run, optimizer: int) -> Ids:
 def _still(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     if len(steps) < _LEAST or any(event.moved for event in steps):
         return None
-    seen = [event for event in steps if event.seen]
     if not any(event.used for event in steps):
         return _without_gradient(run, optimizer, steps)
-    if all(event.lr and not any(event.lr) for event in steps) and len(seen) >= _LEAST:
-        return _without_rate(run, optimizer, steps)
-    return None
+    without_rate = all(event.lr and not any(event.lr) for event in steps)
+    return (
+        _without_rate(run, optimizer, steps)
+        if without_rate and sum(e.seen for e in steps) >= _LEAST
+        else None
+    )
 
 
 def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     made = run.made[optimizer][0]
     if run.ended != "finished" or any(group.lr is None for group in made.groups):
         return None
-    others = any(event.moved for event in run.of(Stepped))
-    schedules = [event for event in run.of(SchedulerMade) if event.optimizer == optimizer]
     where: Site | Frame = made.site
     advice = "Give the optimizer a learning rate above zero."
+    computed = computed_rate(made.site)
     if any(group.lr for group in made.groups):
-        numbers = {event.scheduler for event in schedules}
-        if sum(event.scheduler in numbers for event in run.of(Scheduled)) < 2:
+        schedules = {
+            event.scheduler: event.site for event in run.of(SchedulerMade) if event.optimizer == optimizer
+        }
+        if sum(event.scheduler in schedules for event in run.of(Scheduled)) < 2:
             return None  # a schedule that isn't advanced is another mistake
-        where = schedules[-1].site if schedules else where
-    elif (computed := computed_rate(made.site)) is not None:
-        where = computed
-        advice = "Don't round the warm-up factor or the rate to zero: / instead of //."
+        where = [*schedules.values()][-1]
+        advice = "Don't round the warm-up factor to zero: / instead of //."
+    elif computed is not None:
+        where, advice = computed, "Don't round the rate to zero: / instead of //."
+    others = any(event.moved for event in run.of(Stepped))
     return RULE.finding(
         where,
         f"The learning rate of {run.optimizer(optimizer)} is 0 in all of its {len(steps)} steps.",
@@ -176,19 +181,12 @@ def _calls_step(tree: ast.Module | None, name: str) -> bool:
 
 
 def _by_hand(run: Run) -> Iterator[Finding]:
-    if any(event.moved for event in run.of(Stepped)):
+    if any(event.moved for event in run.of(Stepped)) or run.of(Written):
         return
-    counts: dict[int, int] = {}
-    stepped = {
-        number for number, owners in run.owners.items() if any(run.stepping[owner] for owner in owners)
-    }
-    for event in run.of(Backward):
-        for number in event.reached - stepped:
-            counts[number] = counts.get(number, 0) + 1
+    stepped = {number for number, owners in run.owners.items() if any(run.stepping[each] for each in owners)}
+    counts = Counter(number for event in run.of(Backward) for number in event.reached - stepped)
     ids = frozenset(number for number, count in counts.items() if count >= _LEAST)
     if not ids or not all(run.parameters[number].still for number in ids):
-        return
-    if any(isinstance(event, Written) for event in run.events):
         return
     calls = [event for event in run.of(Backward) if event.reached & ids]
     for file in {frame.file for event in calls for frame in event.site}:
@@ -226,15 +224,14 @@ def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
 
 def _is_lost(node: ast.Assign | ast.Expr, names: set[str]) -> bool:
     if isinstance(node, ast.Expr):  # p.sub(lr * p.grad), without the underscore
-        function = node.value.func if isinstance(node.value, ast.Call) else None
-        return isinstance(function, ast.Attribute) and function.attr in _RESULTS
+        return method(node) in _RESULTS
     target = node.targets[0]
-    if isinstance(target, ast.Subscript):  # a state_dict is made anew at each call
+    if isinstance(target, ast.Subscript):  # a state_dict is a new one at each call
         return ast.unparse(target.value).endswith(".state_dict()")
     if not isinstance(target, ast.Name) or not isinstance(node.value, ast.BinOp):
         return False
     used = {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name)}
-    return target.id in names and target.id in used
+    return target.id in names & used
 
 
 def _of_gradient(node: ast.AST) -> bool:
