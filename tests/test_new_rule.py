@@ -72,7 +72,9 @@ def test_the_rule_of_the_page_finds_the_wrong_script_at_its_line_and_leaves_the_
     [finding] = judge(Run(run(wrong, watch=True).log))  # type: ignore[arg-type]
     assert (finding.file, finding.code) == (str(wrong), "GG306")
     assert MARKER.search(wrong.read_text("utf-8").splitlines()[finding.line - 1])
-    assert re.fullmatch(r"The limit is 1000; the largest of 20 gradient norms was \d(\.\d+)?\.", finding.message)
+    assert re.fullmatch(
+        r"The limit is 1000; the largest of 20 gradient norms was \d(\.\d+)?\.", finding.message
+    )
     assert list(judge(Run(run(right, watch=True).log))) == []  # type: ignore[arg-type]
 
 

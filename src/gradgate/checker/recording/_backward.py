@@ -97,7 +97,7 @@ class Backwards:
             seen=False,
             retain=bool(create_graph if retain_graph is None else retain_graph),
             create=create_graph,
-            closure=recorder.closures > 0,
+            closure=recorder.thread.closures > 0,
             managed=is_on_purpose(),
         )
         if not recorder.looking and place in self._last:
@@ -105,7 +105,7 @@ class Backwards:
             recorder.add(event)
             return event, None
         roots = roots_of(tensors)
-        found = walk(roots, older_than=recorder.last_key)
+        found = walk(roots, older_than=recorder.thread.last_key)
         self._standing.copy(found.leaves)
         wanted = [inputs] if isinstance(inputs, Tensor) else inputs
         chosen = None if wanted is None else {id(tensor) for tensor in wanted}
@@ -117,7 +117,9 @@ class Backwards:
         if len(terms) > 1 and first:
             terms = self.reach.reaches(roots[0], terms)
         if roots:
-            recorder.newest_key = max(recorder.newest_key, *(node_number.use(node) for node in roots))
+            recorder.thread.newest_key = max(
+                recorder.thread.newest_key, *(node_number.use(node) for node in roots)
+            )
         value = _value(tensors)
         event = dataclasses.replace(
             event,
