@@ -13,7 +13,7 @@ from torch.optim import SGD
 from torch.utils.checkpoint import checkpoint
 
 import gradgate as gg
-from gradgate.accumulation import _hidden
+from gradgate.accumulation import _loss_checks
 from gradgate.errors import CountWarning, GraphError
 from tests.accumulation.one_weight import one_weight
 from tests.tensors import labels, ones, randn, zeros
@@ -211,8 +211,10 @@ def test_a_function_that_keeps_a_module_which_the_graph_reaches_is_not() -> None
 
 def test_graphs_of_one_size_are_walked_once_and_others_again(monkeypatch: pytest.MonkeyPatch) -> None:
     walked = []
-    look = _hidden._look
-    monkeypatch.setattr(_hidden, "_look", lambda loss: (walked.append(loss), look(loss)))
+    refuse = _loss_checks.refuse_hidden_parameters
+    monkeypatch.setattr(
+        _loss_checks, "refuse_hidden_parameters", lambda loss: (walked.append(loss), refuse(loss))
+    )
     layers = [nn.Linear(2, 2) for _ in range(4)]
     accumulator = gg.Accumulator(SGD([one for layer in layers for one in layer.parameters()], lr=0.1))
 

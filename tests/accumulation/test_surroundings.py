@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import gradgate as gg
-from gradgate.accumulation._at_rest import LARGE_BYTES, AtRest, checksum
-from gradgate.accumulation._surroundings import Surroundings
+from gradgate.accumulation._forward_state import LARGE_BYTES, AtRest, ForwardState, checksum
 from gradgate.errors import BudgetError
 from tests.accumulation.test_retry import Room
 from tests.laws.standing import differences, standing
@@ -119,7 +118,7 @@ def test_a_replay_leaves_no_trace_in_anything_that_the_model_reaches(where: str,
 
 def test_what_was_switched_to_another_mode_is_switched_back() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
-    surroundings = Surroundings(model.modules())
+    surroundings = ForwardState(model.modules())
     model.eval()
     model[0].requires_grad_(False)
     model.extra = nn.Linear(1, 1)
@@ -138,7 +137,7 @@ def test_a_tensor_that_was_replaced_comes_back_as_the_same_object() -> None:
     model.register_buffer("table", torch.arange(3.0))
     model.expanded = torch.zeros(1).expand(4)  # cannot be written, and was not
     table = model.table
-    surroundings = Surroundings([model])
+    surroundings = ForwardState([model])
     table.add_(1)
     model.table = torch.zeros(3)
     surroundings.restore()
@@ -171,7 +170,7 @@ def training() -> tuple[Large, gg.Accumulator]:
 
 
 def copied(model: Large, accumulator: gg.Accumulator) -> bool:
-    surroundings = Surroundings(model.modules(), model.head.parameters(), accumulator._at_rest)
+    surroundings = ForwardState(model.modules(), model.head.parameters(), accumulator._state.at_rest)
     return any(tensor is model.frozen for tensor, _ in surroundings._copies)
 
 

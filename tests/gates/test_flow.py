@@ -413,7 +413,7 @@ def test_a_deep_model_takes_no_deep_stack() -> None:
 
 
 def test_pairs_of_the_path_follow_each_other_in_the_graph() -> None:
-    from gradgate.gates._graph import Graph
+    from gradgate.autograd_graph import Graph
 
     model = Net()
     path = Graph(model.loss()).path_to(model.trunk.weight)

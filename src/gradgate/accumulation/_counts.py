@@ -9,35 +9,17 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._items import check_items
-from gradgate.autograd_graph import NotUnderstoodError, divisor_of, is_sum_of_losses, reduction_of
+from gradgate.autograd_graph import NotUnderstoodError, check_items, divisor_of, inputs_of, reduction_of
 from gradgate.errors import CountError
 
 Count: TypeAlias = "int | float | Tensor"
-"""Items in a loss: a number, or a tensor on a device that nobody waits for."""
+"""Items in a loss: a number, or a tensor on a device, which is not synchronized with."""
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 
-# One number in, the same number out, or its negative.
-_PASSING = frozenset(
-    f"{name}Backward{number}"
-    for name in (
-        "View",
-        "ReshapeAlias",
-        "UnsafeView",
-        "Squeeze",
-        "Unsqueeze",
-        "ToCopy",
-        "Clone",
-        "Alias",
-        "Neg",
-    )
-    for number in "012"
-)
-
 
 def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
-    """Return ``count`` as a number, or as a detached tensor where reading it would wait for a device."""
+    """Return ``count`` as a number, or as a detached tensor if reading it would synchronize with a device."""
     if type(count) is int and count > 0:
         return count
     if count is None:
@@ -65,9 +47,9 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
 
 
 def check_reduction(loss: Tensor, reduction: Reduction) -> None:
-    """Raise CountError where the loss's own graph says that it is the other one, a sum or a mean."""
-    node = _mean_of(loss)
-    known = "sum" if is_sum_of_losses(node) else reduction_of(node)
+    """Raise CountError if the loss's own graph contradicts ``reduction``."""
+    node = _reduced(loss)
+    known = reduction_of(node)
     if known not in (None, reduction):
         raise CountError(
             f"backward: loss is a {known} ({_kind(node)}), but reduction is {reduction!r}, so its gradient would "
@@ -76,14 +58,45 @@ def check_reduction(loss: Tensor, reduction: Reduction) -> None:
         )
 
 
-def count_in_graph(loss: Tensor) -> Count | None:
-    """Return the number of items that a mean loss was taken over, or None where its graph does not prove it.
+def divisor_in_graph(loss: Tensor) -> Count | None:
+    """Return the number that a mean loss was divided by, whatever its items are.
 
-    It is returned only if every operation between the loss and the model's last layer is known to keep the items of
-    the batch apart, see ``_items.py``: then micro-batches weighed by it give the whole batch's gradient.
+    This says less than a count: a mean over in-batch similarities has a divisor as well. It is known for torch's
+    own losses, and for a ``.mean()`` that a count can be read from.
     """
+    return _divisor(_reduced(loss))
+
+
+def divided_by(loss: Tensor) -> float | None:
+    """Return the number by which a mean loss of torch was divided right after it was taken, or None.
+
+    ``loss / 4`` on a known mean is what the usual accumulation loop writes. ``loss * 0.25`` may be the weight of
+    one of several losses, and ``(a + b) / 2`` the mean of two terms: neither is reported.
+    """
+    inputs = None if loss.grad_fn is None else inputs_of(loss.grad_fn)
+    if inputs is None or inputs[0].op != "div":
+        return None
+    divisor = inputs[0].factor
+    on_device = isinstance(divisor, Tensor) and divisor.device.type != "cpu"
+    if divisor is None or on_device or _divisor(inputs[0].node) is None:
+        return None
+    return float(divisor)
+
+
+def _reduced(loss: Tensor) -> Any:
+    """Return the node of the mean or sum that a loss is, up to its sign and shape."""
+    node: Any = loss.grad_fn
+    while node is not None:
+        inputs = inputs_of(node)
+        if inputs is None or len(inputs) > 1 or not inputs[0].same_size:
+            break
+        node = inputs[0].node
+    return node
+
+
+def _divisor(node: Any) -> Count | None:
     try:
-        return _read(_mean_of(loss))
+        return divisor_of(node) if reduction_of(node) == "mean" else _read(node)
     except NotUnderstoodError:
         return None
 
@@ -101,53 +114,11 @@ def _read(node: Any) -> Count:
     return divisor
 
 
-def _mean_of(loss: Tensor) -> Any:
-    """Return the node that a loss was reduced by."""
-    node: Any = loss.grad_fn
-    while node is not None and node.name() in _PASSING:
-        node = node.next_functions[0][0]
-    return node
-
-
-def divisor_in_graph(loss: Tensor) -> Count | None:
-    """Return the number that a mean loss was divided by, whatever its items are.
-
-    It is less than a count: a mean over in-batch similarities says its divisor as well. It is known for torch's own
-    losses, and for a ``.mean()`` that a count is read from.
-    """
-    return _divisor(_mean_of(loss))
-
-
-def _divisor(node: Any) -> Count | None:
-    try:
-        return divisor_of(node) if reduction_of(node) == "mean" else _read(node)
-    except NotUnderstoodError:
-        return None
-
-
-def divided_by(loss: Tensor) -> float | None:
-    """Return the number by which a mean loss of torch was divided right afterwards, or None.
-
-    ``loss / 4`` on a known mean is what the usual accumulation loop writes. ``loss * 0.25`` may be the weight
-    of one loss among several, and ``(a + b) / 2`` the mean of two terms: neither is reported.
-    """
-    node: Any = loss.grad_fn
-    if node is None or node.name() != "DivBackward0":
-        return None
-    other = node._saved_other
-    below = [following for following, _ in node.next_functions if following is not None]
-    if other is None or other.numel() != 1 or other.device.type != "cpu" or len(below) != 1:
-        return None
-    if _divisor(below[0]) is None:
-        return None
-    return float(other)
-
-
 def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
     why = "a sum does not say over how many items it was taken"
     if reduction == "mean":
         try:
-            return _read(_mean_of(loss))
+            return _read(_reduced(loss))
         except NotUnderstoodError as unknown:
             why = f"the loss's graph does not prove it: {unknown}"
         divided = divided_by(loss)
@@ -168,17 +139,17 @@ def _kind(node: Any) -> str:
 
 
 def is_zero(count: Count) -> bool:
-    """Say whether a count is known to be zero without waiting for a device."""
+    """Return whether a count is known to be zero without synchronizing with a device."""
     return not isinstance(count, Tensor) and count == 0
 
 
 def as_number(count: Count) -> int | float:
-    """Return a count as a number. Waits for the device if it lies on one."""
+    """Return a count as a number. Synchronizes with the device of a tensor."""
     return count.item() if isinstance(count, Tensor) else count
 
 
 def total(counts: list[Count]) -> int | float:
-    """Add counts. Waits for the device at most once per device that any of them lies on."""
+    """Add counts. Synchronizes at most once with each device that counts are on."""
     known = sum(count for count in counts if not isinstance(count, Tensor))
     by_device: dict[torch.device, list[Tensor]] = {}
     for count in counts:

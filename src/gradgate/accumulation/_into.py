@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from torch import Tensor, nn
 
-from gradgate.accumulation._graph import nodes
-from gradgate.accumulation._models import Models
+from gradgate.accumulation._settings import Models
+from gradgate.autograd_graph import Graph
 from gradgate.errors import GraphError, OptionError, OwnerError
 
 Into: TypeAlias = "nn.Module | Tensor | Sequence[nn.Module | Tensor]"
@@ -16,7 +16,7 @@ Into: TypeAlias = "nn.Module | Tensor | Sequence[nn.Module | Tensor]"
 
 
 def receivers(into: Into, owned: Sequence[Tensor], models: Models) -> list[Tensor]:
-    """Return the owned parameters that are meant, in their order.
+    """Return the owned parameters that ``into`` names, in their order.
 
     Raises:
         OwnerError: one of them is not owned, or a module holds none that is.
@@ -28,23 +28,22 @@ def receivers(into: Into, owned: Sequence[Tensor], models: Models) -> list[Tenso
         raise OptionError("backward: into is empty, so the loss would go nowhere. Leave this call out.")
     ours = {id(parameter) for parameter in owned}
     chosen: set[int] = set()
-    for one in given:
-        if isinstance(one, nn.Module):
-            parts: list[Tensor] = [parameter for parameter in one.parameters() if id(parameter) in ours]
-        elif isinstance(one, Tensor):
-            parts = [one] if id(one) in ours else []
-        else:
+    for target in given:
+        if not isinstance(target, (nn.Module, Tensor)):
             raise OptionError(
-                f"backward: into holds a {type(one).__name__}. Pass modules and parameters: into=[model.head]."
+                f"backward: into holds a {type(target).__name__}. Pass modules and parameters: into=[model.head]."
             )
+        inside = target.parameters() if isinstance(target, nn.Module) else [target]
+        parts = [parameter for parameter in inside if id(parameter) in ours]
         if not parts:
             raise OwnerError(
-                f"backward: into names {_name(one, models)}, of which this accumulator's optimizers step nothing. "
-                "An update fills only what it owns: use the accumulator that owns it, or add it to the optimizer."
+                f"backward: into names {_name(target, models)}, of which this accumulator's optimizers step "
+                "nothing. An update fills only what it owns: use the accumulator that owns it, or add it to the "
+                "optimizer."
             )
         if not any(parameter.requires_grad for parameter in parts):
             raise GraphError(
-                f"backward: into names {_name(one, models)}, which is frozen (requires_grad is False). "
+                f"backward: into names {_name(target, models)}, which is frozen (requires_grad is False). "
                 "Unfreeze it, or leave it out."
             )
         chosen |= {id(parameter) for parameter in parts}
@@ -52,13 +51,14 @@ def receivers(into: Into, owned: Sequence[Tensor], models: Models) -> list[Tenso
 
 
 def check_reached(loss: Tensor, parameters: Sequence[Tensor], models: Models) -> None:
-    """Raise GraphError if a loss reaches none of the parameters that it is to go into."""
-    reached = {id(node.variable) for node in nodes(loss) if hasattr(node, "variable")}
-    if not any(id(parameter) in reached or parameter is loss for parameter in parameters):
+    """Raise GraphError if a loss reaches none of the parameters that it should go into."""
+    graph = Graph(loss)
+    if not any(parameter in graph for parameter in parameters):
+        names = ", ".join(_name(parameter, models) for parameter in parameters[:3])
         raise GraphError(
-            f"backward: the loss reaches none of the {len(parameters)} parameters that into names: "
-            f"{', '.join(_name(one, models) for one in parameters[:3])}. Something between is detached, or they "
-            "take no part: print(gg.flow(loss_fn, model)) shows where it stops."
+            f"backward: the loss reaches none of the {len(parameters)} parameters that into names: {names}. "
+            "Something between is detached, or they take no part: print(gg.flow(loss_fn, model)) shows where it "
+            "stops."
         )
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from torch import Tensor, nn
 
+from gradgate.autograd_graph import Graph
 from gradgate.errors import FlowError, OptionError
 from gradgate.gates._flow import Loss, look, place, stops_of
-from gradgate.gates._graph import Graph
 
 if TYPE_CHECKING:
     from gradgate.gates._trace import Trace
@@ -52,7 +52,7 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
     if both is not None:
         raise OptionError(f"expect_flow: {both} is in into and in not_into. It can be in one.")
     graph, trace = look(loss, (one for _, one in (*wanted, *unwanted)), "expect_flow")
-    leaking = [(name, one) for name, one in unwanted if graph.reaches(one)]
+    leaking = [(name, one) for name, one in unwanted if one in graph]
     if leaking:
         name, first = leaking[0]
         raise FlowError(
@@ -60,7 +60,7 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
             f"first {name}: {_path(graph, trace, first, name)}. Cut it, gg.stop_gradient(...), or let an update "
             "fill only what it owns, update.backward(loss)."
         )
-    missing = [(name, one) for name, one in wanted if not graph.reaches(one)]
+    missing = [(name, one) for name, one in wanted if one not in graph]
     if missing:
         name, first = missing[0]
         stops = ", ".join(str(stop) for stop in stops_of(first, graph, trace))

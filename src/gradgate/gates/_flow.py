@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gradgate.autograd_graph import REENTRANT_CHECKPOINT, Graph
 from gradgate.errors import OptionError, ShapeError
-from gradgate.gates._graph import Graph
 
 if TYPE_CHECKING:
     from gradgate.events import Frame
@@ -179,7 +179,7 @@ def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimi
             Reach(
                 name,
                 tuple(parameter.shape),
-                paths.get(id(parameter), int(parameter is graph.loss)),
+                paths.get(id(parameter), 0),
                 (*stops_of(parameter, graph, trace), *_unstepped(parameter, rates)),
             )
             for name, parameter in names.items()
@@ -212,27 +212,27 @@ def look(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Graph, Tr
             f"{verb}: the loss has shape {list(loss.shape)}, a scalar is needed. Pass loss.mean() or loss.sum()."
         )
     if trace is not None:
-        trace.cuts = trace.cuts_of(loss)
+        trace.end(loss)
     return Graph(loss), trace
 
 
 def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]:
     """Return what stops gradient on its way to a parameter: of cuts in a row all, nearest to the loss first."""
-    reached = graph.reaches(parameter)
+    reached = parameter in graph
     cuts = [] if trace is None else [one for one in trace.cuts if id(parameter) in one.behind]
     stops = list(dict.fromkeys(Stop(one.kind, one.op, one.frame) for one in cuts))  # each line once
     if reached:
         # Masks and indices carry no gradient anywhere; that is no path of which anybody thinks.
         return [one for one in stops if one.why != "not differentiable"]
     if not parameter.requires_grad:
-        only = trace is None or id(parameter) in trace.sources(graph.loss)  # else it is cut off as well
+        only = trace is None or id(parameter) in trace.used  # else it is cut off as well
         return [Stop("requires_grad")] if only else [*stops, Stop("requires_grad")]
     if stops:
         return stops
     if trace is None:
         return [Stop("not in the graph")]
-    if id(parameter) in trace.sources(graph.loss):
-        if graph.has("CheckpointFunctionBackward") or "CheckpointFunction" in trace.functions:
+    if id(parameter) in trace.used:
+        if graph.has(REENTRANT_CHECKPOINT) or "CheckpointFunction" in trace.functions:
             return [Stop("reentrant checkpoint")]
         return [Stop("custom function" if trace.functions else "not differentiable")]
     taken = [one for one in trace.taken if id(parameter) in one.behind]

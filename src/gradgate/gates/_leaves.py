@@ -1,4 +1,4 @@
-"""Hooks on the gradient of parameters, frozen ones too."""
+"""Hooks on the gradients of parameters, including frozen ones."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch.utils.hooks import RemovableHandle
 
 
 def on_gradient(parameter: Tensor, change: Callable[[Tensor], Tensor]) -> RemovableHandle:
-    """Have every gradient that a parameter receives changed before it is added up.
+    """Change every gradient that a parameter receives before it is accumulated.
 
-    torch wants a tensor that requires gradient; what is frozen now may be unfrozen later.
+    torch takes hooks only on tensors that require gradient, and what is frozen now may be unfrozen later.
     """
     required = parameter.requires_grad
     handle: RemovableHandle = parameter.requires_grad_().register_hook(change)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradgate.autograd_graph import Graph
 from gradgate.errors import OptionError
 from gradgate.planning._follower import FakePassError, Fakes, Follower, TooLongError, Trace
 from gradgate.planning._surroundings import Surroundings
@@ -109,11 +110,11 @@ def _traced(
             loss = outcome[0] if isinstance(outcome, tuple) else outcome
             del outcome
             _check(loss)
-            leaves = list(_leaves(loss))
+            leaves = Graph(loss).leaf_nodes
             for node in leaves:
                 # Other graphs of the user's may share these nodes: the hooks go in any case.
                 stack.callback(node.register_prehook(_dropped).remove)
-            parameters = [node.variable for node in leaves]
+            parameters = list(leaves.values())
             del leaves
             loss.backward()
             del loss
@@ -158,17 +159,3 @@ def _check(loss: Any) -> None:
 def _dropped(_: tuple[Tensor | None, ...]) -> tuple[None]:
     """Let a gradient go where it would be added to the one that stands: nothing is left in ``.grad``."""
     return (None,)
-
-
-def _leaves(loss: Tensor) -> Iterator[Any]:
-    """Yield the nodes that add to gradients."""
-    todo: list[Any] = [loss.grad_fn]
-    seen: set[Any] = set()
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            yield node
-        todo.extend(child for child, _ in node.next_functions)

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradgate.autograd_graph import Graph
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._graph import Walk, roots_of, walk
-from gradgate.checker.recording._opposing_gradients import Standing
+from gradgate.checker.recording._opposing_gradients import GradientCopies
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._probes import Probe, first_nan
-from gradgate.checker.recording._reach import Reach, uses_of
+from gradgate.checker.recording._reach import KnownLeaves
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._retained_graphs import Kept
-from gradgate.checker.recording._terms import Head
+from gradgate.checker.recording._retained_graphs import RetainedGraphs
+from gradgate.checker.recording._terms import Terms
 from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
@@ -36,19 +36,19 @@ _FIRST_CALLS = 3  # backward calls at one line that record in which order they u
 class Backwards:
     """Watches ``torch.autograd``."""
 
-    def __init__(self, recorder: Recorder, gradients: Gradients, kept: Kept) -> None:
+    def __init__(self, recorder: Recorder, gradients: Gradients, kept: RetainedGraphs) -> None:
         self._recorder = recorder
         self._gradients = gradients
         self._kept = kept
         self.give_up: Callable[[], None] = lambda: None
         self.synchronizes: Callable[[Ids], bool | None] = lambda _: None
         self.without_steps: Callable[[], None] = lambda: None  # called as long as no optimizer has stepped
-        self.reach = Reach(recorder)
+        self.reach = KnownLeaves(recorder)
         self._last: dict[tuple[Site, int], Ids] = {}  # by line and thread
         self._calls: dict[Site, int] = {}
         self._failed: Backward | None = None  # the last call, if it raised
         self._nan_recorded = False
-        self._standing = Standing(recorder)
+        self._copies = GradientCopies(recorder)
 
     def backward(
         self,
@@ -71,8 +71,8 @@ class Backwards:
                 self._failed = event
             if probe is not None:
                 self._after(probe)
-            if self._standing and not self._recorder.in_backward:
-                self._standing.compare()
+            if self._copies and not self._recorder.in_backward:
+                self._copies.compare()
             self._gradients.note(event.reached if event.seen else self._really_reached(event))
 
     def _before(
@@ -104,61 +104,56 @@ class Backwards:
             event = dataclasses.replace(event, synced=self.synchronizes(event.reached))
             recorder.add(event)
             return event, None
-        roots = roots_of(tensors)
-        found = walk(roots, older_than=recorder.thread.last_key)
-        self._standing.copy(found.leaves)
+        graph = Graph(tensors)
+        self._copies.copy(graph.leaves.values())
         wanted = [inputs] if isinstance(inputs, Tensor) else inputs
         chosen = None if wanted is None else {id(tensor) for tensor in wanted}
-        reached, others, numbers = self.reach.reached(found, tensors, chosen)
-        self._last[place] = reached
-        head = Head(recorder.scaled, self.reach.number_if_known)
-        terms = head.terms(roots[0]) if len(roots) == 1 and not event.managed and reads_losses() else ()
+        found = self.reach.of(graph, chosen)
+        reached = self._last[place] = found.ids
         first = calls <= _FIRST_CALLS
-        if len(terms) > 1 and first:
-            terms = self.reach.reaches(roots[0], terms)
-        if roots:
-            recorder.thread.newest_key = max(
-                recorder.thread.newest_key, *(node_number.use(node) for node in roots)
-            )
+        head = Terms(recorder.scaled, self.reach.number_if_known)
+        readable = len(graph.roots) == 1 and not event.managed and reads_losses()
+        old_nodes, old_site = found.older_than(recorder.thread.last_key)
+        recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
         value = _value(tensors)
         event = dataclasses.replace(
             event,
             reached=reached,
             seen=True,
-            terms=terms,
-            others=others,
-            nodes=found.nodes,
-            old_nodes=found.old_nodes,
-            old_site=found.old_site,
-            scaler=self._scaler(head, found),
+            terms=head.read(graph.roots[0], reach=first) if readable else (),
+            others=found.others,
+            nodes=len(graph.nodes),
+            old_nodes=old_nodes,
+            old_site=old_site,
+            scaler=self._scaler(head, graph),
             synced=self.synchronizes(reached),
-            uses=uses_of(found, self.reach.number_if_known) if first else (),
-            through=self.reach.through(found, numbers),
-            beyond=self.reach.beyond(found, numbers) if first else frozenset(),
-            stale=self.reach.stale(found, numbers),
+            uses=found.first_uses() if first else (),
+            through=found.unowned_uses(),
+            beyond=found.unowned_after_owned() if first else frozenset(),
+            stale=found.stale(self.reach.written),
             value=value,
         )
         recorder.add(event)
-        self._kept.follow(found.order, site)
+        self._kept.follow(graph.nodes, site)
         if value is not None and math.isnan(value) and not self._nan_recorded:
             self._nan_recorded = True
-            origin = first_nan(found)
+            origin = first_nan(graph)
             if origin is not None:
                 recorder.add(NonfiniteMade(*origin, reached, loss=True))
-        if chosen is not None or not self._is_probed(found, calls, reached):
+        if chosen is not None or not self._is_probed(len(graph.nodes), calls, reached):
             return event, None
-        return event, Probe(recorder, found, numbers)
+        return event, Probe(recorder, graph, found.numbers)
 
-    def _is_probed(self, found: Walk, calls: int, reached: Ids) -> bool:
+    def _is_probed(self, nodes: int, calls: int, reached: Ids) -> bool:
         """Return whether the gradients of this call are followed through the graph."""
         records = self._recorder.parameters.records
         zero_so_far = any(
             records[each].looks == records[each].zeros and not records[each].zeroed for each in reached
         )
         most = _STILL_PROBED if zero_so_far else _PROBED
-        if found.nodes <= _FEW_NODES and self._recorder.seconds < 1.0:
+        if nodes <= _FEW_NODES and self._recorder.seconds < 1.0:
             most = _MOST_PROBED
-        return calls <= most and found.nodes <= _MOST_NODES and not self._recorder.in_backward
+        return calls <= most and nodes <= _MOST_NODES and not self._recorder.in_backward
 
     def _really_reached(self, event: Backward) -> Ids:
         """Return what a call reached whose graph was not read.
@@ -174,12 +169,12 @@ class Backwards:
         self._recorder.events.replace(event, dataclasses.replace(event, reached=reached))
         return reached
 
-    def _scaler(self, head: Head, found: Walk) -> int | None:
+    def _scaler(self, head: Terms, graph: Graph) -> int | None:
         """Return the gradient scaler whose factor is in the graph: near its root, or below a reduction."""
         scaled = self._recorder.scaled
         if head.scaler is not None or not scaled:
             return head.scaler
-        numbers = (scaled.get(node_number.use(node)) for node in found.order)
+        numbers = (scaled.get(node_number.use(node)) for node in graph.nodes)
         return next((max(number, ~number) for number in numbers if number is not None), None)
 
     def _after(self, probe: Probe) -> None:
@@ -212,7 +207,7 @@ class Backwards:
             Differentiated(
                 recorder.site(),
                 _creates((outputs, inputs, *args), kwargs),
-                same(map(known, walk(roots_of(outputs)).leaves)),
+                same(map(known, Graph(outputs).leaves.values())),
                 same(known(tensor) for tensor in wanted if isinstance(tensor, Tensor)),
             )
         )

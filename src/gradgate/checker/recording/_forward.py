@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from gradgate.autograd_graph import Graph
 from gradgate.call_sites import kind_of
-from gradgate.checker.recording._graph import walk
 from gradgate.checker.recording._modules import own_buffers
 from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._patches import Around, caller, tracing
@@ -108,7 +108,7 @@ class Cuts:
             return parameters.same([parameters.numbers.known(tensor)])
         return parameters.same(
             parameters.number(leaf) if isinstance(leaf, nn.Parameter) else parameters.numbers.known(leaf)
-            for leaf in walk([tensor.grad_fn]).leaves
+            for leaf in Graph(tensor).leaves.values()
         )
 
 

@@ -24,10 +24,10 @@ from gradgate.checker.recording._names import Names
 from gradgate.checker.recording._patches import Patch, tracing
 from gradgate.checker.recording._ranks import COLLECTIVES, Ranks
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._retained_graphs import Kept
+from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._schedules import SCHEDULERS, Loaders, Scalers, Schedulers
 from gradgate.checker.recording._steps import Steps
-from gradgate.checker.recording._unreached import Suspects
+from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._writes import WRITES, Writes
 
 _END = object()
@@ -39,14 +39,14 @@ class Parts:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.gradients = Gradients(recorder)
-        self.kept = Kept(recorder)
+        self.kept = RetainedGraphs(recorder)
         self.names = Names(recorder)
         self.cuts = Cuts(recorder)
         self.modes = Modes(recorder)
         self.creation = Creation(recorder, self.cuts)
         self.steps = Steps(recorder, self.gradients, self.creation)
         self.backwards = Backwards(recorder, self.gradients, self.kept)
-        self.suspects = Suspects(recorder, self.cuts)
+        self.suspects = UnreachedParameters(recorder, self.cuts)
         self.writes = Writes(recorder, self.gradients, self.steps, self.backwards)
         self.ranks = Ranks(recorder, self.gradients)
         self.schedulers = Schedulers(recorder)

@@ -13,8 +13,8 @@ from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import IterableDataset
 
+from gradgate.autograd_graph import roots_of
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._graph import roots_of
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._steps import Steps

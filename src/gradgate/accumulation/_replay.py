@@ -1,4 +1,4 @@
-"""Run a window again, in smaller micro-batches, when memory runs out."""
+"""Run a window; again, in smaller micro-batches, when memory runs out."""
 
 from __future__ import annotations
 
@@ -6,26 +6,20 @@ import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._backward import on_purpose
-from gradgate.accumulation._company import ReplayError
 from gradgate.accumulation._counts import Count, Reduction
-from gradgate.accumulation._out_of_memory import is_out_of_memory
-from gradgate.accumulation._over_ranks import tell_of
-from gradgate.accumulation._parameters import owned_parameters
-from gradgate.accumulation._surroundings import Surroundings
+from gradgate.accumulation._forward_state import ForwardState, is_out_of_memory
+from gradgate.accumulation._gradients import on_purpose
+from gradgate.accumulation._open_window import TrainingState
 from gradgate.accumulation._update import Update
 from gradgate.errors import BudgetError, CountError, OptionError
 from gradgate.layout import BatchDim, Unsaid, layout_of
-from gradgate.ranks import Engine, Sharded
+from gradgate.ranks import ALONE, ReplayError, SingleProcess
 from gradgate.torch_compat import tensor_version
-
-if TYPE_CHECKING:
-    from gradgate.accumulation._accumulator import Accumulator
 
 LossFunction: TypeAlias = "Callable[[Any], Tensor | tuple[Tensor, Count]]"
 
@@ -51,25 +45,34 @@ class Planned(Protocol):
         ...
 
 
-class _Listed:
-    """Micro-batches as the caller has them; smaller ones where these do not fit."""
+class GivenMicroBatches:
+    """Micro-batches as the caller has them; smaller ones where these do not fit.
+
+    Args:
+        state: remembers how many samples fit.
+        micro_batches: as given.
+        batch_dim: where they hold their samples.
+    """
 
     def __init__(
-        self, accumulator: Accumulator, micro_batches: Sequence[Any], keep: int, batch_dim: BatchDim | Unsaid
+        self, state: TrainingState, micro_batches: Sequence[Any], batch_dim: BatchDim | Unsaid
     ) -> None:
-        self._accumulator, self._batch_dim = accumulator, batch_dim
+        self._state, self._batch_dim = state, batch_dim
         # What is in a sum that goes on was split as the saved state says, and is counted off in these pieces.
+        keep = _kept(state)
         pieces = self._split(micro_batches) if keep else []
         self._kept = pieces[:keep]
         self._rest = [data for data, _ in pieces[keep:]] if keep else micro_batches
         self._pieces: list[tuple[Any, int | None]] = []
 
     def pieces(self) -> Sequence[Any]:
+        """Return the micro-batches, split to the size that fits."""
         self._pieces = [*self._kept, *self._split(self._rest)]
         return [data for data, _ in self._pieces]
 
-    def ran_out(self, place: int, error: BaseException) -> str:
-        data, samples = self._pieces[place]
+    def ran_out(self, index: int, error: BaseException) -> str:
+        """Halve the size that fits."""
+        data, samples = self._pieces[index]
         if samples is None:
             try:
                 samples = layout_of(data, self._batch_dim).samples
@@ -78,12 +81,12 @@ class _Listed:
                     f"step: memory ran out ({_first_line(error)}), and this micro-batch cannot be split: "
                     f"{str(unreadable).removeprefix('split: ')} Or pass smaller micro-batches. Nothing was stepped."
                 ) from error
-        self._accumulator.samples_that_fit = fits = _next_size(samples, error)
+        self._state.samples_that_fit = fits = _next_size(samples, error)
         return f"{samples} samples; replaying the window with {fits}"
 
     def _split(self, micro_batches: Sequence[Any]) -> list[tuple[Any, int | None]]:
-        """Split what holds more samples than fit into equal parts that do not; return them with their samples."""
-        most = self._accumulator.samples_that_fit
+        """Split what holds more samples than fit into equal parts; return them with their samples."""
+        most = self._state.samples_that_fit
         if most is None:
             return [(micro_batch, None) for micro_batch in micro_batches]
         return [piece for micro_batch in micro_batches for piece in self._split_to(micro_batch, most)]
@@ -98,26 +101,42 @@ class _Listed:
         return list(layout.split(micro_batch, -(-layout.samples // most)))
 
 
-class _FromPlan:
-    """Micro-batches as a plan splits a batch; it learns from those that do not fit."""
+class PlannedMicroBatches:
+    """Micro-batches as a plan splits a batch; it learns from those that do not fit.
 
-    def __init__(self, plan: Planned, batch: Any, keep: int, rank: int, ranks: int) -> None:
+    Args:
+        state: of the accumulator.
+        plan: how to split.
+        batch: this rank's own, or what all ranks train on.
+        dealt: what each rank brings of a batch that is dealt to all; None for a batch of its own.
+        coordinator: of the ranks.
+    """
+
+    def __init__(
+        self, state: TrainingState, plan: Planned, batch: Any, dealt: Dealt | None, coordinator: SingleProcess
+    ) -> None:
         self._plan = plan
-        self._cut = plan.split(batch, rank=rank, ranks=ranks)
-        self._keep = keep
+        self._keep = _kept(state)
+        if dealt is None or coordinator is ALONE:
+            self._split = plan.split(batch, rank=0, ranks=1)
+            return
+        whole = batch if dealt == "whole" else plan.pool(coordinator.gather_batches(batch))
+        self._split = plan.split(whole, rank=coordinator.rank, ranks=coordinator.count)
 
     def pieces(self) -> Sequence[Any]:
-        return _Lazily(self._cut)
+        """Return the micro-batches of the plan."""
+        return _LazyData(self._split)
 
-    def ran_out(self, place: int, error: BaseException) -> str:
-        samples = len(self._cut[place].indices)
+    def ran_out(self, index: int, error: BaseException) -> str:
+        """Have the plan split the rest finer."""
+        samples = len(self._split[index].indices)
         _next_size(samples, error)
-        self._cut = self._plan.finer(self._cut, place, keep=self._keep)
-        return f"{samples} samples, for which the plan foresaw less; replaying the window with fewer"
+        self._split = self._plan.finer(self._split, index, keep=self._keep)
+        return f"{samples} samples, for which the plan estimated less; replaying the window with fewer"
 
 
-class _Lazily(Sequence[Any]):
-    """The data of micro-batches, each put together when it is its turn."""
+class _LazyData(Sequence[Any]):
+    """The data of micro-batches, each collected when it is its turn."""
 
     def __init__(self, micro_batches: Sequence[Any]) -> None:
         self._micro_batches = micro_batches
@@ -125,53 +144,57 @@ class _Lazily(Sequence[Any]):
     def __len__(self) -> int:
         return len(self._micro_batches)
 
-    def __getitem__(self, place: Any) -> Any:
-        found = self._micro_batches[place]
-        return _Lazily(found) if isinstance(place, slice) else found.data
+    def __getitem__(self, index: Any) -> Any:
+        found = self._micro_batches[index]
+        return _LazyData(found) if isinstance(index, slice) else found.data
+
+
+def _kept(state: TrainingState) -> int:
+    """Return how many micro-batches are in the sum of a saved window already."""
+    return state.unfinished["micro_batches"] if state.unfinished is not None else 0
 
 
 def run_window(
-    accumulator: Accumulator,
+    state: TrainingState,
     loss_fn: LossFunction,
     reduction: Reduction,
-    source_of: Callable[[int, Engine | None], _Listed | _FromPlan],
+    source_of: Callable[[SingleProcess], GivenMicroBatches | PlannedMicroBatches],
 ) -> Update:
     """Run a window; each time memory runs out, roll back, split finer, and replay.
 
     Args:
-        accumulator: whose update it is.
+        state: of the accumulator whose update it is.
         loss_fn: takes a micro-batch.
         reduction: what the loss is, over its items.
-        source_of: takes how many micro-batches a saved state holds, and the engine; returns the micro-batches.
+        source_of: takes the coordinator of the ranks; returns the micro-batches.
     """
-    parameters = owned_parameters(accumulator._settings.optimizers)
-    engine = accumulator._engine(parameters)
+    settings = state.settings
+    parameters = settings.parameters
+    coordinator = state.ranks.coordinator(parameters, settings)
     versions = [tensor_version(parameter) for parameter in parameters]
     # What is sharded is not replayed, see can_replay.
-    modules = () if isinstance(engine, Sharded) else accumulator._models
+    modules = settings.models if coordinator.sharded is None else ()
     with on_purpose():  # copies leave no graph
-        surroundings = Surroundings(modules, parameters, accumulator._at_rest)
-    unfinished = accumulator._unfinished
-    keep = unfinished["micro_batches"] if unfinished is not None else 0
+        forward_state = ForwardState(modules, parameters, state.at_rest)
+    unfinished = state.unfinished
     try:
-        source = source_of(keep, engine)
+        source = source_of(coordinator)
     except Exception as error:
-        if engine is not None and not engine.ranks.broken:
-            tell_of(engine, error, replay=False)
+        coordinator.report_outside(error)
         raise
     while True:
-        attempt = _Attempt(accumulator.update())
+        attempt = _Attempt(state, coordinator)
         try:
             attempt.run(loss_fn, source.pieces(), reduction)
             with on_purpose():
-                surroundings.settle()
+                forward_state.settle()
             return attempt.update
         except ReplayError as error:
-            told = str(error)
+            reason = str(error)
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not attempt.can_replay(error):
                 raise
-            covered = {id(parameter) for parameter in accumulator._models.parameters()}
+            covered = {id(parameter) for parameter in settings.models.parameters()}
             if not covered.issuperset(map(id, parameters)):
                 raise BudgetError(
                     f"step: memory ran out ({_first_line(error)}), and without the whole model the window cannot "
@@ -179,54 +202,55 @@ def run_window(
                     "momentum encoders, counters) could not be put back. Name all modules that the optimizers "
                     "step: Accumulator(optimizer, model=model). Nothing was stepped."
                 ) from error
-            told = attempt.split_finer(source, error)
+            with attempt.reporting():
+                reason = source.ran_out(attempt.index, error)
         # Only here, after the exception and the frames that it held are gone, is their memory free.
-        accumulator._unfinished = unfinished
+        state.unfinished = unfinished
         _free_caches()
-        with attempt.ending_all():
+        with attempt.reporting():
             if versions != [tensor_version(parameter) for parameter in parameters]:
                 raise BudgetError(
                     "step: memory ran out, and the window cannot be replayed: loss_fn has changed parameters that "
                     "this accumulator's optimizers own, beside their step. Do that after it."
                 )
             with on_purpose():
-                surroundings.restore()
-        _log.warning("step: out of memory with %s", told)
+                forward_state.restore()
+        _log.warning("step: out of memory with %s", reason)
 
 
-def in_micro_batches(
-    accumulator: Accumulator, micro_batches: Sequence[Any], batch_dim: BatchDim | Unsaid
-) -> Callable[[int, Engine | None], _Listed]:
-    """Return the source of micro-batches that exist."""
-    return lambda keep, _: _Listed(accumulator, micro_batches, keep, batch_dim)
+def run_given(
+    state: TrainingState,
+    loss_fn: LossFunction,
+    micro_batches: list[Any],
+    reduction: Reduction,
+    batch_dim: BatchDim | Unsaid,
+    collate: Callable[[list[Any]], Any] | None,
+) -> Update:
+    """Run a window of micro-batches that exist."""
+    if collate is not None:
+        batch_dim = "list"
 
+    def collated(data: Any) -> Any:
+        return loss_fn(data if collate is None else collate(data))
 
-def by_plan(plan: Planned, batch: Any, dealt: Dealt | None) -> Callable[[int, Engine | None], _FromPlan]:
-    """Return the source of micro-batches that a plan makes of a batch, or of one rank's share of it."""
-
-    def source(keep: int, engine: Engine | None) -> _FromPlan:
-        if engine is None or dealt is None:
-            return _FromPlan(plan, batch, keep, 0, 1)
-        ranks = engine.ranks
-        whole = batch if dealt == "whole" else plan.pool(ranks.put_together(batch))
-        return _FromPlan(plan, whole, keep, ranks.rank, ranks.count)
-
-    return source
+    return run_window(
+        state, collated, reduction, lambda _: GivenMicroBatches(state, micro_batches, batch_dim)
+    )
 
 
 class _Attempt:
     """One run through a window, and how far it came."""
 
-    def __init__(self, update: Update) -> None:
-        self.update = update
-        self.place = -1  # of the micro-batch that runs
+    def __init__(self, state: TrainingState, coordinator: SingleProcess) -> None:
+        self.update = Update(state, may_replay=True)
+        self.index = -1  # of the micro-batch that runs
+        self._coordinator = coordinator
         self._finished_adding = False
 
     def run(self, loss_fn: LossFunction, pieces: Sequence[Any], reduction: Reduction) -> None:
-        self.update._company.may_replay = True
         with self.update:
             for data in self.update.micro_batches(pieces):
-                self.place = self.update.micro_batch_count - 1
+                self.index = self.update.micro_batch_count - 1
                 outcome = loss_fn(data)
                 loss, count = _loss_and_count(outcome)
                 try:
@@ -241,28 +265,22 @@ class _Attempt:
             self._finished_adding = True
 
     def can_replay(self, error: BaseException) -> bool:
-        """Say whether a finer cut can help: memory ran out in a forward or backward, not in the step.
+        """Say whether a finer split can help: memory ran out in a forward or backward, not in the step.
 
         Over ranks all of them have to replay, which they do unless one stopped by something else.
         """
-        if self.update._company.sharded is not None:
-            return False  # the others stand in the middle of a pass, and wait for this rank there
-        return not self._finished_adding and is_out_of_memory(error) and self.update._company.all_replay
+        if self._coordinator.sharded is not None:
+            return False  # the others are in the middle of a pass, and wait for this rank there
+        return not self._finished_adding and is_out_of_memory(error) and self._coordinator.replays(True)
 
     @contextmanager
-    def ending_all(self) -> Iterator[None]:
+    def reporting(self) -> Iterator[None]:
         """Report a BudgetError to the other ranks, which replay and would wait for this one."""
         try:
             yield
         except BudgetError as end:
-            if self.update._company.engine is not None:
-                tell_of(self.update._company.engine, end, replay=False)
+            self._coordinator.report_outside(end)
             raise
-
-    def split_finer(self, source: _Listed | _FromPlan, error: BaseException) -> str:
-        """Split what did not fit; return what is to be reported of it."""
-        with self.ending_all():
-            return source.ran_out(self.place, error)
 
 
 def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
@@ -293,10 +311,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def _free_caches() -> None:
-    gc.collect()  # graphs of Python autograd functions can stand in reference cycles
-    if _cuda_in_use():
+    gc.collect()  # graphs of Python autograd functions can be in reference cycles
+    if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-
-
-def _cuda_in_use() -> bool:
-    return bool(torch.cuda.is_initialized())

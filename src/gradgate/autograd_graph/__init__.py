@@ -1,0 +1,33 @@
+"""The graph behind a loss: one walk through it, and one reading of what its nodes say."""
+
+from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
+from gradgate.autograd_graph._items import check_items
+from gradgate.autograd_graph._losses import (
+    RESHAPES,
+    Input,
+    NotUnderstoodError,
+    SamplesMixedError,
+    divisor_of,
+    inputs_of,
+    reduced_shape,
+    reduction_of,
+)
+from gradgate.autograd_graph._walk import LEAF, Graph, roots_of, walk
+
+__all__ = [
+    "LEAF",
+    "REENTRANT_CHECKPOINT",
+    "RESHAPES",
+    "Graph",
+    "Input",
+    "NotUnderstoodError",
+    "SamplesMixedError",
+    "check_items",
+    "divisor_of",
+    "hidden_parameter",
+    "inputs_of",
+    "reduced_shape",
+    "reduction_of",
+    "roots_of",
+    "walk",
+]

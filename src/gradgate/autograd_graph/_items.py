@@ -1,0 +1,211 @@
+"""Whether a mean was taken over the items of a batch, as far as the loss's graph proves it.
+
+A count that was left out is read only if every operation between the loss and the model is known to keep items
+apart. A graph doesn't show where the loss ends and the model begins, so these rules decide:
+
+- **The model begins at a layer**: a product with an ``nn.Parameter``, such as a linear layer, a convolution, an
+  embedding, or a weight times the input. What goes into a layer is the model's affair, and so is the meaning of its
+  rows. A layer's features have the same number in every micro-batch and hold no samples. Neither does any dimension
+  of a convolution but the first.
+- **A loss of torch takes the model's output**, so it may take the result of a function that can't be looked into:
+  a compiled or a custom one. A plain ``.mean()`` may not: ``DataParallel`` gathers means that way.
+- **Between the two** only the operations in the table below are allowed: elementwise ones, those along dimensions
+  that can't hold samples, and changes of shape. A tensor without a graph that is added or subtracted is a target,
+  and a Python number is a constant. A product with a tensor without a graph is refused: a mask looks just like
+  weights that were normalized over the micro-batch.
+
+A graph doesn't show what was computed outside it: a target or class weights that depend on the whole micro-batch, a
+Python number that does, or samples mixed before the layer. And a micro-batch of one sample doesn't show how several
+would be coupled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import nn
+
+from gradgate.autograd_graph._dimensions import (
+    FEATURES,
+    REPEATED,
+    SAMPLES,
+    Dimensions,
+    GraphReader,
+    Shape,
+    Understand,
+)
+from gradgate.autograd_graph._losses import LOSSES, NotUnderstoodError, SamplesMixedError
+from gradgate.autograd_graph._operations import (
+    before_reduction,
+    expanded,
+    gathered,
+    joined,
+    over_classes,
+    over_features,
+    permuted,
+    sliced,
+    squeezed,
+    unreduced,
+    unsqueezed,
+    viewed,
+    within_samples,
+)
+from gradgate.autograd_graph._walk import LEAF
+from gradgate.torch_compat import view_base
+
+
+def check_items(node: Any) -> None:
+    """Check that a mean was taken over the items of the batch, the same number from each sample.
+
+    Args:
+        node: of a mean, or of a loss of torch.
+
+    Raises:
+        NotUnderstoodError: an operation between the mean and the model isn't known to keep items apart.
+    """
+    if _is_usual_classifier(node):
+        return
+    reader = GraphReader(_TABLE)
+    known = before_reduction(reader, node) if node.name() in LOSSES else reader.input(node)
+    if not known.from_samples:
+        raise NotUnderstoodError(f"{node.name()} is taken over parameters alone")
+    if known.opaque:
+        raise NotUnderstoodError(
+            f"{node.name()} is taken over what a Python function returned (a compiled, custom or gathered one)"
+        )
+    if REPEATED in known.holds:
+        raise NotUnderstoodError(f"{node.name()} is taken over expanded values")
+
+
+def _is_usual_classifier(node: Any) -> bool:
+    """Recognize cross entropy right after a linear layer, so that a small model doesn't pay for the walk."""
+    below = node.next_functions[0][0]
+    if node.name() != "NllLossBackward0" or below.name() != "LogSoftmaxBackward0" or below._saved_dim != 1:
+        return False
+    linear = below.next_functions[0][0]
+    if linear.name() != "AddmmBackward0":
+        return False
+    (bias, _), _, (weight, _) = linear.next_functions
+    return _is_weight(weight) and (bias is None or _is_weight(bias))
+
+
+# -- where the model begins -----------------------------------------------------------------------------
+
+
+def _leaf(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
+    if not isinstance(node.variable, nn.Parameter):
+        raise NotUnderstoodError(f"a leaf of shape {list(shape)} is no nn.Parameter")
+    return Dimensions((FEATURES,) * len(shape), shape, from_samples=False)
+
+
+def _is_weight(node: Any) -> bool:
+    """Return whether a node is a parameter, or the transpose of one."""
+    if node is not None and node.name() == "TBackward0":
+        node = node.next_functions[0][0]
+    return node is not None and node.name() == LEAF and isinstance(node.variable, nn.Parameter)
+
+
+def _is_parameter(reader: GraphReader, node: Any, operand: int, saved: str) -> bool:
+    """Return whether an operand is made of parameters alone. A frozen one has no edge, but is saved."""
+    edge = node.next_functions[operand]
+    if _is_weight(edge[0]):
+        return True
+    if edge[0] is None:
+        tensor = getattr(node, f"_saved_{saved}", None)
+        base = None if tensor is None or view_base.lost else view_base(tensor)
+        return isinstance(tensor if base is None else base, nn.Parameter)
+    try:
+        known = reader.dimensions(edge)
+    except NotUnderstoodError:
+        return False
+    return not known.from_samples and REPEATED not in known.holds
+
+
+def _layer(weight: int, features: Callable[[Any, int], int]) -> Understand:
+    """Return what understands a layer.
+
+    Args:
+        weight: which operand the weight is.
+        features: returns how many of the last dimensions are features, given a node and the number of dimensions.
+    """
+
+    def understand(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
+        if not _is_parameter(reader, node, weight, "weight"):
+            raise NotUnderstoodError(f"the weight of {node.name()} is no parameter")
+        last = features(node, len(shape))
+        return Dimensions((SAMPLES,) * (len(shape) - last) + (FEATURES,) * last, shape)
+
+    return understand
+
+
+def _product(first: int, left: str, right: str) -> Understand:
+    """Return what understands a matrix product. Its operands have the numbers ``first`` and ``first + 1``."""
+
+    def understand(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
+        by_right = _is_parameter(reader, node, first + 1, right)
+        if not by_right and (len(shape) == 1 or not _is_parameter(reader, node, first, left)):
+            _refuse_pairs(node, node.next_functions[first : first + 2], shape)
+            raise NotUnderstoodError(f"{node.name()} multiplies by what is no parameter, and may mix samples")
+        if first and node.next_functions[0][0] is not None and not _is_parameter(reader, node, 0, "self"):
+            raise NotUnderstoodError(f"{node.name()} adds what is no parameter")
+        rows = (SAMPLES,) if len(shape) == 1 else (SAMPLES, FEATURES) if by_right else (FEATURES, SAMPLES)
+        return Dimensions((FEATURES,) * (len(shape) - len(rows)) + rows, shape)
+
+    return understand
+
+
+def _distances(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
+    """Refuse distances between two sets of points."""
+    _refuse_pairs(node, node.next_functions[:2], shape)
+    raise NotUnderstoodError(f"{node.name()} compares what may be samples")
+
+
+def _refuse_pairs(node: Any, operands: Sequence[Any], shape: Shape) -> None:
+    """Raise SamplesMixedError for a square matrix if both operands are computed from parameters."""
+    square = len(shape) > 1 and shape[-1] == shape[-2] > 1 and set(shape[:-2]) <= {1}
+    if square and all(child is not None and not _is_weight(child) for child, _ in operands):
+        raise SamplesMixedError(f"{node.name()} makes a matrix of {shape[-2]} by {shape[-1]} pairs")
+
+
+# -- the table ------------------------------------------------------------------------------------------
+
+
+def _named(names: str, understand: Understand | None, *, numbers: str = "0") -> dict[str, Understand | None]:
+    return {f"{name}Backward{number}": understand for name in names.split() for number in numbers}
+
+
+_TABLE: dict[str, Understand | None] = {
+    LEAF: _leaf,
+    **_named("Cdist EuclideanDist", _distances),
+    **_named("Mm Bmm", _product(0, "self", "mat2")),
+    **_named("Mv", _product(0, "self", "vec")),
+    **_named("Addmm", _product(1, "mat1", "mat2")),
+    **_named("Linear", _layer(1, lambda node, dims: 1)),
+    **_named("Embedding EmbeddingBag", _layer(0, lambda node, dims: 1)),
+    **_named("Convolution NativeGroupNorm", _layer(1, lambda node, dims: dims - 1)),
+    **_named("NativeLayerNorm", _layer(1, lambda node, dims: len(node._saved_normalized_shape))),
+    **_named("Abs Neg Exp Exp2 Expm1 Log Log1P Log2 Log10 Sqrt Rsqrt Reciprocal Pow Erf Erfc Erfinv", None),
+    **_named("Sin Cos Tan Tanh Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Lgamma Digamma", None),
+    **_named("Sigmoid LogSigmoid Logit Relu LeakyRelu Elu Celu Gelu Silu Mish Softplus Threshold", None),
+    **_named("Hardtanh Hardsigmoid Hardswish Softshrink Hardshrink ClampMin ClampMax", None),
+    **_named("Clone ToCopy Alias", None),
+    **_named("Clamp Add Sub Mul Div Rsub", None, numbers="1"),  # with a Python number
+    **_named("Add Sub Rsub Mul Div Maximum Minimum PreluKernel WeightNormInterface", joined),
+    **_named("Sum Mean Norm LinalgVectorNorm Logsumexp Amax Amin Max Min Var Std", over_features),
+    **_named("Sum Mean Norm Prod", over_features, numbers="1"),
+    **_named("Cumsum Logcumsumexp Select Split SplitWithSizes Unbind", over_features),
+    **_named("LogSoftmax Softmax", over_classes),
+    **_named("Slice", sliced),
+    **_named("Gather", gathered),
+    **_named("AvgPool2D AvgPool3D AdaptiveAvgPool2D AdaptiveAvgPool3D AdaptiveMaxPool2D", within_samples),
+    **_named("MaxPool2DWithIndices MaxPool3DWithIndices PixelShuffle PixelUnshuffle", within_samples),
+    **_named("UpsampleLinear1D UpsampleBilinear2D UpsampleBicubic2D UpsampleTrilinear3D", within_samples),
+    **_named("UpsampleNearest1D UpsampleNearest2D UpsampleNearest3D", within_samples),
+    **dict.fromkeys(LOSSES, unreduced),
+    **_named("View ReshapeAlias UnsafeView", viewed),
+    **_named("Squeeze", squeezed, numbers="012"),
+    **_named("Unsqueeze", unsqueezed),
+    **_named("Expand", expanded),
+    **_named("Permute T Transpose", permuted),
+}

@@ -1,0 +1,176 @@
+"""What nodes near the root of a graph say: how a loss was reduced, and which numbers it was computed from.
+
+Autograd saves this for the backward pass, under the documented names ``grad_fn._saved_...``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradgate.torch_compat import node_shape
+
+_REDUCTIONS: dict[int, Literal["mean", "sum"]] = {1: "mean", 2: "sum"}  # at::Reduction, as loss nodes save it
+_MEANS = ("MeanBackward0", "MeanBackward1")
+
+CLASS_LOSSES = frozenset({"NllLossBackward0", "NllLoss2DBackward0"})
+"""Losses of class scores in dimension 1. Their mean divides by the (weights of the) targets that aren't ignored."""
+
+MARGIN_LOSSES = frozenset({"MultiMarginLossBackward0", "MultilabelMarginLossBackward0"})
+"""Losses of class scores in dimension 1. Their mean divides by the number of samples."""
+
+ELEMENT_LOSSES = frozenset(
+    {
+        *("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "SoftMarginLossBackward0"),
+        *("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0"),
+    }
+)
+"""Losses of single elements. Their mean divides by the number of elements."""
+
+LOSSES = CLASS_LOSSES | MARGIN_LOSSES | ELEMENT_LOSSES
+
+_RESHAPES = "View ReshapeAlias UnsafeView Squeeze Unsqueeze Expand Select Clone ToCopy Alias"
+
+RESHAPES = frozenset(f"{name}Backward{number}" for name in _RESHAPES.split() for number in "012")
+"""Nodes that return values as they are, in another shape, type or place."""
+
+_ARITHMETIC = RESHAPES | {
+    *("AddBackward0", "AddBackward1", "SubBackward0", "SubBackward1", "RsubBackward1", "NegBackward0"),
+    *("MulBackward0", "MulBackward1", "DivBackward0"),
+}
+
+
+class NotUnderstoodError(Exception):
+    """A graph doesn't say what it was asked. The text names the node and the reason."""
+
+
+class SamplesMixedError(NotUnderstoodError):
+    """A product or distance between all samples of a micro-batch."""
+
+
+# -- reductions -----------------------------------------------------------------------------------------
+
+
+def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
+    """Return how a loss of torch was reduced, or None for an unreduced loss and for any other node.
+
+    The sum of an unreduced loss counts as one that was reduced with ``reduction="sum"``.
+    """
+    reduction = _REDUCTIONS.get(getattr(node, "_saved_reduction", 0))
+    if reduction is None and node is not None and node.name() == "SumBackward0":
+        below = node.next_functions[0][0]
+        if below is not None and below.name() in LOSSES and reduction_of(below) is None:
+            return "sum"
+    return reduction
+
+
+def divisor_of(node: Any) -> int | float | Tensor | None:
+    """Return the number by which a mean of torch divided a sum, or None if the node doesn't say.
+
+    The node must have returned a single number. Whether the summands are the items of a batch is another question,
+    see :func:`check_items`. A number on a device is returned as a tensor, without synchronizing.
+    """
+    kind = node.name()
+    if kind in _MEANS:
+        return int(node._saved_self_sym_numel)
+    if kind not in LOSSES or reduction_of(node) != "mean":
+        return None
+    if kind in CLASS_LOSSES:
+        return _targets(node)
+    shape = _input_shape(node)
+    if kind in ELEMENT_LOSSES:
+        return math.prod(shape)
+    return shape[0] if len(shape) == 2 else None
+
+
+def reduced_shape(node: Any) -> tuple[int, ...]:
+    """Return the shape of what a mean, a sum or a loss of torch was taken over: of targets for class losses."""
+    kind = node.name()
+    if kind in CLASS_LOSSES:
+        return tuple(node._saved_target.shape)
+    if kind in LOSSES:
+        return _input_shape(node)
+    return tuple(int(size) for size in getattr(node, "_saved_self_sym_sizes", ()))
+
+
+def shape_of(node: Any, output: int = 0) -> tuple[int, ...]:
+    """Return the shape of what a node returned in the forward pass."""
+    if node_shape.lost:
+        raise NotUnderstoodError(node_shape.loss)
+    return node_shape(node, output)
+
+
+def signed(dim: int) -> int:
+    """Return a dimension as it was written: autograd saves -1 without its sign."""
+    return dim - 2**64 if dim >= 2**63 else dim
+
+
+def _input_shape(node: Any) -> tuple[int, ...]:
+    return shape_of(*next(edge for edge in node.next_functions if edge[0] is not None))
+
+
+def _targets(node: Any) -> int | Tensor | None:
+    total: Tensor = node._saved_total_weight
+    weighted = node._saved_weight is not None
+    if total.is_cpu and not weighted and total.dtype in (torch.float32, torch.float64):
+        return int(total)  # each target counts 1
+    if total.dtype not in (torch.float16, torch.bfloat16):
+        return total
+    # A 16-bit loss saves a 16-bit total, which cannot hold 513. Unweighted targets can be counted again.
+    return None if weighted else (node._saved_target != signed(node._saved_ignore_index)).sum()
+
+
+# -- arithmetic of single numbers -----------------------------------------------------------------------
+
+
+class Input(NamedTuple):
+    """A number that another number was computed from, up to a factor.
+
+    Attributes:
+        node: the node of its graph, or None if it has no graph.
+        op: whether the factor multiplied or divided it.
+        factor: None if there was none. A tensor, perhaps on a device, if the script multiplied by one.
+    """
+
+    node: Any
+    op: Literal["mul", "div"] = "mul"
+    factor: float | Tensor | None = None
+
+    @property
+    def same_size(self) -> bool:
+        """Whether it went in as it is, or as its negative."""
+        return self.factor is None or (not isinstance(self.factor, Tensor) and self.factor == -1.0)
+
+
+def inputs_of(node: Any) -> tuple[Input, ...] | None:
+    """Return the numbers whose sum, up to factors, a node returned.
+
+    The node must have returned a single number. The result is None for anything but a sum, difference, product
+    with a constant, or change of shape: a loss or one of its terms begins there.
+    """
+    name = node.name()
+    if name not in _ARITHMETIC:
+        return None
+    first, second = [*(child for child, _ in node.next_functions), None][:2]
+    if name in RESHAPES:
+        selected = any(int(size) != 1 for size in getattr(node, "_saved_self_sym_sizes", ()))
+        return None if selected else (Input(first),)
+    if name in ("NegBackward0", "RsubBackward1"):
+        return (Input(first, "mul", -1.0),)
+    if name in ("AddBackward1", "SubBackward1"):
+        return (Input(first),)
+    if name == "MulBackward1":
+        return (Input(first, "mul", float(node._saved_other)),)
+    if name in ("AddBackward0", "SubBackward0"):
+        factor = float(node._saved_alpha) * (1.0 if name == "AddBackward0" else -1.0)
+        return (Input(first), Input(second, "mul", None if factor == 1 else factor))
+    divided = name == "DivBackward0"
+    if (first is None) == (second is None) or (divided and first is None):
+        return None  # a learned weight
+    other = node._saved_other if first is not None else node._saved_self
+    if not isinstance(other, Tensor) or other.numel() != 1 or other.is_complex():
+        return None
+    return (Input(second if first is None else first, "div" if divided else "mul", other),)

@@ -1,0 +1,119 @@
+"""The graph behind a loss: its nodes, its leaves, and the paths between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+LEAF = "torch::autograd::AccumulateGrad"
+"""The name of the nodes that add gradient to leaves."""
+
+
+def walk(*roots: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield every node of a graph once, nearest to the roots first, with the nodes that it passes gradient to."""
+    queue = list(dict.fromkeys(root for root in roots if root is not None))
+    seen = set(queue)
+    for node in queue:  # grows during the loop
+        following = [child for child, _ in node.next_functions if child is not None]
+        yield node, following
+        for child in following:
+            if child not in seen:
+                seen.add(child)
+                queue.append(child)
+
+
+def roots_of(roots: Any) -> list[Any]:
+    """Return the nodes of a tensor, of a node, or of several of either, each once. Anything else has none."""
+    nodes = (root.grad_fn if isinstance(root, Tensor) else root for root in _listed(roots))
+    return list(dict.fromkeys(node for node in nodes if hasattr(node, "next_functions")))
+
+
+def _listed(roots: Any) -> list[Any]:
+    return [roots] if isinstance(roots, Tensor) or hasattr(roots, "next_functions") else list(roots)
+
+
+class Graph:
+    """The graph behind one tensor or several.
+
+    A graph keeps its nodes alive, and what custom functions keep in them.
+
+    Args:
+        roots: a tensor or a node, or several of either.
+
+    Attributes:
+        roots: the nodes among the roots, and those of the tensors.
+        following: every node, with the nodes that it passes gradient to. Nodes near the roots come first.
+        nodes: the nodes that operations made, which are all but those of the leaves.
+        leaf_nodes: the nodes of the leaves, with the leaf that each one adds gradient to.
+        leaves: the tensors that receive a gradient, by their ids.
+    """
+
+    def __init__(self, roots: Any) -> None:
+        self.roots = roots_of(roots)
+        self.following = dict(walk(*self.roots))
+        self.nodes: list[Any] = []
+        self.leaves: dict[int, Tensor] = {}
+        self.leaf_nodes: dict[Any, Tensor] = {}
+        for node, following in self.following.items():
+            leaf = None if following else getattr(node, "variable", None)
+            if leaf is None:
+                self.nodes.append(node)
+            else:
+                self.leaf_nodes[node] = self.leaves[id(leaf)] = leaf
+        for root in _listed(roots):
+            if isinstance(root, Tensor) and root.grad_fn is None and root.requires_grad:
+                self.leaves[id(root)] = root
+
+    def __contains__(self, leaf: Tensor) -> bool:
+        """Return whether a leaf receives a gradient."""
+        return id(leaf) in self.leaves
+
+    def has(self, name: str) -> bool:
+        """Return whether the graph has a node of this name."""
+        return any(node.name() == name for node in self.following)
+
+    def users(self) -> dict[int, list[Any]]:
+        """Return the nodes that use each leaf, by the leaf's id. The node nearest to the roots comes first."""
+        users: dict[int, list[Any]] = {}
+        for node, following in self.following.items():
+            for child in following:
+                if child in self.leaf_nodes:
+                    users.setdefault(id(self.leaf_nodes[child]), []).append(node)
+        return users
+
+    def in_order(self) -> list[Any]:
+        """Return all nodes in topological order: each one follows all nodes that pass gradient to it."""
+        waiting = Counter(child for following in self.following.values() for child in following)
+        ready = [root for root in self.roots if not waiting[root]]
+        order = []
+        while ready:
+            node = ready.pop()
+            order.append(node)
+            for child in self.following[node]:
+                waiting[child] -= 1
+                if not waiting[child]:
+                    ready.append(child)
+        return order
+
+    def paths(self) -> dict[int, int]:
+        """Return the number of paths to each leaf, by the leaf's id."""
+        paths = Counter(self.roots)
+        for node in self.in_order():
+            for child in self.following[node]:
+                paths[child] += paths[node]
+        found = {id(leaf): paths[node] for node, leaf in self.leaf_nodes.items()}
+        return {leaf: found.get(leaf, 1) for leaf in self.leaves}
+
+    def path_to(self, leaf: Tensor) -> list[Any]:
+        """Return the nodes of a shortest path from the roots to a leaf, or an empty list if there is none."""
+        before: dict[Any, Any] = {}  # the first one found is nearest to the roots
+        for node, following in self.following.items():
+            for child in following:
+                before.setdefault(child, node)
+        path = [node for node, variable in self.leaf_nodes.items() if variable is leaf]
+        while path and path[-1] not in self.roots:
+            path.append(before[path[-1]])
+        return path[::-1]
