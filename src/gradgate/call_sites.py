@@ -1,4 +1,4 @@
-"""Where the user's code is: the frames of the running stack that are neither torch's nor a library's."""
+"""Where the user's code is: the running frames that belong neither to torch nor to another library."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _scripts: set[str] = set()
 
 
 def kind_of(file: str) -> str:
-    """Say whose a source file is: "user", "ours", "tracer" (torch's compiler) or "library"."""
+    """Return whose a source file is: "user", "ours", "tracer" (torch's compiler) or "library"."""
     kind = _kinds.get(file)
     if kind is None:
         kind = _kinds[file] = _judge(file)
@@ -38,7 +38,7 @@ def kind_of(file: str) -> str:
 
 def _judge(file: str) -> str:
     if file.startswith("<"):
-        # A cell of a notebook and what is typed into python are the user's; what libraries generate is not.
+        # Notebook cells and what is typed into Python are the user's. Code that libraries generate is not.
         return "user" if file.startswith(_TYPED) or (file == "<string>" and _is_command()) else "library"
     path = str(Path(file).absolute())
     if path.startswith(_OURS):
@@ -51,12 +51,12 @@ def _judge(file: str) -> str:
 
 
 def _is_command() -> bool:
-    """Say whether the program is what follows ``python -c``; multiprocessing starts its processes that way, too."""
+    """Return whether ``python -c`` runs the program. multiprocessing starts its processes that way, too."""
     return sys.argv[:1] == ["-c"] and "--multiprocessing-fork" not in sys.orig_argv
 
 
 def _is_executed(frame: FrameType) -> bool:
-    """Say whether a text is run that the user's code gave to ``exec``; from then on such texts are the user's."""
+    """Return whether the user's code passed this code to ``exec``. From then on, such code is the user's."""
     code, caller = frame.f_code, frame.f_back
     if code.co_filename != "<string>" or code.co_name != "<module>" or caller is None:
         return False
@@ -67,30 +67,30 @@ def _is_executed(frame: FrameType) -> bool:
 
 
 def call_mine(file: str) -> None:
-    """Take a file for the user's wherever it lies: it is the script that is watched, and nothing calls it."""
+    """Count a file as the user's wherever it is: it is the watched script, the outermost frame."""
     _kinds[file] = "user"
     _scripts.add(file)
 
 
 def user_frames(frame: FrameType | None = None) -> list[FrameType]:
-    """Return the running frames of the user's code, the innermost first."""
-    frame = frame or sys._getframe(1)
+    """Return the running frames of the user's code, innermost first."""
+    current: FrameType | None = frame or sys._getframe(1)
     found: list[FrameType] = []
-    current: FrameType | None = frame
     while current is not None and len(found) < _DEPTH:
-        kind = _kinds.get(current.f_code.co_filename) or kind_of(current.f_code.co_filename)
+        code = current.f_code
+        kind = _kinds.get(code.co_filename) or kind_of(code.co_filename)
         if kind == "user" or (kind == "library" and _is_executed(current)):
             found.append(current)
-            if current.f_code.co_name == "<module>" and current.f_code.co_filename in _scripts:
+            if code.co_name == "<module>" and code.co_filename in _scripts:
                 break
         elif kind == "ours" and found:
-            break  # below lies what runs the script
+            break  # the frames below run the script
         current = current.f_back
     return found
 
 
 def library_frames() -> list[FrameType]:
-    """Return the running frames of libraries other than torch, the innermost first: a trainer holds the model."""
+    """Return the running frames of libraries other than torch, innermost first."""
     found: list[FrameType] = []
     current: FrameType | None = sys._getframe(1)
     while current is not None:
@@ -107,23 +107,12 @@ def library_frames() -> list[FrameType]:
 
 def here(frame: FrameType | None = None) -> Site:
     """Return where the user's code is now. Equal sites are one object."""
-    current: FrameType | None = frame or sys._getframe(1)
-    key = []
-    while current is not None:
-        code = current.f_code
-        kind = _kinds.get(code.co_filename) or kind_of(code.co_filename)
-        if kind == "user" or (kind == "library" and _is_executed(current)):
-            key.append((code.co_filename, current.f_lineno, code.co_name))
-            if len(key) == _DEPTH or (code.co_name == "<module>" and code.co_filename in _scripts):
-                break
-        elif kind == "ours" and key:
-            break
-        current = current.f_back
-    found = tuple(key)
-    site = _sites.get(found)
+    frames = user_frames(frame or sys._getframe(1))
+    key = tuple((each.f_code.co_filename, each.f_lineno, each.f_code.co_name) for each in frames)
+    site = _sites.get(key)
     if site is None:
-        site = _sites[found] = tuple(
+        site = _sites[key] = tuple(
             Frame(str(Path(file).absolute()) if not file.startswith("<") else file, line, name)
-            for file, line, name in found
+            for file, line, name in key
         )
     return site

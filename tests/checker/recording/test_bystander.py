@@ -206,7 +206,7 @@ def test_a_step_that_raises_keeps_nothing_alive(watcher: Watcher, closure: bool)
     optimizer = torch.optim.SGD([weight], lr=0.1)
     weight.sum().backward()
     optimizer.step()
-    assert not watcher._recorder.closures
+    assert not watcher._recorder.thread.closures
     assert not watcher._recorder.quiet
 
 

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 import gradgate as gg
 from gradgate.checker.recording import StopRun, Watcher
-from gradgate.checker.recording._event_buffer import EventBuffer
+from gradgate.checker.recording._recorder import EventBuffer
 from gradgate.checker.rules import check
-from gradgate.events import Backward, Cut, Event, Gap, NoGradEntered, Stepped, from_json, to_json
+from gradgate.events import Backward, Clipped, Cut, Event, Gap, NoGradEntered, Stepped, from_json, to_json
 
 PATCHED = [
     (torch.autograd, "backward"),
@@ -221,3 +221,23 @@ def test_what_is_given_to_a_module_without_gradients_is_told_where_parameters_ge
     held = [event.held for event in watcher.log().events if isinstance(event, NoGradEntered)]
     assert {name for several in held for name, _ in several} == {"h"}
     assert not any(held[:4])  # all of them got gradients there
+
+
+def test_a_parameter_that_is_made_of_a_graph_leaves_it(watcher: Watcher) -> None:
+    weight = nn.Parameter(torch.ones(3))
+    nn.Parameter(weight * 2)
+    nn.Parameter(torch.ones(3))
+    [event] = [event for event in watcher.log().events if isinstance(event, Cut)]
+    assert (event.op, event.scalar) == ("Parameter", False)
+
+
+def test_a_clip_says_what_its_limit_applies_to(watcher: Watcher) -> None:
+    weight = nn.Parameter(torch.tensor([3.0, 4.0], dtype=torch.float64))
+    weight.square().sum().backward()
+    nn.utils.clip_grad_norm_(iter([weight]), 5.0)
+    nn.utils.clip_grad_value_([weight], 1.0)
+    log = watcher.log()
+    clips = [event for event in log.events if isinstance(event, Clipped)]
+    assert [(clip.kind, clip.limit, clip.given) for clip in clips] == [("norm", 5.0, 1), ("value", 1.0, 1)]
+    assert [clip.norm for clip in clips] == [10.0, None]
+    assert [parameter.dtype for parameter in log.parameters.values()] == ["float64"]

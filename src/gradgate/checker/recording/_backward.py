@@ -97,7 +97,7 @@ class Backwards:
             seen=False,
             retain=bool(create_graph if retain_graph is None else retain_graph),
             create=create_graph,
-            closure=recorder.closures > 0,
+            closure=recorder.thread.closures > 0,
             managed=is_on_purpose(),
         )
         if not recorder.looking and place in self._last:
@@ -113,8 +113,8 @@ class Backwards:
         first = calls <= _FIRST_CALLS
         head = Terms(recorder.scaled, self.reach.number_if_known)
         readable = len(graph.roots) == 1 and not event.managed and reads_losses()
-        old_nodes, old_site = found.older_than(recorder.last_key)
-        recorder.newest_key = max([recorder.newest_key, *map(node_number.use, graph.roots)])
+        old_nodes, old_site = found.older_than(recorder.thread.last_key)
+        recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
         value = _value(tensors)
         event = dataclasses.replace(
             event,

@@ -14,9 +14,9 @@ from torch.nn.parameter import is_lazy
 from gradgate.autograd_graph import Graph
 from gradgate.call_sites import kind_of
 from gradgate.checker.recording._modules import own_buffers
+from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._patches import Around, caller, tracing
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._variables import variables_of
 from gradgate.events import Cut, Ids, ModeSet, NoGradEntered, Site, is_on_purpose
 from gradgate.torch_compat import as_torch_itself
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
@@ -9,9 +10,10 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from gradgate.checker.recording._creation import parameters_of
-from gradgate.checker.recording._patches import Around
+from gradgate.checker.recording._patches import Around, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
+from gradgate.checker.recording._samples import full_rows
 from gradgate.events import Cleared, Clipped, Ids
 from gradgate.torch_compat import tensor_version
 
@@ -25,6 +27,7 @@ class Gradients:
             int, tuple[int, int]
         ] = {}  # number: (address, version); absent if the gradient is None
         self._threads: dict[int, int] = {}  # number: the thread whose backward calls reach it
+        self.masked: dict[int, Tensor] = {}  # number: rows whose gradient a hook of the user's has zeroed
         self.addresses: dict[int, int] = {}  # address of a gradient: the parameter's number
 
     def zero_grad(self, owner: Any, set_to_none: bool = True) -> Around:
@@ -59,6 +62,32 @@ class Gradients:
         seen = float(norm) if asked else None
         recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, float(limit), kind))
         self.note(ids)
+
+    def register_hook(self, original: Any, tensor: Tensor, hook: Any) -> Any:
+        """Watch which rows of a parameter's gradient a hook sets to zero."""
+        recorder = self._recorder
+        number: int | None = None
+        if recorder.active and not tracing():
+            with recorder.working():
+                number = recorder.parameters.number(tensor) if tensor.is_leaf else None
+        if number is None:
+            return original(tensor, hook)
+
+        def watched(gradient: Tensor) -> Any:
+            if not recorder.looking or not recorder.active:
+                return hook(gradient)
+            before: Tensor | None = None
+            with recorder.working():
+                before = full_rows(gradient)
+            result = hook(gradient)
+            with recorder.working():
+                after = full_rows(gradient if result is None else result)
+                if before is not None and after is not None and before.shape == after.shape:
+                    zeroed, known = before & ~after, self.masked.get(number)
+                    self.masked[number] = zeroed if known is None else zeroed | known
+            return result
+
+        return original(tensor, functools.wraps(hook)(watched) if hasattr(hook, "__name__") else watched)
 
     def take(self, numbers: Ids) -> None:
         """Note that this thread trains these parameters: until another does, no other may read their gradients."""

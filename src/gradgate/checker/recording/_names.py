@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from types import FrameType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -13,11 +14,16 @@ from gradgate.call_sites import library_frames, user_frames
 from gradgate.checker.recording._modules import own_parameters
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import size_of
-from gradgate.checker.recording._variables import variables_of
 
 _SCANS = 8  # times that all live modules are looked through
 _SCANNED = (4, 16, 48)  # after these steps in any case
 _MOST_ITEMS = 1000  # of a list or dict that is looked through
+# A function that uses one of these may hold the very dict that reading its locals would fill again.
+_TELLING = frozenset(("locals", "vars", "eval", "exec", "f_locals"))
+# pytest rewrites each assert of a test so that its message asks for locals(), which happens when it has failed.
+_REWRITTEN = "@py_builtins"
+_OURS = 3  # references to that dict: the frame's, ours, and the one that counting takes
+_OPTIMIZED = 1  # CO_OPTIMIZED: a function's code, and no module's or class body's
 _NAMED = (nn.Module, Tensor, torch.optim.Optimizer)
 
 
@@ -110,3 +116,33 @@ def _fields(value: Any) -> list[tuple[str, Any]]:
     fields = getattr(value, "__dict__", None)
     pairs = list(fields.items()) if isinstance(fields, dict) else []
     return [pair for pair in pairs if isinstance(pair[1], _NAMED)]
+
+
+def variables_of(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    """Yield names and values of a frame, and of the objects of the user's own classes in it: "self.total"."""
+    pairs = _locals_of(frame)
+    yield from pairs
+    for name, value in pairs:
+        fields = getattr(value, "__dict__", None)
+        if isinstance(fields, dict) and not isinstance(value, (type, ModuleType, FunctionType)):
+            for inner, held in list(fields.items()):
+                yield f"{name}.{inner}", held
+
+
+def _locals_of(frame: FrameType) -> list[tuple[str, Any]]:
+    """Return the variables of a frame.
+
+    Up to Python 3.12 reading a function's locals fills a dict that belongs to the frame, and that ``locals()``
+    returns. It would keep alive what the function lets go of, so it is emptied again. Where the function may use
+    that dict itself, it is left alone: its variables go without names.
+    """
+    if sys.version_info >= (3, 13) or not frame.f_code.co_flags & _OPTIMIZED:
+        return list(frame.f_locals.items())
+    used = frame.f_code.co_names
+    if not _TELLING.isdisjoint(used) and _REWRITTEN not in used:
+        return []
+    names = frame.f_locals
+    pairs = list(names.items())
+    if sys.getrefcount(names) <= _OURS:
+        names.clear()
+    return pairs

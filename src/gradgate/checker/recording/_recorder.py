@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,14 +14,15 @@ from typing import Any
 import torch
 
 from gradgate.call_sites import here
-from gradgate.checker.recording._event_buffer import EventBuffer
 from gradgate.checker.recording._modules import Modules
 from gradgate.checker.recording._node_lines import Lines
 from gradgate.checker.recording._patches import Patches
 from gradgate.checker.recording._registry import Numbers, Parameters
-from gradgate.events import Doing, Event, Ids, Site, Span, Written
+from gradgate.events import Doing, Event, Gap, Ids, Site, Span, Written
 from gradgate.torch_compat import as_torch_itself
 
+_HEAD, _TAIL = 20_000, 10_000  # events that are kept, of the first ones and the last
+_RECENT = 256  # events among which one is looked for to replace it
 _FIRST_STEPS = 60  # steps that are looked at closely
 _LEAST_STEPS = 12  # the same, if looking is slow
 _SLOW_SECONDS = 2.0
@@ -66,10 +68,46 @@ if hasattr(os, "register_at_fork"):
 class _Thread(threading.local):
     """What is different in each thread: autograd numbers the nodes of each from 0."""
 
-    quiet = 0
-    closures = 0
-    last_key = -1
-    newest_key = -1
+    quiet = 0  # calls of libraries that are running, whose own writes and clearing are ignored
+    closures = 0  # steps with a closure that are running
+    newest_key = -1  # the newest graph node that was seen
+    last_key = -1  # the newest one at the last step
+
+
+class EventBuffer:
+    """The first events of a run and the last ones. A :class:`Gap` says how many are missing between."""
+
+    def __init__(self, head: int = _HEAD, tail: int = _TAIL) -> None:
+        self._first: list[Event] = []
+        self._last: deque[Event] = deque(maxlen=tail)
+        self._head = head
+        self.count = 0
+
+    def add(self, event: Event) -> None:
+        """Append an event."""
+        self.count += 1
+        if len(self._first) < self._head:
+            self._first.append(event)
+        else:
+            self._last.append(event)
+
+    def replace(self, event: Event, by: Event | None) -> None:
+        """Put another event in the place of a recent one, or remove that."""
+        for kept in (self._last, self._first):
+            for place in range(len(kept) - 1, max(len(kept) - _RECENT, 0) - 1, -1):
+                if kept[place] is event:
+                    if by is None:
+                        del kept[place]
+                        self.count -= 1
+                    else:
+                        kept[place] = by
+                    return
+
+    def events(self) -> tuple[Event, ...]:
+        """Return the events that were kept."""
+        missing = self.count - len(self._first) - len(self._last)
+        gap = (Gap((), missing),) if missing else ()
+        return (*self._first, *gap, *self._last)
 
 
 class Recorder:
@@ -105,7 +143,7 @@ class Recorder:
         self.active = False
         self.seconds = 0.0  # spent watching
         self._busy = 0.0  # the same in processor time: on a busy machine the close look isn't shorter
-        self._thread = _Thread()
+        self.thread = _Thread()
         self._in_backward = 0
         self._written: tuple[tuple[Any, ...], set[int]] | None = None
         self._next_block = _FIRST_STEPS
@@ -115,31 +153,7 @@ class Recorder:
     @property
     def quiet(self) -> int:
         """Whether this thread runs a library's code or ours, whose writes and clearing don't matter."""
-        return self._thread.quiet + _watching.depth
-
-    @property
-    def in_library(self) -> bool:
-        """Whether torch itself is at work in this thread, also while the watcher works."""
-        return self._thread.quiet > 0
-
-    @property
-    def closures(self) -> int:
-        """Number of steps with a closure that are running in this thread."""
-        return self._thread.closures
-
-    @property
-    def last_key(self) -> int:
-        """The newest graph node at the last step. Each thread has its own numbers."""
-        return self._thread.last_key
-
-    @property
-    def newest_key(self) -> int:
-        """The newest graph node seen in this thread."""
-        return self._thread.newest_key
-
-    @newest_key.setter
-    def newest_key(self, key: int) -> None:
-        self._thread.newest_key = key
+        return self.thread.quiet + _watching.depth
 
     def add(self, event: Event) -> None:
         """Record an event."""
@@ -196,11 +210,11 @@ class Recorder:
     @contextmanager
     def library(self, *_: Any, **__: Any) -> Iterator[None]:
         """Ignore what torch itself does inside: an optimizer's own writes are not writes by hand."""
-        self._thread.quiet += 1
+        self.thread.quiet += 1
         try:
             yield
         finally:
-            self._thread.quiet -= 1
+            self.thread.quiet -= 1
 
     @contextmanager
     def backward(self, *_: Any, **__: Any) -> Iterator[None]:
@@ -219,20 +233,6 @@ class Recorder:
         """Whether a backward pass is running, in any thread: on another device it runs in one of its own."""
         return self._in_backward > 0
 
-    def begin_step(self, *, closure: bool) -> None:
-        """Enter an optimizer's step: ignore what it writes, except in a closure, which is the user's."""
-        if closure:
-            self._thread.closures += 1
-        else:
-            self._thread.quiet += 1
-
-    def end_step(self, *, closure: bool) -> None:
-        """Leave it, in the same thread."""
-        if closure:
-            self._thread.closures -= 1
-        else:
-            self._thread.quiet -= 1
-
     def site(self) -> Site:
         """Return where the user's code is."""
         return here()
@@ -248,7 +248,7 @@ class Recorder:
             self.active = False
             self._look(False)
             return
-        self._thread.last_key = self._thread.newest_key
+        self.thread.last_key = self.thread.newest_key
         slow = self._busy > _SLOW_SECONDS and self.steps >= _LEAST_STEPS
         if self.steps < _FIRST_STEPS and not slow:
             self._look(True)

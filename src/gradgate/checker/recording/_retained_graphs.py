@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from gradgate.autograd_graph import walk
 from gradgate.call_sites import user_frames
 from gradgate.checker.recording._modules import children_of
+from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._variables import variables_of
 from gradgate.events import Frame, GraphsKept, Site
 from gradgate.torch_compat import node_number
 

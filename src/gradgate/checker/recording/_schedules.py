@@ -169,7 +169,7 @@ class Scalers:
 
     def unscale(self, scaler: Any, optimizer: Any) -> Around:
         """Record that the user's code unscaled gradients. The scaler's own step does so too, and is left out."""
-        recorder, by_user = self._recorder, not self._recorder.in_library
+        recorder, by_user = self._recorder, not self._recorder.thread.quiet
         yield
         if by_user:
             numbers = recorder.scalers.number(scaler), recorder.optimizers.number(optimizer)

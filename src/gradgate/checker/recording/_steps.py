@@ -24,7 +24,7 @@ from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
-from gradgate.checker.recording._samples import drifts, full_rows, moved_by, same, sample, sizes, sum_of
+from gradgate.checker.recording._samples import drifts, moved_by, same, sample, sizes, sum_of
 from gradgate.events import Ids, Site, Stepped
 
 _NORMS = 8
@@ -70,17 +70,15 @@ class Steps:
         self.before: dict[int, Tensor] = {}  # sampled values before the last step
         self._after: dict[int, Tensor] = {}  # and after it
         self._sums: dict[int, set[float]] = {}  # of the values that each step left
-        self._masked: dict[int, Tensor] = {}  # rows of a parameter whose gradient a hook has zeroed
         self.scaler: int | None = None  # the gradient scaler that is stepping
         self.after_step: list[Callable[[], None]] = []
         self.stepped: set[int] = set()
 
     def install(self) -> None:
-        """Register the hooks, and watch the hooks that the user registers."""
+        """Register the hooks."""
         patches = self._recorder.patches
         patches.on_undo(register_optimizer_step_pre_hook(self._before_step).remove)
         patches.on_undo(register_optimizer_step_post_hook(self._after_step).remove)
-        patches.wrap(Tensor, "register_hook", self._register_hook)
 
     def was_left(self, number: int, values: Tensor) -> bool:
         """Return whether an earlier step left these values."""
@@ -112,7 +110,15 @@ class Steps:
 
     def _close(self, step: _OpenStep) -> None:
         self._open = [each for each in self._open if each is not step]
-        self._recorder.end_step(closure=step.closure)
+        self._enter(step, -1)
+
+    def _enter(self, step: _OpenStep, by: int) -> None:
+        """Ignore what the optimizer writes, except in a closure, which is the user's."""
+        thread = self._recorder.thread
+        if step.closure:
+            thread.closures += by
+        else:
+            thread.quiet += by
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         recorder = self._recorder
@@ -148,7 +154,7 @@ class Steps:
                 self._read_gradients(step, pairs)
         self._open.append(step)
         step.start = recorder.clock
-        recorder.begin_step(closure=step.closure)
+        self._enter(step, 1)
 
     def _look(self, step: _OpenStep, pairs: Pairs) -> None:
         """Sample the parameters' values."""
@@ -165,7 +171,7 @@ class Steps:
         step.rows = {
             number: parameter.detach().clone()
             for number, parameter in pairs
-            if number in self._masked and parameter.dim() and parameter.numel() < _MOST_ELEMENTS
+            if number in self._gradients.masked and parameter.dim() and parameter.numel() < _MOST_ELEMENTS
         }
 
     def _read_gradients(self, step: _OpenStep, pairs: Pairs) -> None:
@@ -246,7 +252,7 @@ class Steps:
         rows = recorder.parameters.same(
             number
             for number, parameter in pairs
-            if number in step.rows and drifts(step.rows[number], parameter, self._masked[number])
+            if number in step.rows and drifts(step.rows[number], parameter, self._gradients.masked[number])
         )
         recorder.stepped()
         step.counted = True
@@ -270,32 +276,6 @@ class Steps:
         )
         for act in self.after_step:
             act()
-
-    def _register_hook(self, original: Any, tensor: Tensor, hook: Any) -> Any:
-        """Watch which rows of a parameter's gradient a hook sets to zero."""
-        recorder = self._recorder
-        number: int | None = None
-        if recorder.active and not tracing():
-            with recorder.working():
-                number = recorder.parameters.number(tensor) if tensor.is_leaf else None
-        if number is None:
-            return original(tensor, hook)
-
-        def watched(gradient: Tensor) -> Any:
-            if not recorder.looking or not recorder.active:
-                return hook(gradient)
-            before: Tensor | None = None
-            with recorder.working():
-                before = full_rows(gradient)
-            result = hook(gradient)
-            with recorder.working():
-                after = full_rows(gradient if result is None else result)
-                if before is not None and after is not None and before.shape == after.shape:
-                    zeroed, known = before & ~after, self._masked.get(number)
-                    self._masked[number] = zeroed if known is None else zeroed | known
-            return result
-
-        return original(tensor, functools.wraps(hook)(watched) if hasattr(hook, "__name__") else watched)
 
 
 def _code_of(function: Any) -> types.CodeType | None:

@@ -80,6 +80,7 @@ class Watcher:
             with recorder.working():  # what this version of torch lacks does not end the script
                 install(recorder, patch)
         patches.replace(Tensor, "data", property(parts.cuts.get_data, parts.writes.set_data))
+        patches.wrap(Tensor, "register_hook", parts.gradients.register_hook)
         patches.wrap(threading, "excepthook", _unless_stopped)
         patches.on_undo(parts.suspects.let_go)
         show_warnings_at_callers(patches)

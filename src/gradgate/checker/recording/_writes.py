@@ -70,7 +70,7 @@ class Writes:
         recorder = self._recorder
         if not recorder.looking or not recorder.backwards or recorder.quiet:
             return False
-        return not (recorder.closures and self._steps.writes_itself())
+        return not (recorder.thread.closures and self._steps.writes_itself())
 
     def called(self, name: str, tensor: Tensor, /, *args: Any, **kwargs: Any) -> Around:
         """Record an in-place method of a parameter or gradient."""
