@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import Any
 
 from torch import nn
@@ -78,9 +77,7 @@ class Frozen:
             raise OptionError("frozen: this handle has been unfrozen. Call frozen(...) again for each block.")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.unfreeze()
 
 
