@@ -41,7 +41,7 @@ class Frozen:
     def __repr__(self) -> str:
         inner = {part for module in self._frozen for part in list(module.modules())[1:]}
         names = ", ".join(type(module).__name__ for module in self._frozen if module not in inner)
-        parameters = {each for module in self._frozen for each in module.parameters()}
+        parameters = {each for module in self._frozen for each in module.parameters(recurse=False)}
         size = sum(parameter.numel() for parameter in parameters)
         return f"Frozen({names or 'nothing'}: {len(parameters)} tensors, {size:,} parameters)"
 
