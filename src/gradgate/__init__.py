@@ -66,7 +66,15 @@ _HOMES = {  # all others are in accumulation
         "gates",
     ),
 }
-_PACKAGES = ("accumulation", "errors", "gates", "planning", "tally", "testing")  # those with names for users
+_PACKAGES = (
+    "accumulation",
+    "errors",
+    "gates",
+    "losses",
+    "planning",
+    "tally",
+    "testing",
+)  # those with names for users
 
 
 def __getattr__(name: str) -> _typing.Any:

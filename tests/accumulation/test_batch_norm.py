@@ -72,7 +72,7 @@ def test_it_is_said_once_by_the_modules_name() -> None:
     assert said[0].filename == __file__
     assert str(said[0].message).startswith(
         "BatchNorm1d 'encoder.stem.1': in training mode a batch norm normalises each micro-batch by its own mean "
-        "and variance, so no cut gives the gradient of the whole batch."
+        "and variance, so no split gives the gradient of the whole batch."
     )
     assert "batch_norm='window'" in str(said[0].message)
 

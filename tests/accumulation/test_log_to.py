@@ -202,8 +202,8 @@ def test_it_ends_when_it_is_removed_or_its_block_ends() -> None:
     logging.remove()
     update_by(accumulator, weight, [(1.0, 1)])
     assert [step for step, _ in writer.scalars["loss"]] == [1, 101, 2]
-    assert not accumulator._gradient_hooks
-    assert not accumulator._update_hooks
+    assert not accumulator._state.gradient_hooks
+    assert not accumulator._state.update_hooks
 
 
 def test_what_cannot_be_used_is_refused() -> None:

@@ -8,7 +8,6 @@ from torch.optim import LBFGS, SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
 import gradgate as gg
-from gradgate.accumulation._parameters import name_of, named_some
 from gradgate.errors import OptionError
 from tests.tensors import zeros
 
@@ -41,8 +40,12 @@ def test_so_is_anybody_elses_that_needs_a_closure(scheduled: bool) -> None:
 
 
 def test_a_scheduler_does_not_make_an_ordinary_optimizer_look_like_one() -> None:
-    optimizer = Adam([nn.Parameter(zeros(2))])
-    gg.Accumulator(optimizer, scheduler=StepLR(optimizer, 1))
+    weight = nn.Parameter(zeros(2))
+    optimizer = Adam([weight])
+    accumulator = gg.Accumulator(optimizer, scheduler=StepLR(optimizer, 1))
+    with accumulator.update() as update:
+        update.backward(weight.sum(), count=1)
+    assert update.stepped
 
 
 @pytest.mark.parametrize(
@@ -64,9 +67,7 @@ def test_a_parameter_is_named_as_the_optimizer_names_it_or_by_its_place() -> Non
         [{"params": [("encoder.weight", a)]}, {"params": [("head.weight", b)], "lr": 1.0}], lr=0.1
     )
     settings = gg.Accumulator(optimizer)._settings
-    assert name_of(b, settings) == "'head.weight'"
-    assert name_of(b, gg.Accumulator([SGD([c]), SGD([a, b])])._settings) == "1 of group 0 (SGD, shape [2, 3])"
-    assert name_of(c, settings) == "a tensor of shape [2, 3]"
-    assert named_some([a, b, a, b, a], settings) == (
-        "'encoder.weight', 'head.weight', 'encoder.weight' and 2 more"
-    )
+    assert settings.name(b) == "'head.weight'"
+    assert gg.Accumulator([SGD([c]), SGD([a, b])])._settings.name(b) == "1 of group 0 (SGD, shape [2, 3])"
+    assert settings.name(c) == "a tensor of shape [2, 3]"
+    assert settings.names([a, b, a, b, a]) == ("'encoder.weight', 'head.weight', 'encoder.weight' and 2 more")

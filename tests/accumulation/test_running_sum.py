@@ -1,5 +1,7 @@
 """The running sum stays at the size of a mean, whatever comes, and rounds nothing where nothing need be."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from torch.optim import SGD
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradgate as gg
-from gradgate.accumulation import _update
+from gradgate.accumulation._gradient_sums import GradientSums
 from gradgate.accumulation._running_sum import RunningSum
 from gradgate.errors import CountError
 from tests.accumulation.one_weight import add, one_weight, update_by
@@ -176,11 +178,11 @@ def test_hundreds_of_micro_batches_of_unknown_number_are_as_exact_as_known_ones(
     counts=st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=40), headroom=st.sampled_from([16.0, 2.0**32])
 )
 def test_the_sum_never_grows_beyond_its_headroom(counts: list[float], headroom: float) -> None:
-    running, size = RunningSum("loss", headroom), 0.0
+    running, size = RunningSum("loss", lambda: headroom), 0.0
     for count in counts:
         loss = tensor(1.0)
-        size *= float(running.make_ready(loss, count, "mean"))
-        weight = float(running.weight(loss, count, "mean"))
+        factor, weight = map(float, running.prepare(loss, count, "mean"))
+        size *= factor
         assert 0 < weight <= 1
         assert weight == 1 or running.known + count > headroom * count
         size += weight
@@ -191,9 +193,9 @@ def test_the_sum_never_grows_beyond_its_headroom(counts: list[float], headroom: 
 
 @pytest.mark.parametrize("headroom", [16.0, 2.0**32])
 def test_sums_of_items_stay_in_one_unit(headroom: float) -> None:
-    running, factors = RunningSum("loss", headroom), []
+    running, factors = RunningSum("loss", lambda: headroom), []
     for count in (3, 5, 1):
-        factors.append(running.make_ready(tensor(1.0), count, "sum"))
+        factors.append(running.prepare(tensor(1.0), count, "sum")[0])
         running.record(tensor(1.0), count, "sum")
     assert factors == [1.0] * 3
 
@@ -210,14 +212,14 @@ def test_the_losses_and_counts_are_there_for_logging() -> None:
 
 
 def test_the_micro_batches_after_a_resume_enter_with_the_same_weights() -> None:
-    running = RunningSum("loss", 16.0)
+    running = RunningSum("loss", lambda: 16.0)
     for count in (3, 0, 8):
-        running.make_ready(tensor(1.0), count or 1, "mean")
+        running.prepare(tensor(1.0), count or 1, "mean")
         running.record(tensor(2.0), count, "mean")
     saved = running.state_dict()
-    again = RunningSum.from_state({**saved, "expected": 4}, 16.0)  # a key that gradgate 0.1 wrote
+    again = RunningSum.from_state({**saved, "expected": 4}, lambda: 16.0)  # a key that gradgate 0.1 wrote
     assert again.state_dict() == saved
-    assert again.make_ready(tensor(1.0), 7, "mean") == running.make_ready(tensor(1.0), 7, "mean")
+    assert again.prepare(tensor(1.0), 7, "mean") == running.prepare(tensor(1.0), 7, "mean")
     assert again.unit == running.unit
 
 
@@ -251,12 +253,12 @@ def test_losses_without_names_are_told_apart_by_their_order() -> None:
 @pytest.fixture
 def _on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every count goes the way of one that lies on a GPU: as a tensor that is not read before the end."""
-    checked = _update.checked_count
+    add = GradientSums.add
 
-    def as_tensor(loss: torch.Tensor, count: object, reduction: object) -> torch.Tensor:
-        return torch.as_tensor(checked(loss, count, reduction))  # type: ignore[arg-type]
+    def with_tensor(self: GradientSums, name: str, loss: torch.Tensor, count: object, *rest: Any) -> None:
+        add(self, name, loss, torch.as_tensor(count), *rest)
 
-    monkeypatch.setattr(_update, "checked_count", as_tensor)
+    monkeypatch.setattr(GradientSums, "add", with_tensor)
 
 
 @pytest.mark.usefixtures("_on_a_device")
@@ -306,9 +308,8 @@ def test_nothing_is_read_before_the_block_ends() -> None:
         for gradient, count in update.micro_batches([(1.0, torch.tensor(3.0)), (5.0, torch.tensor(1.0))]):
             loss, running = weight * gradient, RunningSum("loss")
             with Reads():
-                running.make_ready(loss, count, "mean")
-                running.weight(loss, count, "mean")
-                running.make_ready(loss, count, "mean")
+                running.prepare(loss, count, "mean")
+                running.prepare(loss, count, "mean")
             update.backward(loss, count=count)
     assert Reads.seen == 0
     assert weight.item() == -2.0

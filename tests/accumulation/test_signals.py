@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gradgate.accumulation import _signals
-from gradgate.accumulation._signals import uninterrupted
+from gradgate.accumulation import _finalize
+from gradgate.accumulation._finalize import uninterrupted
 from tests.accumulation.one_weight import StopError, stopped_by
 
 
@@ -105,7 +105,7 @@ class Signals:
         self.opcodes = self.events = 0
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename != _signals.__file__:
+        if frame.f_code.co_filename != _finalize.__file__:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
@@ -117,7 +117,7 @@ class Signals:
         return self.trace
 
     def profile(self, frame: FrameType, event: str, arg: Any) -> None:
-        if frame.f_code.co_filename == _signals.__file__:
+        if frame.f_code.co_filename == _finalize.__file__:
             self.events += 1
             if self.events == self.second:
                 sys.setprofile(None)
@@ -138,7 +138,7 @@ def handlers_after(signals: Signals) -> list[Any]:
     try:
         try:
             sys.settrace(signals.trace)
-            with _signals.uninterrupted():
+            with _finalize.uninterrupted():
                 pass
         except (StopError, KeyboardInterrupt):
             pass

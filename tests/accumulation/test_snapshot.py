@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from gradgate.accumulation._snapshot import Snapshot, versions
+from gradgate.accumulation._finalize import versions
+from gradgate.accumulation._forward_state import Snapshot
 from tests.laws.standing import differences, standing
 from tests.tensors import DEVICE, ones, tensor, zeros
 

@@ -4,14 +4,18 @@ import functools
 import importlib
 import io
 import math
+import os
 import re
 import signal
 from collections import Counter
 from contextlib import redirect_stdout
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
+from tests.ranks.processes import preload
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MEASURED = {"demo"}  # its figures are measured, not derived
@@ -31,7 +35,11 @@ def run(name):
         one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
     }
     try:
-        with redirect_stdout(io.StringIO()) as printed:
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+            if name in RANKS and hasattr(os, "fork"):  # by default it spawns an interpreter for each rank
+                preload()
+                here = example.here
+                patch.setattr(example, "here", lambda ranks: replace(here(ranks), start_method="forkserver"))
             figures = example.main()
     finally:
         for one, handler in handlers.items():  # torch's launcher, with which some start ranks, leaves its own

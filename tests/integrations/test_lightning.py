@@ -109,7 +109,7 @@ def test_an_optimizer_goes_by_the_name_that_the_user_gave_its_wrapper() -> None:
     fit(modules.NeverCleared(), watching)
     assert watching.report is not None
     assert [held.name for held in watching.report.summary.optimizers] == ["optimizer"]
-    assert "Call optimizer.zero_grad()" in watching.report.findings[0].fix
+    assert "Call optimizer.zero_grad()" in watching.report.findings[0].advice
 
 
 def test_the_parameters_are_those_of_a_fit_that_nobody_watches() -> None:
@@ -167,11 +167,15 @@ def test_it_serves_the_trainer_of_pytorch_lightning_too() -> None:
 
 
 def test_what_is_misspelt_is_said_before_the_fit(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="watch: select names 'GGX'"):
+    with pytest.raises(OptionError, match="watch: select: no rule has the code or category 'GGX'"):
         WatchGradients(select="GGX")
     with pytest.raises(OptionError, match="watch: raise_on is 'info'"):
         WatchGradients(raise_on="info")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="has no ending that names a form"):
         WatchGradients(output=tmp_path / "report.pdf")
-    with pytest.raises(OptionError, match="there is no folder"):
+    with pytest.raises(OptionError, match="in a folder that does not exist"):
         WatchGradients(output=tmp_path / "missing" / "report.json")
+
+
+def test_a_callback_says_in_one_line_what_it_is() -> None:
+    assert repr(WatchGradients()) == "<WatchGradients: no run yet>"

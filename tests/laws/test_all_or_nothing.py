@@ -386,7 +386,7 @@ class Tracer:
             return None
         if event == "line":
             line = (Path(frame.f_code.co_filename).name, frame.f_lineno)
-            if (line[0], frame.f_code.co_name, self.entry_of_exit) == ("_update.py", "__exit__", None):
+            if (line[0], frame.f_code.co_name, self.entry_of_exit) == ("_open_window.py", "__exit__", None):
                 self.entry_of_exit = line
             if line == self.at:
                 sys.settrace(None)
@@ -416,7 +416,11 @@ def lines_of(run: Run, case: Case) -> list[Line]:
     lines = list(dict.fromkeys(tracer.lines))
     lines.remove(tracer.entry_of_exit)
     # All of the update's own life, and a sample of what it calls.
-    return [line for number, line in enumerate(lines) if line[0] == "_update.py" or number % 5 == 0]
+    return [
+        line
+        for number, line in enumerate(lines)
+        if line[0] in ("_open_window.py", "_update.py") or number % 5 == 0
+    ]
 
 
 @pytest.mark.slow

@@ -175,10 +175,11 @@ def test_under_a_loss_scale_a_hook_sees_what_users_of_a_scaler_see() -> None:
 
 
 def test_counts_on_a_device_bend_as_numbers_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradgate.accumulation import _update
+    from gradgate.accumulation._gradient_sums import GradientSums
 
-    checked = _update.checked_count
-    monkeypatch.setattr(_update, "checked_count", lambda *given: torch.as_tensor(checked(*given)))
+    add = GradientSums.add
+    with_tensor = lambda self, name, loss, count, *rest: add(self, name, loss, torch.as_tensor(count), *rest)  # noqa: E731
+    monkeypatch.setattr(GradientSums, "add", with_tensor)
     bend = BENT["clip_gradient by value"]
     for counts in ([4, 9, 1], [0, 3, 0, 5], [2, 2]):
         model, window = small_model(), window_of(counts)

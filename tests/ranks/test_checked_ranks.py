@@ -12,7 +12,6 @@ import json
 import os
 import re
 import runpy
-import subprocess
 import sys
 import warnings
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from gradgate.checker.recording import Watcher
 from gradgate.checker.reports import report_on
 from gradgate.checker.rules import Finding
 from gradgate.events import Frame, Log
+from tests.interpreter import python
 from tests.ranks.processes import TIMEOUT_SECONDS, together
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -42,6 +42,7 @@ MARKER = re.compile(r"# expect: ([a-z-]+)$")
 
 # What the rules do not find, and why. A rule that learns to find one makes its test fail: take it out then.
 MISSED = {
+    "wrong/global_token_mean": "the divisor is a total over the ranks; that DDP divides again is not compared",
     "wrong/global_batch_mean": "a sum over n items by 2n is half a mean, too, and that is often meant",
     "wrong/head_not_wrapped": "a backward pass is known to synchronise, not which of its parameters",
     "wrong/smaller_rate": "a learning rate is its author's choice",
@@ -130,8 +131,8 @@ def test_ranks_compute_the_same_watched_or_not_and_their_findings_are_merged(scr
 def checked(folder: Path, *command: object) -> tuple[int, dict[str, Any]]:
     """Check a script, or a command that starts its ranks; return the exit code and the report."""
     report = folder / "report.json"
-    check = [sys.executable, "-m", "gradgate", "check", "--format", "json", "--output", report, *command]
-    ran = subprocess.run(check, check=False, cwd=folder, capture_output=True, text=True, timeout=60)
+    check = ["-m", "gradgate", "check", "--format", "json", "--output", str(report)]
+    ran = python(*check, *map(str, command), cwd=folder, timeout=60)
     assert ran.returncode in (0, 1), ran.stderr
     return ran.returncode, json.loads(report.read_text("utf-8"))
 

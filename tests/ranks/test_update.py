@@ -247,7 +247,7 @@ def counted(rank: int, updates: int) -> Any:
         accumulator.step_window(
             lambda x: net(x).square().mean(), list(torch.ones(6, 4, dtype=torch.float64).split(2))
         )
-        engine = accumulator._over_ranks._engine
+        engine = accumulator._state.ranks._coordinator
         assert engine is not None
         numbers.append((engine.ranks.collectives, engine.ranks.sent_bytes))
     return numbers, sum(one.nbytes for one in net.parameters())
@@ -262,15 +262,15 @@ def test_a_window_takes_one_small_message_and_the_gradients_once() -> None:
 
 def sending(rank: int) -> Any:
     """How many groups of gradients are on their way when the first layer's gradient comes, the last to come."""
-    from gradgate.ranks import _ranks
+    from gradgate.ranks import _process_group
 
-    _ranks._BUCKET_BYTES = 64
+    _process_group._BUCKET_BYTES = 64
     net = model()
     accumulator = gg.Accumulator(adam(net), model=net, sync="overlap")
     seen = []
     for micro_batches in (2, 1):
         with accumulator.update() as update:
-            buckets = update._company.engine.buckets  # type: ignore[union-attr]
+            buckets = update._coordinator.engine.buckets  # type: ignore[union-attr]
             hook = net[0].weight.register_hook(lambda _: seen.append(len(buckets._sent)))  # type: ignore[union-attr]  # noqa: B023
             for _ in update.micro_batches(iter(range(micro_batches))):
                 update.backward(net(torch.ones(2, 4, dtype=torch.float64)).square().mean(), count=2)

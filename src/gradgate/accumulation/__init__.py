@@ -1,9 +1,9 @@
 """The window: micro-batches in, one exact update out."""
 
 from gradgate.accumulation._accumulator import Accumulator
-from gradgate.accumulation._clearing import Decay, decay
 from gradgate.accumulation._learning_rate import scale_lr, warmup
 from gradgate.accumulation._log_to import Logging, log_to
+from gradgate.accumulation._settings import Decay, decay
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Window, Windows, windows
 

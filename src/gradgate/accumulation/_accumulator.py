@@ -7,74 +7,67 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from gradgate.accumulation._at_rest import AtRest
 from gradgate.accumulation._batch_norm import BatchNorms, Statistics
-from gradgate.accumulation._checkpoint import packed, read
-from gradgate.accumulation._clearing import Clear, Decay, Leftovers
 from gradgate.accumulation._counts import Reduction
-from gradgate.accumulation._first_looks import FirstLooks
-from gradgate.accumulation._hooks import Hooks, NoStepInside
-from gradgate.accumulation._models import Model, Models, in_use
-from gradgate.accumulation._over_ranks import Over, OverRanks
-from gradgate.accumulation._parameters import as_optimizers, owned_parameters
-from gradgate.accumulation._precision import has_wide_state, keep_loaded_state_wide
-from gradgate.accumulation._retry import (
-    Dealt,
-    LossFunction,
-    Planned,
-    by_plan,
-    in_micro_batches,
-    run_window,
+from gradgate.accumulation._open_window import TrainingState, refuse_steps_inside, register
+from gradgate.accumulation._precision import keep_loaded_state_wide
+from gradgate.accumulation._replay import LossFunction, run_batch, run_given
+from gradgate.accumulation._settings import (
+    Clear,
+    Model,
+    Models,
+    Nonfinite,
+    Settings,
+    as_optimizers,
+    as_schedulers,
+    in_use,
 )
-from gradgate.accumulation._settings import Nonfinite, checked_settings
-from gradgate.accumulation._states import checked_state, plain_state
-from gradgate.accumulation._update import Update
-from gradgate.accumulation._windows import Windows, check_window
-from gradgate.batch_layout import UNSAID, BatchDim, Unsaid, check_batch
-from gradgate.errors import OptionError, StateError, UpdateError
-from gradgate.ranks import Engine, Sync
+from gradgate.accumulation._state_dict import Checkpointed
+from gradgate.accumulation._update import Update, check_window
+from gradgate.accumulation._windows import Dealt, Planned
+from gradgate.batch_layout import UNSAID, BatchDim, Unsaid
+from gradgate.errors import OptionError, UpdateError
+from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
 
 
-class Accumulator:
+class Accumulator(Checkpointed):
     """Makes the exact update of a whole batch out of micro-batches.
 
     Each micro-batch adds a sum and a count; the division happens once, when the window ends. So the
-    update does not depend on how the batch was cut, and counts need not be known beforehand. The
+    update does not depend on how the batch was split, and counts need not be known beforehand. The
     accumulator owns the parameters of its optimizers: an update fills their ``.grad`` and no other.
 
     Args:
-        optimizer: a torch optimizer, or several that step together (Muon for matrices beside AdamW for
-            the rest). Parameter groups that are added later belong to the next window.
+        optimizer: a torch optimizer, or several that step together (Muon for matrices beside AdamW for the rest).
+            Parameter groups that are added later belong to the next window.
         model: the module that the loop calls, its wrapper (DistributedDataParallel, ``fully_shard``) included, or
-            several. A window takes from it what parameters do not tell: wrappers to hold back, batch norms, buffers
-            to put back before a replay, names for messages. One process may leave it out; several ranks may not.
+            several. A window needs it for what parameters do not tell: wrappers to hold back, batch norms, buffers
+            to restore before a replay, names for messages. One process may leave it out; several ranks may not.
         clip_norm: clip the whole mean gradient, once, to this 2-norm.
         clip_value: or clip each of its entries to ``[-clip_value, clip_value]``.
         scheduler: a learning-rate scheduler, or several; stepped once per update that was made.
         scaler: a ``torch.amp.GradScaler``; the accumulator scales, unscales, steps and updates it.
         nonfinite: what to do when the gradient is infinite or not a number: "raise" (the default),
-            "skip" the update (the default with a scaler), or "step" all the same, which saves waiting
-            for the device.
+            "skip" the update (the default with a scaler), or "step" all the same, which saves a
+            synchronization with the device.
         clear: what becomes of gradients after a step: "none" drops them, "zero" keeps the tensors and
             fills them with zeros, ``gradgate.decay(factor)`` carries a part into the next update.
-        accumulate_dtype: the type that gradients are added up in. By default float32 for bfloat16 and
-            float16 parameters, which costs 4 bytes for each, and the parameter's own type otherwise.
-            torch's optimizers then receive the wide gradient; fused ones and those of other libraries
-            receive it rounded once.
+        accumulate_dtype: the type that gradients are added up in. By default float32 for bfloat16 and float16
+            parameters, which costs 4 bytes for each, and the parameter's own type otherwise. torch's optimizers
+            then receive the wide gradient; fused ones and those of other libraries receive it rounded once.
         batch_norm: "micro_batch" leaves batch norms as torch runs them and warns once where they make a
-            cut inexact; "window" moves their running statistics once per window, by all its samples.
+            split inexact; "window" moves their running statistics once per window, by all its samples.
         undo_step: keep a copy of parameters and optimizer state during ``optimizer.step`` so that even a
             step that raises half-way is undone. Without it such a step raises :class:`TornStepError`.
-        ranks: who trains together. By default all processes of ``torch.distributed``, where there are several:
-            under DistributedDataParallel or with parameters that are the same everywhere. A process group or a
-            mesh of one dimension for some of them; False for this process alone.
-        sync: when gradients go over ranks. "last": once for a window; ``fully_shard`` may do so at "every"
+        ranks: the ranks that train together. By default all processes of ``torch.distributed``, where there are
+            several: under DistributedDataParallel or with parameters that are the same everywhere. A process group
+            or a mesh of one dimension for some of them; False for this process alone.
+        sync: when gradients are all-reduced. "last": once for a window; with ``fully_shard`` also at "every"
             micro-batch, which takes the least memory. "overlap": during the last backward pass, in which case
             ``update.micro_batches(...)`` has to be used, with one loss for each. The update is the same.
 
@@ -111,42 +104,46 @@ class Accumulator:
         accumulate_dtype: torch.dtype | None = None,
         batch_norm: Statistics = "micro_batch",
         undo_step: bool = False,
-        ranks: Over = None,
+        ranks: RanksOption = None,
         sync: Sync = "last",
     ) -> None:
-        tensor_version.require()  # by which a window sees that somebody else wrote into its sums
+        tensor_version.require()  # by which a window sees that its sums were written to from elsewhere
         optimizers = as_optimizers(optimizer)
         self._models = Models(model, "Accumulator")
         in_use.add(self._models)
-        self._settings = checked_settings(
-            optimizers,
-            self._models,
+        self._settings = Settings(
+            optimizers=optimizers,
+            models=self._models,
             accumulate_dtype=accumulate_dtype,
             scaler=scaler,
             clip_norm=clip_norm,
             clip_value=clip_value,
             nonfinite=nonfinite,
             undo_step=undo_step,
-            scheduler=scheduler,
+            schedulers=as_schedulers(scheduler),
             clear=clear,
         )
-        for one in optimizers:
-            for handle in self._hooks_on(one):
+        self._state = TrainingState(
+            self._settings, RankSetup(ranks, sync), BatchNorms(batch_norm, self._models)
+        )
+        for each in optimizers:
+            refusal = refuse_steps_inside(each, self._state)
+            for handle in (*refusal, *(keep_loaded_state_wide(each, accumulate_dtype) if refusal else ())):
                 weakref.finalize(self, handle.remove)
-        self.samples_that_fit: int | None = None
+
+    def __repr__(self) -> str:
+        sizes = [parameter.numel() for parameter in self._settings.parameters]
+        kinds = ", ".join(type(optimizer).__name__ for optimizer in self._settings.optimizers)
+        return f"Accumulator({kinds}, tensors={len(sizes)}, parameters={sum(sizes):,})"
+
+    @property
+    def samples_that_fit(self) -> int | None:
         """The most samples in a micro-batch that :meth:`step` found to fit; None while all did."""
-        self._batch_norms = BatchNorms(batch_norm, self._models)
-        self._first_looks = FirstLooks(self._batch_norms)
-        self._over_ranks = OverRanks(ranks, sync)
-        self._at_rest = AtRest()
-        self._windows = 0
-        self._leftovers = Leftovers()
-        self._unfinished: dict[str, Any] | None = None
-        self._open_update: Update | None = None
-        self._stepping = False
-        # Called with the sums that a step will use, and the factor that makes means of them; they change nothing.
-        self._gradient_hooks: Hooks[Callable[[Update, list[Tensor], float], None]] = Hooks()
-        self._update_hooks: Hooks[Callable[[Update], object]] = Hooks()
+        return self._state.samples_that_fit
+
+    @samples_that_fit.setter
+    def samples_that_fit(self, samples: int | None) -> None:
+        self._state.samples_that_fit = samples
 
     @property
     def model(self) -> Model | None:
@@ -160,19 +157,9 @@ class Accumulator:
 
     @model.setter
     def model(self, model: Model | None) -> None:
-        if self._open_update is not None:
+        if self._state.open_update is not None:
             raise UpdateError("model: an update is open. Set it before the block or after it.")
         self._models.replace(model)
-
-    def _hooks_on(self, optimizer: Optimizer) -> list[RemovableHandle]:
-        try:
-            refusal = optimizer.register_step_pre_hook(NoStepInside(self))
-        except AttributeError:  # a wrapper around an optimizer, without torch's hooks
-            return []
-        return [refusal, *keep_loaded_state_wide(optimizer, self._settings.accumulate_dtype)]
-
-    def _engine(self, parameters: Sequence[Tensor]) -> Engine | None:
-        return self._over_ranks.engine(parameters, self._settings)
 
     def update(self) -> Update:
         """Open a window: ``with accumulator.update() as update: ...``. See :class:`Update`.
@@ -183,7 +170,7 @@ class Accumulator:
             RankError: on entering, where ranks do not train the same; on leaving, where another one stopped.
             CountError, GraphError, NonfiniteError: on leaving, where there is no gradient to step on.
         """
-        return Update(self)
+        return Update(self._state)
 
     def step(
         self,
@@ -201,9 +188,8 @@ class Accumulator:
         Out of memory in a forward or backward pass: the window is rolled back, with what the pass has changed in
         ``model`` (parameters that no optimizer here owns, buffers, other tensors, numbers and containers in
         attributes, modules made meanwhile) and in the random state of torch, Python and numpy. The batch is split
-        into micro-batches of at most half the size that failed, and the window runs again. The update is the same,
-        for it does not depend on the split. The size that fits is kept for the next windows
-        (:attr:`samples_that_fit`); a plan keeps it itself.
+        into micro-batches of at most half the size that failed, and the window runs again. The update is the same.
+        The size that fits is kept for the next windows (:attr:`samples_that_fit`); a plan keeps it itself.
 
         Args:
             loss_fn: takes a micro-batch, returns its loss, or the loss and its count. Called again on a replay:
@@ -211,9 +197,9 @@ class Accumulator:
             batch: one batch, a pytree of tensors, numpy arrays and lists with the samples along dimension 0
                 (docs/plan.md has the rule). Micro-batches that exist already go to :meth:`step_window`.
             plan: how to split, from :func:`gradgate.plan`.
-            deal: over several ranks, with ``plan``: the samples are dealt so that ranks finish together, equal
+            deal: over several ranks, with ``plan``: samples are distributed so that ranks finish together, equal
                 lengths to different ranks. "whole": every rank brings the same whole batch; "parts": each brings
-                a part, as DistributedSampler gives it, and these are put together first. None: each its own.
+                a part, as DistributedSampler gives it, and these are joined first. None: each keeps its own.
             reduction: "mean" or "sum": what the loss is, over its items.
             batch_dim: where the samples are, if not along dimension 0; as :func:`gradgate.plan` takes it.
             collate: makes what ``loss_fn`` takes of some raw samples; ``batch`` is a list of these.
@@ -236,19 +222,7 @@ class Accumulator:
             >>> update.count, update.micro_batch_count
             (4, 1)
         """
-        if plan is not None:
-            if deal not in (None, "whole", "parts"):
-                raise OptionError(f"step: deal is {deal!r}; it is 'whole', 'parts' or None.")
-            if collate is not None or not isinstance(batch_dim, Unsaid):
-                raise OptionError(
-                    "step: batch_dim and collate belong to the plan: gradgate.plan(..., batch_dim=...)."
-                )
-            return run_window(self, loss_fn, reduction, by_plan(plan, batch, deal))
-        if deal is not None:
-            raise OptionError("step: deal is given without a plan, which says what a sample takes. Pass one.")
-        if collate is None and isinstance(batch_dim, Unsaid):
-            check_batch(batch, "step", "accumulator.step_window(loss_fn, window)", Windows)
-        return self._run_listed(loss_fn, [batch], reduction, batch_dim, collate)
+        return run_batch(self._state, loss_fn, batch, plan, deal, reduction, batch_dim, collate)
 
     def step_window(
         self,
@@ -284,35 +258,19 @@ class Accumulator:
             (5, 2)
         """
         check_window(window, "step_window")
-        return self._run_listed(loss_fn, list(window), reduction, batch_dim, collate)
-
-    def _run_listed(
-        self,
-        loss_fn: LossFunction,
-        micro_batches: list[Any],
-        reduction: Reduction,
-        batch_dim: BatchDim | Unsaid,
-        collate: Callable[[list[Any]], Any] | None,
-    ) -> Update:
-        if collate is None:
-            return run_window(self, loss_fn, reduction, in_micro_batches(self, micro_batches, batch_dim))
-
-        def collated(samples: list[Any]) -> Any:
-            return loss_fn(collate(samples))
-
-        return run_window(self, collated, reduction, in_micro_batches(self, micro_batches, "list"))
+        return run_given(self._state, loss_fn, list(window), reduction, batch_dim, collate)
 
     def register_update_hook(self, hook: Callable[[Update], object]) -> RemovableHandle:
         """Have a function called at the end of each update, the skipped ones included.
 
-        It is called with the :class:`Update` when all is done: stepped, cleared, scheduled. One whose block raised
-        is no update and is not told of. What the function raises comes out of the block; the update stays made.
+        It is called with the :class:`Update` when all is done: stepped, cleared, scheduled. It is not called where
+        the block raised. What the function raises comes out of the block; the update stays made.
 
         Args:
             hook: called with the update, after those that were registered before it.
 
         Returns:
-            what takes it away again, by ``remove()``.
+            a handle, whose ``remove()`` removes the hook.
 
         Raises:
             OptionError: ``hook`` cannot be called.
@@ -330,104 +288,13 @@ class Accumulator:
             raise OptionError(
                 f"register_update_hook: {type(hook).__name__} cannot be called. Pass a function of the update."
             )
-        return self._update_hooks.add(hook)
+        return register(self._state.update_hooks, hook)
 
     def discard(self) -> None:
         """Give up a window: one that an interrupt left open, or an unfinished one that was loaded.
 
         ``.grad`` is put back as it was before the window. Does nothing where there is none.
         """
-        if self._open_update is not None:
-            self._open_update._give_up()
-        self._unfinished = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what is needed to go on from here, an unfinished window included.
-
-        Tensors are copies. Only tensors, numbers, strings and containers, so that
-        ``torch.load(..., weights_only=True)`` reads it. The model, the optimizer, the scheduler, the scaler
-        and the random state have states of their own: save them beside it. Inside a window, call it after
-        the last backward of a micro-batch.
-        """
-        parameters = owned_parameters(self._settings.optimizers)
-        window = self._unfinished
-        carried, before = None, [parameter.grad for parameter in parameters]
-        if self._open_update is not None:
-            window = self._open_update._unfinished()
-            carried, before = self._open_update._carried, self._open_update._before
-        elif isinstance(self._settings.clear, Decay):
-            carried = [parameter.grad for parameter in parameters]
-        wide = has_wide_state(self._settings.optimizers)
-        zeros = [gradient is not None for gradient in before] if self._settings.clear == "zero" else None
-        return plain_state(parameters, window, carried, zeros, self.samples_that_fit, wide)
-
-    def state_by_rank(self) -> dict[str, Any]:
-        """Return :meth:`state_dict` for a checkpoint that all ranks write together.
-
-        For ``torch.distributed.checkpoint.save({"accumulator": accumulator.state_by_rank(), ...}, ...)``: each rank
-        has a part of an unfinished window, and saves it under a key of its own.
-
-        Raises:
-            StateError: a window is unfinished whose sum lies in ``fully_shard``.
-        """
-        rank, ranks = self._over_ranks.place()
-        if self._open_update is not None and self._open_update._company.sharded is not None:
-            raise StateError(
-                "state_by_rank: under fully_shard the sum of an unfinished window lies in the engine, which does "
-                "not give it. Save between two windows."
-            )
-        return packed(self.state_dict(), rank, ranks)
-
-    def load_checkpoint(self, checkpoint_id: Any, key: str = "accumulator") -> None:
-        """Take over what :meth:`state_by_rank` has put into a checkpoint of ``torch.distributed``.
-
-        On as many ranks as have saved, each goes on with its own part of an unfinished window, bit for bit: hand it
-        the same window. On another number of ranks the parts are added up and dealt to these; hand each its share
-        of what is left of the window. The update is then the same to rounding.
-
-        Args:
-            checkpoint_id: as given to ``torch.distributed.checkpoint.save``: a folder.
-            key: under which the accumulator was saved.
-
-        Raises:
-            StateError: there is none, or it belongs to other parameters.
-            UpdateError, GradientError: as :meth:`load_state_dict`.
-        """
-        rank, ranks = self._over_ranks.place()
-        self.load_state_dict(read(checkpoint_id, key, rank, ranks))
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a saved state. The next update goes on with the window that it holds, if any.
-
-        Make the accumulator before ``optimizer.load_state_dict(...)``: torch rounds the loaded moments of
-        16-bit parameters, and the accumulator keeps them wide. Hand the update the same micro-batches: those
-        that are already in the sum are skipped. The parameters that follow are then, bit for bit, those of a
-        run without the stop.
-
-        Raises:
-            StateError: the state belongs to other parameters or another version; nothing is changed.
-            UpdateError: an update is open.
-            GradientError: decayed gradients are to be put where others already stand.
-        """
-        if self._open_update is not None:
-            raise UpdateError("load_state_dict: an update is open. Load before the block or after it.")
-        parameters = owned_parameters(self._settings.optimizers)
-        checked_state(state, parameters, self._settings)
-        if state["carried"] is not None:
-            self._leftovers.check(parameters, self._settings)
-            for parameter, gradient in zip(parameters, state["carried"], strict=True):
-                parameter.grad = None
-                if gradient is not None:
-                    parameter.grad_dtype = gradient.dtype
-                    parameter.grad = gradient.to(parameter.device, copy=True)
-            self._leftovers.remember(parameters)
-        if state.get("zeros") is not None and self._settings.clear == "zero":
-            self._leftovers.check(parameters, self._settings)
-            for parameter, zeros in zip(parameters, state["zeros"], strict=True):
-                if zeros != (parameter.grad is not None):
-                    parameter.grad = (
-                        torch.zeros_like(parameter, dtype=parameter.grad_dtype) if zeros else None
-                    )
-            self._leftovers.remember(parameters)
-        self._unfinished = state["window"]
-        self.samples_that_fit = state["samples_that_fit"]
+        if self._state.open_update is not None:
+            self._state.open_update._give_up()
+        self._state.unfinished = None

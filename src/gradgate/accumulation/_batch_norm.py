@@ -1,7 +1,7 @@
-"""Batch norms in a window: found, said, and, on request, given one running-statistics update per window.
+"""Batch norms in a window: found, warned of, and, on request, given one running-statistics update per window.
 
 A batch norm in training mode normalises each micro-batch by that micro-batch's own mean and variance. So
-it couples the samples of a micro-batch, and no cut of a batch gives the gradient of the whole. What can
+it couples the samples of a micro-batch, and no split of a batch gives the gradient of the whole. What can
 be had exactly is the running statistics: their update, too, is a sum and a count.
 """
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gradgate.accumulation._models import Models
+from gradgate.accumulation._settings import Models
 from gradgate.autograd_graph import walk
 from gradgate.errors import BatchNormWarning, OptionError
 from gradgate.torch_compat import batch_norm_classes
@@ -31,9 +31,12 @@ class BatchNorms:
 
     Args:
         statistics: "micro_batch" leaves modules alone; "window" gives each one update of its running
-            statistics per window, from all samples of the window. Either way it is said once that the
+            statistics per window, from all samples of the window. Either way a warning says once that the
             gradient is not the whole batch's.
         models: where to find them. Without any, they are recognised in a loss's graph, and have no name.
+
+    Attributes:
+        pools: statistics that are being pooled, while a window is open: modules' own buffers mean nothing then.
     """
 
     def __init__(self, statistics: Statistics, models: Models) -> None:
@@ -47,44 +50,43 @@ class BatchNorms:
                 "Accumulator: batch_norm='window' pools the statistics of the model's batch norms, and model "
                 "is not given. Pass it: Accumulator(optimizer, model=model, batch_norm='window')."
             )
-        self._statistics = statistics
+        self.statistics = statistics
+        self.pools: list[_Pool] = []
         self._models = models
-        self._looked: set[str] = set()
-        self._pools: list[_Pool] = []
+        self._checked: set[str] = set()
 
     def _training(self) -> list[Any]:
         kinds = batch_norm_classes()
-        norms: list[Any] = [one for one in self._models if isinstance(one, kinds) and one.training]
-        return [one for one in norms if one.running_mean is None or not is_lazy(one.running_mean)]
-
-    @property
-    def stand_aside(self) -> bool:
-        """Whether running statistics are being pooled, so that the modules' own buffers mean nothing now."""
-        return bool(self._pools)
+        norms: list[Any] = [
+            module for module in self._models if isinstance(module, kinds) and module.training
+        ]
+        return [norm for norm in norms if norm.running_mean is None or not is_lazy(norm.running_mean)]
 
     def open(self) -> None:
-        """Begin a window."""
-        if self._statistics == "window":
-            # A module that another open window pools already is left to it: its buffers are not its own now.
-            free = [one for one in self._training() if one.running_mean is not None and one not in _pooled]
-            self._pools = [_Pool(module) for module in free]
+        """Begin a window; with ``statistics="window"`` one in which running statistics are pooled."""
+        if self.statistics != "window":
+            return
+        # A module that another open window pools already is left to it: its buffers are not its own now.
+        for norm in self._training():
+            if norm.running_mean is not None and norm not in _pooled:
+                self.pools.append(_Pool(norm))
 
     def next_micro_batch(self) -> None:
         """Begin a micro-batch."""
-        for pool in self._pools:
+        for pool in self.pools:
             pool.next_micro_batch()
 
     def close(self, *, keep: bool) -> None:
         """End the window: move the running statistics once, or (``keep=False``) put them back."""
-        for pool in self._pools:
+        for pool in self.pools:
             pool.close(keep=keep)
-        self._pools = []
+        self.pools = []
 
     def warn_once(self, name: str, loss: Tensor) -> None:
         """Look through a loss's graph, once, and warn of batch norms that saw a part of the window."""
-        if name in self._looked:
+        if name in self._checked:
             return
-        self._looked.add(name)
+        self._checked.add(name)
         found = [node for node, _ in walk(loss.grad_fn) if _normalises(node)]
         if not found:
             return
@@ -99,17 +101,14 @@ class BatchNorms:
         offer = (
             ", or pass model=model, batch_norm='window': at least running statistics then move once a window"
         )
-        if self._statistics == "window":
-            pooled = {id(pool.module) for pool in self._pools}
+        if self.statistics == "window":
+            pooled = {id(pool.module) for pool in self.pools}
             reached = bool(ran) and all(id(module) in pooled for module in ran)
-            offer = (
-                ""
-                if reached
-                else ". batch_norm='window' does not reach it: it pools torch's own modules only"
-            )
+            beyond = ". batch_norm='window' does not reach it: it pools torch's own modules only"
+            offer = "" if reached else beyond
         warnings.warn(
             f"{names}{more}: in training mode a batch norm normalises each micro-batch by its own mean and "
-            "variance, so no cut gives the gradient of the whole batch. Put it into eval(), take a norm without "
+            "variance, so no split gives the gradient of the whole batch. Put it into eval(), take a norm without "
             "batch statistics (GroupNorm, LayerNorm), or make micro-batches as large as memory allows"
             f"{offer}.",
             BatchNormWarning,

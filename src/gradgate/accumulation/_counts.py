@@ -58,18 +58,6 @@ def check_reduction(loss: Tensor, reduction: Reduction) -> None:
         )
 
 
-def count_in_graph(loss: Tensor) -> Count | None:
-    """Return the number of items that a mean loss was taken over, or None if its graph doesn't prove it.
-
-    Weighing micro-batches by it gives the whole batch's gradient, because every operation between the loss and the
-    model's last layer is known to keep the items of the batch apart.
-    """
-    try:
-        return _read(_reduced(loss))
-    except NotUnderstoodError:
-        return None
-
-
 def divisor_in_graph(loss: Tensor) -> Count | None:
     """Return the number that a mean loss was divided by, whatever its items are.
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from torch import Tensor, nn
 
-from gradgate.accumulation._models import Models
+from gradgate.accumulation._settings import Models
 from gradgate.autograd_graph import Graph
 from gradgate.errors import GraphError, OptionError, OwnerError
 

@@ -1,23 +1,22 @@
-"""What became of each update, written as scalars: for TensorBoard and whatever has its ``add_scalar``."""
+"""Each update written as scalars: for TensorBoard and whatever has its ``add_scalar``."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from gradgate.accumulation._gradients import dense_values, is_part, total_norm
-from gradgate.accumulation._parameters import owned_parameters
+from gradgate.accumulation._accumulator import Accumulator
+from gradgate.accumulation._gradients import dense_values, total_norm
+from gradgate.accumulation._open_window import register
+from gradgate.accumulation._settings import is_sharded
+from gradgate.accumulation._update import Update
 from gradgate.errors import OptionError
 from gradgate.torch_compat import foreach_norm
-
-if TYPE_CHECKING:
-    from gradgate.accumulation._accumulator import Accumulator
-    from gradgate.accumulation._update import Update
 
 
 class Writer(Protocol):
@@ -36,7 +35,7 @@ def log_to(
     depth: int = 1,
     step: int = 0,
 ) -> Logging:
-    """Write what becomes of each update of an accumulator to TensorBoard.
+    """Write each update of an accumulator to TensorBoard.
 
     ========================= ===========================================================================
     tag                       what it is
@@ -51,7 +50,7 @@ def log_to(
     ========================= ===========================================================================
 
     A skipped update has no norms of parts. Numbers are read from the device when they are written, not before:
-    with ``every=100`` one update of a hundred waits for it.
+    with ``every=100`` one update of a hundred synchronizes with it.
 
     Args:
         writer: a ``torch.utils.tensorboard.SummaryWriter``, or whatever has its ``add_scalar``. Over several ranks
@@ -66,8 +65,8 @@ def log_to(
         what ends it: by ``remove()``, or as a context manager. The writer stays open.
 
     Raises:
-        OptionError: an option is out of range, the accumulator owns nothing of ``model``, or its parameters lie in
-            parts on several ranks, whose norms would have to be exchanged.
+        OptionError: an option is out of range, the accumulator owns nothing of ``model``, or its parameters are
+            sharded over ranks, whose norms would have to be exchanged.
 
     Example:
         >>> class Prints:
@@ -97,7 +96,7 @@ def log_to(
 
 def _parts(model: nn.Module, accumulator: Accumulator, depth: int) -> dict[str, list[Tensor]]:
     """Return what the accumulator owns of each part of a model."""
-    owned = {id(parameter) for parameter in owned_parameters(accumulator._settings.optimizers)}
+    owned = {id(parameter) for parameter in accumulator._settings.parameters}
     parts: dict[str, list[Tensor]] = defaultdict(list)
     for path, parameter in model.named_parameters():
         if id(parameter) in owned:
@@ -108,16 +107,16 @@ def _parts(model: nn.Module, accumulator: Accumulator, depth: int) -> dict[str, 
             f"log_to: the accumulator owns no parameter of this {type(model).__name__}. Pass the model that it "
             "trains."
         )
-    if any(is_part(parameter) for several in parts.values() for parameter in several):
+    if any(is_sharded(parameter) for several in parts.values() for parameter in several):
         raise OptionError(
-            "log_to: the model's parameters lie in parts on several ranks, each with the norms of its own only. "
+            "log_to: the model's parameters are sharded over ranks, each with the norms of its own shards only. "
             "Leave model out; gradgate/grad_norm is that of all."
         )
     return dict(parts)
 
 
 class Logging:
-    """Writes what becomes of an accumulator's updates, until it is removed. Made by :func:`log_to`."""
+    """Writes an accumulator's updates, until it is removed. Made by :func:`log_to`."""
 
     def __init__(
         self,
@@ -137,8 +136,8 @@ class Logging:
         self._norms: dict[str, float | Tensor] = {}
         self._rates: list[Any] = []
         self._handles = (
-            accumulator._gradient_hooks.add(self._look),
-            accumulator.register_update_hook(self._note),
+            register(accumulator._state.gradient_hooks, self._look_at_gradient),
+            accumulator.register_update_hook(self._write),
         )
 
     def remove(self) -> None:
@@ -154,8 +153,8 @@ class Logging:
     ) -> None:
         self.remove()
 
-    def _look(self, update: Update, values: Sequence[Tensor], factor: float) -> None:
-        """Look at the gradient before it is clipped, stepped on and cleared. Waits for nothing."""
+    def _look_at_gradient(self, update: Update, values: Sequence[Tensor], factor: float) -> None:
+        """Look at the gradient before it is clipped, stepped on and cleared. No synchronization."""
         settings = self._settings
         if settings.clip_norm is not None and update._norm is not None:
             self._clipped = self._clipped + (update._norm + 1e-6 > settings.clip_norm)
@@ -169,7 +168,7 @@ class Logging:
             held = dense_values(parameters)
             self._norms[name] = total_norm(held) * factor if held else 0.0
 
-    def _note(self, update: Update) -> None:
+    def _write(self, update: Update) -> None:
         self._step += 1
         self._since += 1
         self._skipped += not update.stepped
@@ -181,7 +180,7 @@ class Logging:
         self._norms, self._rates = {}, []
 
     def _scalars(self, update: Update) -> Iterator[tuple[str, float]]:
-        """Yield what is written. Waits for the device."""
+        """Yield what is written. Synchronizes with the device."""
         yield "loss", update.loss
         yield "count", update.count
         yield "grad_norm", update.grad_norm

@@ -1,4 +1,4 @@
-"""Sums in a wider type than the parameters: 16-bit parameters, 32-bit gradient sums.
+"""Precision of the sums: wider than 16-bit parameters, and scaled by one loss scale per window.
 
 Adding 64 bfloat16 gradients in bfloat16 is off by 8e-3 of the largest gradient. Autograd can keep the
 sum wide (``Tensor.grad_dtype``), and torch's optimizers can take a wide gradient for a narrow parameter
@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from gradgate.accumulation._gradients import is_part
+from gradgate.accumulation._settings import is_sharded, owned_parameters
+from gradgate.errors import UpdateError
 
 _NARROW = (torch.bfloat16, torch.float16)
 
@@ -33,18 +35,20 @@ class Wide:
 
 def sum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     """Return the type in which a parameter's gradients are added up; ``dtype`` is what was asked for."""
-    if not parameter.is_floating_point() or is_part(parameter):  # a part adds up in its engine's type
+    if not parameter.is_floating_point() or is_sharded(parameter):  # the engine adds shards up in its type
         return parameter.dtype
     return dtype or (torch.float32 if parameter.dtype in _NARROW else parameter.dtype)
 
 
-def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None) -> list[Wide]:
+def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None, wide: list[Wide]) -> None:
     """Make autograd add in ``dtype``; None means float32 for 16-bit parameters and no change elsewhere.
 
-    Side effects: ``.grad_dtype`` of the parameters that are returned. A ``.grad`` of another type is
-    dropped; the caller keeps what is still needed.
+    Args:
+        parameters: the owned parameters.
+        dtype: as the accumulator was given it.
+        wide: gets an entry for each parameter, before its ``.grad_dtype`` is set. A ``.grad`` of another type is
+            dropped; the caller keeps what is still needed.
     """
-    wide = []
     for parameter in parameters:
         wanted = sum_dtype(parameter, dtype)
         if parameter.dtype == wanted:
@@ -53,26 +57,25 @@ def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None) -> list[Wide]
         if parameter.grad_dtype != wanted:
             parameter.grad = None  # torch refuses to change the type under a gradient
             parameter.grad_dtype = wanted
-    return wide
 
 
 def narrow(wide: Iterable[Wide]) -> None:
     """Undo :func:`widen`. A gradient that does not fit the usual type is dropped."""
-    for one in wide:
-        if one.parameter.grad_dtype != one.usual:
-            one.parameter.grad = None
-            one.parameter.grad_dtype = one.usual
+    for each in wide:
+        if each.parameter.grad_dtype != each.usual:
+            each.parameter.grad = None
+            each.parameter.grad_dtype = each.usual
 
 
 def round_gradients(wide: Iterable[Wide]) -> None:
     """Round each sum once to its parameter's own type, for an optimizer that cannot take a wide one."""
-    for one in wide:
-        gradient = one.parameter.grad
+    for each in wide:
+        gradient = each.parameter.grad
         narrow(
-            [one]
-        )  # also where no loss reached it: the next window takes the type that it finds for the usual one
+            [each]
+        )  # also where no loss reached it, or the next window takes the wide type for the usual one
         if gradient is not None:
-            one.parameter.grad = gradient.to(one.parameter.dtype)
+            each.parameter.grad = gradient.to(each.parameter.dtype)
 
 
 def takes_wide_gradients(optimizer: Optimizer) -> bool:
@@ -87,11 +90,11 @@ def takes_wide_gradients(optimizer: Optimizer) -> bool:
 
 def widen_state(optimizer: Optimizer, wide: Iterable[Wide]) -> None:
     """Give state that was made narrow (by a plain loop, or loaded) the type of the sums. Rounds nothing."""
-    for one in wide:
-        state = optimizer.state.get(one.parameter, {})
+    for each in wide:
+        state = optimizer.state.get(each.parameter, {})
         for key, value in state.items():
-            if _is_likeness(value, one.parameter) and value.dtype != one.dtype:
-                state[key] = value.to(one.dtype)
+            if _has_entries(value, each.parameter) and value.dtype != each.dtype:
+                state[key] = value.to(each.dtype)
 
 
 def keep_loaded_state_wide(optimizer: Optimizer, dtype: torch.dtype | None) -> list[RemovableHandle]:
@@ -110,10 +113,8 @@ def keep_loaded_state_wide(optimizer: Optimizer, dtype: torch.dtype | None) -> l
         current = [parameter for group in loaded.param_groups for parameter in group["params"]]
         for key, parameter in zip(keys, current, strict=False):
             for name, value in saved["state"].get(key, {}).items():
-                kept = parameter.dtype in _NARROW or getattr(value, "dtype", None) == sum_dtype(
-                    parameter, dtype
-                )
-                if kept and _is_likeness(value, parameter):
+                same = getattr(value, "dtype", None) == sum_dtype(parameter, dtype)
+                if (same or parameter.dtype in _NARROW) and _has_entries(value, parameter):
                     loaded.state[parameter][name] = value.to(parameter.device, copy=True)
 
     return [
@@ -125,33 +126,115 @@ def keep_loaded_state_wide(optimizer: Optimizer, dtype: torch.dtype | None) -> l
 def has_wide_state(optimizers: Iterable[Optimizer]) -> bool:
     """Say whether any optimizer keeps state of a parameter in a wider type."""
     return any(
-        _is_likeness(value, parameter) and value.dtype.itemsize > parameter.dtype.itemsize
-        for one in optimizers
-        for parameter, state in one.state.items()
+        _has_entries(value, parameter) and value.dtype.itemsize > parameter.dtype.itemsize
+        for optimizer in optimizers
+        for parameter, state in optimizer.state.items()
         if isinstance(parameter, Tensor)
         for value in state.values()
     )
 
 
-def _is_likeness(value: Any, parameter: Tensor) -> bool:
-    """Say whether a value of the state is made of entries like the parameter's, and no count of steps."""
+def _has_entries(value: Any, parameter: Tensor) -> bool:
+    """Say whether a value of the state has entries like the parameter's, and is no count of steps."""
     floating = isinstance(value, Tensor) and value.is_floating_point()
     return floating and (value.shape == parameter.shape or value.dim() > 0)
 
 
 class WideState(TorchFunctionMode):
-    """While active, optimizer state that is made in the likeness of a narrow parameter is made wide.
+    """While active, optimizer state that is created like a narrow parameter is created wide.
 
     ``Adam`` makes its moments by ``zeros_like(parameter)`` and then refuses a gradient of another type
     (torch 2.13). The state's type is the one thing that has to change: to that of the parameter's gradient.
     """
 
-    _LIKENESSES = (torch.zeros_like, torch.full_like, torch.empty_like, torch.ones_like)
+    _CREATED_LIKE = (torch.zeros_like, torch.full_like, torch.empty_like, torch.ones_like)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if func in self._LIKENESSES and args and args[0].is_leaf and args[0].grad is not None:
+        if func in self._CREATED_LIKE and args and args[0].is_leaf and args[0].grad is not None:
             kwargs.setdefault("dtype", args[0].grad.dtype)
         return func(*args, **kwargs)
+
+
+class LossScale:
+    """Holds on to the scale of a GradScaler that a window began with, so that all its terms carry the same one."""
+
+    def __init__(self, scaler: GradScaler) -> None:
+        self._scaler = scaler
+        self._scale: Tensor | None = None
+        self._begun = False
+        self._resumed: float | None = None
+        self._unscaled = False
+        self._factor: Tensor | None = None
+        self._judged: set[Optimizer] = set()
+
+    def look_at(self, loss: Tensor) -> None:
+        """Keep the last factor of a loss, to see at the end whether it was the scale. No synchronization."""
+        node: Any = loss.grad_fn
+        if node is not None and node.name() == "MulBackward0":
+            self._factor = node._saved_other
+
+    def resume(self, scale: float | None) -> None:
+        """Take over the scale of a saved window that is being continued."""
+        self._resumed = scale
+        self._scale = None if scale is None else torch.tensor(scale)
+
+    def apply(self, seed: Tensor) -> Tensor:
+        """Multiply a backward seed by the window's scale. No synchronization."""
+        # Asked also where a scale was resumed: a new scaler makes its own tensors when it first scales.
+        now = self._scaler.scale(torch.ones((), device=seed.device)) if not self._begun else None
+        if not self._begun and self._resumed is not None:
+            self._scale = torch.full_like(seed, self._resumed, dtype=torch.float32).reshape(())
+        self._begun = True
+        if self._scale is None:
+            self._scale = now
+        # In float32 at least: the scale itself, 65536, is more than float16 holds.
+        wide = seed.to(torch.promote_types(seed.dtype, torch.float32))
+        return seed if self._scale is None else (wide * self._scale.to(seed.device)).to(seed.dtype)
+
+    def value(self) -> float | None:
+        """Return the scale as a number, or None before the first backward. Synchronizes with the device."""
+        return None if self._scale is None else float(self._scale)
+
+    def unscale(self, optimizers: Iterable[Optimizer], device: torch.device) -> None:
+        """Divide ``.grad`` by the scale; the scaler notes whether it overflowed."""
+        if not self._begun:
+            self._scaler.scale(torch.ones((), device=device))  # a resumed window may have nothing more to add
+        now = self._scaler.get_scale()
+        if self.value() is not None and now != self.value():
+            raise UpdateError(
+                f"update: the scaler's scale moved from {self.value()} to {now} while this window was open, so "
+                "its gradients carry another scale than the one they would be divided by. Give each "
+                "accumulator its own GradScaler, and leave scaler.update() to it."
+            )
+        factor = self._factor
+        if factor is not None and factor.numel() == 1 and float(factor) == now != 1:
+            raise UpdateError(
+                f"update: the loss was already multiplied by the loss scale {now}, and the update does so itself. "
+                "Pass the plain loss: update.backward(loss), without scaler.scale(...)."
+            )
+        self._unscaled = True
+        for optimizer in optimizers:
+            self._scaler.unscale_(optimizer)
+            if any(parameter.grad is not None for parameter in owned_parameters([optimizer])):
+                self._judged.add(optimizer)
+
+    def step(self, optimizer: Optimizer) -> None:
+        """Step an optimizer: by the scaler, which refuses an optimizer without gradients."""
+        if optimizer in self._judged:
+            self._scaler.step(optimizer)
+        else:
+            optimizer.step()
+
+    def overflowed(self) -> None:
+        """Let the scaler lower its scale after a window that was skipped."""
+        self._scaler.update()
+        self._unscaled = False
+
+    def roll_back(self) -> None:
+        """Make the scaler forget that it unscaled; its scale stays what it was."""
+        if self._unscaled:
+            self._scaler.update(new_scale=self.value())
+        self._unscaled = False

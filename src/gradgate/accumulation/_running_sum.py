@@ -1,17 +1,20 @@
-"""The gradient sum of one loss, kept at ordinary size until it is divided once."""
+"""What a window counts: its micro-batches, and of each loss the items, the values and the unit of its sum."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from gradgate.accumulation._counts import Count, Reduction, as_number, total
+from gradgate.errors import UpdateError
 from gradgate.tally import Tally
+
+T = TypeVar("T")
 
 # Times the mean, to which a sum may grow: float16 holds no more than 65504, other types at least 3e38.
 _HEADROOM, _HALF_HEADROOM = 2.0**32, 16.0
@@ -28,38 +31,48 @@ class RunningSum:
 
     Args:
         name: the name of the loss.
-        headroom: times the mean, to which the sum may grow. Beyond it a gradient enters with a weight below 1.
+        headroom: returns the multiple of the mean to which the sum may grow. Beyond it a gradient enters with a
+            weight below 1.
     """
 
     name: str
-    headroom: float = _HEADROOM
+    headroom: Callable[[], float] = lambda: _HEADROOM
     unit: Count | None = None
     counts: list[Count] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
     losses: list[Tensor | float] = field(default_factory=list)
-    known: float = 0.0  # the counts so far that are numbers, added up
-    aside: list[Tensor | None] | None = None  # its gradients while another loss's stand in `.grad`
+    known: float = 0  # the counts so far that are numbers, added up
+    aside: list[Tensor | None] | None = None  # its gradients while another loss's are in `.grad`
 
-    def make_ready(self, loss: Tensor, count: Count, reduction: Reduction) -> Count:
-        """Choose the unit for the next contribution; return the factor that brings the sum so far to it."""
-        before, self.unit = self.unit, self._unit_for(loss, count, reduction)
-        return 1.0 if before is None else _ratio(before, self.unit, loss)
+    def prepare(self, loss: Tensor, count: Count, reduction: Reduction) -> tuple[Count, Count]:
+        """Choose the unit for the next contribution.
 
-    def weight(self, loss: Tensor, count: Count, reduction: Reduction) -> Count:
-        """Return the factor with which a contribution enters the sum in its present unit."""
+        Returns:
+            the factor that converts the sum so far to that unit, and the weight with which the contribution enters.
+        """
+        before, per_item = self.unit, 1.0 if reduction == "sum" else count
+        self.unit = unit = self._unit_for(loss, count, per_item)
+        if unit is per_item and type(before) is type(unit) is not Tensor and before == unit:
+            return 1.0, 1.0
+        return 1.0 if before is None else _ratio(before, unit, loss), self.weight(loss, per_item)
+
+    def weight(self, loss: Tensor, per_item: Count) -> Count:
+        """Return the weight with which a contribution enters the sum in its present unit."""
         if self.unit is None:
-            raise ValueError("weight: there is no unit yet; call make_ready first.")
-        return _ratio(1.0 if reduction == "sum" else count, self.unit, loss)
+            raise ValueError("weight: there is no unit yet; call prepare first.")
+        return _ratio(per_item, self.unit, loss)
 
-    def _unit_for(self, loss: Tensor, count: Count, reduction: Reduction) -> Count:
-        per_item = 1.0 if reduction == "sum" else count
-        if isinstance(per_item, Tensor):  # perhaps zero, which nobody may wait to see
+    def _unit_for(self, loss: Tensor, count: Count, per_item: Count) -> Count:
+        if isinstance(per_item, Tensor):  # perhaps zero, which would have to be read from the device
             wide = per_item.to(loss.device, _wide(loss))
             before = 1.0 if self.unit is None else self.unit
             return torch.where(wide > 0, wide, _on_device(before, loss.device, wide.dtype))
-        if isinstance(count, Tensor) or self.known + count <= self.headroom * per_item:
+        if isinstance(count, Tensor):
             return per_item
-        least = (self.known + count) / self.headroom
+        known = self.known + count
+        if known <= _HALF_HEADROOM * per_item or known <= self.headroom() * per_item:
+            return per_item
+        least = known / self.headroom()
         if self.unit is not None and not isinstance(self.unit, Tensor) and self.unit >= max(least, per_item):
             return self.unit
         return float(per_item * 2.0 ** math.ceil(math.log2(least / per_item)))
@@ -67,22 +80,27 @@ class RunningSum:
     def record(self, loss: Tensor, count: Count, reduction: Reduction) -> None:
         """Note one contribution whose gradient has been added (or is zero, for a count of zero)."""
         self.counts.append(count)
-        self.known += 0.0 if isinstance(count, Tensor) else count
+        if not isinstance(count, Tensor):
+            self.known += count
         self.reductions.append(reduction)
-        # A number where reading it waits for nothing. Else a clone: some of torch's losses return their one
+        # A number where reading it needs no synchronization. Else a clone: some of torch's losses return their one
         # number in a storage as large as the input.
-        self.losses.append(loss.item() if loss.device.type == "cpu" else loss.detach().clone())
+        self.losses.append(loss.item() if loss.is_cpu else loss.detach().clone())
 
     def total_count(self) -> int | float:
-        """Return the items so far. Waits for the device where counts lie on one."""
-        return total(self.counts)
+        """Return the items so far. Synchronizes with the device where counts are on one."""
+        on_device = any(isinstance(count, Tensor) for count in self.counts)
+        return total(self.counts) if on_device else self.known
 
     def factor(self, count: float) -> float:
-        """Return what turns the sum into the mean over ``count`` items. Waits like :meth:`total_count`."""
-        return 0.0 if self.unit is None or not count else as_number(self.unit) / count
+        """Return what turns the sum into the mean over ``count`` items. Synchronizes as :meth:`total_count`."""
+        if self.unit is None or not count:
+            return 0.0
+        unit = as_number(self.unit) if isinstance(self.unit, Tensor) else self.unit
+        return unit / count
 
     def tally(self) -> Tally:
-        """Return the loss summed over its items, and their number. Waits for the device."""
+        """Return the loss summed over its items, and their number. Synchronizes with the device."""
         values = _numbers(self.losses)
         counts = [as_number(count) for count in self.counts]
         summed = sum(
@@ -104,7 +122,7 @@ class RunningSum:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], headroom: float = _HEADROOM) -> RunningSum:
+    def from_state(cls, state: dict[str, Any], headroom: Callable[[], float]) -> RunningSum:
         """Rebuild what :meth:`state_dict` returned."""
         # The caller's state stays as it is.
         lists = {key: list(item) for key, item in state.items() if isinstance(item, list)}
@@ -119,7 +137,7 @@ def headroom_of(parameters: Iterable[Tensor]) -> float:
 
 
 def _ratio(above: Count, below: Count, loss: Tensor) -> Count:
-    """Divide two counts, on the loss's device if one is a tensor: nothing waits for it."""
+    """Divide two counts, on the loss's device if either is a tensor. Needs no synchronization."""
     if not isinstance(above, Tensor) and not isinstance(below, Tensor):
         return above / below
     return _on_device(above, loss.device, _wide(loss)) / _on_device(below, loss.device, _wide(loss))
@@ -131,15 +149,118 @@ def _wide(loss: Tensor) -> torch.dtype:
 
 
 def _on_device(number: Count, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Bring a count to a device. A number is filled in there: copying it over would wait for the device."""
+    """Bring a count to a device. A number is filled in there: copying it over would synchronize."""
     if isinstance(number, Tensor):
         return number.to(device, dtype)
     return torch.full((), number, device=device, dtype=dtype)
 
 
 def _numbers(scalars: list[Tensor | float]) -> list[float]:
-    """Read many scalars, with one wait if all lie on one device."""
+    """Read many scalars, with one synchronization if all are on one device."""
     tensors = [scalar for scalar in scalars if isinstance(scalar, Tensor)]
-    if tensors and len(tensors) == len(scalars) and len({(one.device, one.dtype) for one in tensors}) == 1:
-        return [float(value) for value in torch.stack([one.reshape(()) for one in tensors]).tolist()]
+    if tensors and len(tensors) == len(scalars) and len({(each.device, each.dtype) for each in tensors}) == 1:
+        return [float(value) for value in torch.stack([each.reshape(()) for each in tensors]).tolist()]
     return [float(scalar) for scalar in scalars]
+
+
+class MicroBatchCounter:
+    """Counts the micro-batches and backward calls of a window, and tells its losses apart.
+
+    Attributes:
+        in_loop: whether the loop is over ``update.micro_batches(...)``.
+        expected: how many micro-batches will come, as far as known; else 1.
+        micro_batches: those begun so far, the ones of a resumed window included.
+        last: whether the current one is known to be the last.
+        calls: backward calls in the current micro-batch.
+    """
+
+    def __init__(self) -> None:
+        self.in_loop = False
+        self.expected = 1
+        self.micro_batches = 0
+        self.last = False
+        self.calls = 0
+        self._to_skip = 0
+        self._unnamed = 0  # losses without a name in the current micro-batch
+        self._usual = 0  # as many as the micro-batches before it had
+
+    @property
+    def done(self) -> int:
+        """The micro-batches whose losses are in the sum."""
+        return self.micro_batches - (self.in_loop and not self.calls)
+
+    def resume(self, done: int) -> None:
+        """Go on after the micro-batches that a saved window holds."""
+        self.micro_batches = self._to_skip = done
+
+    def start_loop(self) -> None:
+        """Take it that the window is given as one iterable."""
+        if self.in_loop:
+            raise UpdateError(
+                "micro_batches: this update was already given its micro-batches. One update is one window; "
+                "pass all of it at once, for example itertools.chain(labelled, unlabelled)."
+            )
+        self.in_loop = True
+
+    def iterate(self, source: Iterator[T], begin: Callable[[], None], *, look_ahead: bool) -> Iterator[T]:
+        """Go through a window, calling ``begin`` at each micro-batch; those that are done are skipped.
+
+        With ``look_ahead`` the next one is drawn before the current one is handed out, to know which is the last.
+        """
+        return self._counted(self._looking_ahead(source) if look_ahead else source, begin)
+
+    def _looking_ahead(self, source: Iterator[T]) -> Iterator[T]:
+        waiting: list[T] = []
+        for following in source:
+            if waiting:
+                yield waiting.pop()
+            waiting.append(following)
+        self.last = True
+        yield from waiting
+
+    def _counted(self, source: Iterator[T], begin: Callable[[], None]) -> Iterator[T]:
+        for number, micro_batch in enumerate(source):
+            if number < self._to_skip:
+                continue
+            begin()
+            self.check_losses()
+            self.micro_batches = number + 1
+            self.calls = self._unnamed = 0
+            yield micro_batch
+
+    def name(self, given: str | None) -> str:
+        """Return a loss's name: its own, or by its order in the micro-batch."""
+        if given is not None:
+            return given
+        if self.calls and not self.in_loop:
+            raise UpdateError(
+                "backward: a second call without a name, outside update.micro_batches(...): is it another "
+                "micro-batch (the mean is over both) or another loss (the two means add)? Loop over "
+                "`update.micro_batches(window)`, or give each loss its name: name='fake'."
+            )
+        self._unnamed += 1
+        return "loss" if self._unnamed == 1 else f"loss {self._unnamed}"
+
+    def called(self, times: int) -> None:
+        """Note a backward call, the ``times``-th one of its loss."""
+        self.calls += 1
+        if not self.in_loop and times > self.micro_batches:
+            self.micro_batches = times
+
+    def check_losses(self) -> None:
+        """Raise UpdateError if a micro-batch had another number of losses, which only order tells apart."""
+        if self._usual and self._unnamed and self._unnamed != self._usual:
+            raise UpdateError(
+                f"backward: micro-batch {self.micro_batches} had {self._unnamed} losses without a name, those "
+                f"before it {self._usual}. Losses are told apart by their order, so one that is left out would be "
+                "taken for another. Give each its name: update.backward(loss, name='auxiliary')."
+            )
+        self._usual = self._usual or self._unnamed
+
+
+def length_of(loader: Iterable[object]) -> int | None:
+    """Return the length of an iterable where it has one. An IterableDataset's loader may raise TypeError."""
+    try:
+        return len(loader) if isinstance(loader, Sized) else None
+    except TypeError:
+        return None

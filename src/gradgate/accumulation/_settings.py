@@ -1,27 +1,185 @@
-"""The settings of an accumulator, checked once."""
+"""What an accumulator was given: modules, whose names messages use, optimizers, and settings, checked once."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import torch
+from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from gradgate.accumulation._clearing import Clear, checked_clear
-from gradgate.accumulation._models import Models
 from gradgate.errors import OptionError
 
 Nonfinite: TypeAlias = Literal["raise", "skip", "step"]
 
 
+Model: TypeAlias = "nn.Module | Sequence[nn.Module]"
+"""A module, wrapped or not, or several."""
+
+in_use: weakref.WeakSet[Models] = weakref.WeakSet()
+"""The models of all accumulators: another network that runs in a window may synchronize too."""
+
+_WRAPPERS = ("module.", "_orig_mod.")  # what DDP and torch.compile put before a path
+
+
+class Models:
+    """What a window has to know beside parameters: wrappers, batch norms, buffers, and names for messages.
+
+    Only what was given is looked at. A search through the process would miss objects that ``gc.freeze()`` hides,
+    and find modules that belong to somebody else.
+
+    Args:
+        model: as the caller gave it; None where it was left out.
+        verb: whose argument it is, for the message.
+
+    Attributes:
+        given: as the caller gave it.
+        roots: the modules themselves.
+
+    Raises:
+        OptionError: something else than modules was given.
+    """
+
+    def __init__(self, model: Model | None, verb: str) -> None:
+        self._verb = verb
+        self.given = model
+        self.roots: tuple[nn.Module, ...] = ()
+        self.replace(model)
+
+    def replace(self, model: Model | None) -> None:
+        """Take another model in place of the one that was given: one that was wrapped again, say."""
+        roots: tuple[Any, ...] = (
+            () if model is None else (model,) if isinstance(model, nn.Module) else tuple(model)
+        )
+        for root in roots:
+            if not isinstance(root, nn.Module):
+                raise OptionError(
+                    f"{self._verb}: model holds a {type(root).__name__}. Pass the module that the loop calls (a "
+                    "wrapper such as DistributedDataParallel included), or several in a list: "
+                    "model=[generator, head]."
+                )
+        self.given, self.roots = model, roots
+
+    def __bool__(self) -> bool:
+        return bool(self.roots)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return iter({id(module): module for root in self.roots for module in root.modules()}.values())
+
+    def neighbours(self) -> list[nn.Module]:
+        """Return the modules of all other accumulators, which may run in this one's windows."""
+        return [module for models in in_use if models is not self for module in models]
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Yield every parameter of the modules; one that is shared comes more than once."""
+        return (parameter for root in self.roots for parameter in root.parameters())
+
+    def parameter_name(self, parameter: Tensor) -> str | None:
+        """Return a parameter's path, or None if no module holds it."""
+        for root in self.roots:
+            for path, candidate in root.named_parameters():
+                if candidate is parameter:
+                    return self._label(root, path)
+        return None
+
+    def name(self, module: nn.Module) -> str:
+        """Name a module by its kind and its path."""
+        kind = type(module).__name__
+        for root in self.roots:
+            for path, candidate in root.named_modules():
+                if candidate is module and path:
+                    return f"{kind} '{self._label(root, path)}'"
+        return kind
+
+    def _label(self, root: nn.Module, path: str) -> str:
+        for prefix in _WRAPPERS:
+            path = path.removeprefix(prefix)
+        return path if len(self.roots) == 1 else f"{type(root).__name__}.{path}"
+
+
+def owned_parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
+    """Return every parameter that the optimizers step, in their order.
+
+    Read anew for each window, so that groups which are added later belong to the next window.
+    """
+    return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+
+
+def parameter_name(parameter: Tensor, optimizers: Iterable[Optimizer], models: Models) -> str:
+    """Name a parameter for a message: by its path in ``model=``, else by its index in the optimizer."""
+    for optimizer in optimizers:
+        for number, group in enumerate(optimizer.param_groups):
+            for index, candidate in enumerate(group["params"]):
+                if candidate is parameter:
+                    names = group.get("param_names")
+                    path = names[index] if names is not None else models.parameter_name(parameter)
+                    kind = f"{type(optimizer).__name__}, shape {list(parameter.shape)}"
+                    return f"'{path}'" if path else f"{index} of group {number} ({kind})"
+    return f"a tensor of shape {list(parameter.shape)}"
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether a tensor is sharded over ranks (a DTensor)."""
+    return hasattr(tensor, "to_local")
+
+
+@dataclass(frozen=True)
+class Decay:
+    """Carry ``factor`` times the last gradient into the next update. Made by :func:`decay`."""
+
+    factor: float
+
+
+Clear: TypeAlias = Literal["none", "zero"] | Decay
+
+
+def decay(factor: float) -> Decay:
+    """Decay gradients after a step in place of clearing them.
+
+    The next update's gradient is then ``factor`` times the last one, as the optimizer received it, plus
+    the new mean. The part that is carried over is not divided again. The effect is that of momentum
+    outside the optimizer: a constant gradient ``g`` grows towards ``g / (1 - factor)``.
+
+    Args:
+        factor: from 0 (as good as cleared) to below 1 (at 1 gradients would add up for ever).
+
+    Raises:
+        OptionError: ``factor`` is not in ``[0, 1)``.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(1))
+        >>> optimizer = torch.optim.SGD([weight], lr=1.0)
+        >>> accumulator = Accumulator(optimizer, clear=decay(0.5))
+        >>> for _ in range(3):
+        ...     with accumulator.update() as update:
+        ...         update.backward(weight.sum(), count=1)
+        ...     print(update.grad_norm)
+        1.0
+        1.5
+        1.75
+    """
+    if not 0 <= factor < 1:
+        raise OptionError(
+            f"decay: factor is {factor}, it must be at least 0 and below 1, or gradients would grow for ever. "
+            "Use clear='none' to drop gradients after a step."
+        )
+    return Decay(float(factor))
+
+
 @dataclass(frozen=True)
 class Settings:
-    """What happens to each window's gradient, in the order in which it happens."""
+    """What happens to each window's gradient, in the order in which it happens.
+
+    Raises:
+        OptionError: an option cannot be used.
+    """
 
     optimizers: tuple[Optimizer, ...]
     models: Models
@@ -29,85 +187,110 @@ class Settings:
     scaler: GradScaler | None
     clip_norm: float | None
     clip_value: float | None
-    nonfinite: Nonfinite
+    nonfinite: Nonfinite | None
     undo_step: bool
     schedulers: tuple[Any, ...]
     clear: Clear
 
-
-def checked_settings(
-    optimizers: tuple[Optimizer, ...],
-    models: Models,
-    *,
-    accumulate_dtype: torch.dtype | None,
-    scaler: GradScaler | None,
-    clip_norm: float | None,
-    clip_value: float | None,
-    nonfinite: Nonfinite | None,
-    undo_step: bool,
-    scheduler: Any,
-    clear: Clear,
-) -> Settings:
-    """Return the settings, or raise OptionError for one that cannot be used."""
-    for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
-        if limit is not None and not 0 < limit < math.inf:
+    def __post_init__(self) -> None:
+        if self.scaler is not None and not self.scaler.is_enabled():
+            object.__setattr__(self, "scaler", None)
+        if self.nonfinite is None:
+            # With a scaler an overflow is the ordinary sign that its scale is too large.
+            object.__setattr__(self, "nonfinite", "raise" if self.scaler is None else "skip")
+        for name, limit in (("clip_norm", self.clip_norm), ("clip_value", self.clip_value)):
+            if limit is not None and not 0 < limit < math.inf:
+                raise OptionError(
+                    f"Accumulator: {name} is {limit}, it must be positive and finite. Leave it out to clip nothing."
+                )
+        if self.clip_norm is not None and self.clip_value is not None:
             raise OptionError(
-                f"Accumulator: {name} is {limit}, it must be positive and finite. Leave it out to clip nothing."
+                f"Accumulator: both clip_norm={self.clip_norm} and clip_value={self.clip_value} are given; a "
+                "gradient is clipped once. Choose clip_norm, which keeps the direction, or clip_value."
             )
-    if clip_norm is not None and clip_value is not None:
-        raise OptionError(
-            f"Accumulator: both clip_norm={clip_norm} and clip_value={clip_value} are given; a gradient is "
-            "clipped once. Choose clip_norm, which keeps the direction, or clip_value."
-        )
-    if accumulate_dtype is not None and not accumulate_dtype.is_floating_point:
-        raise OptionError(
-            f"Accumulator: accumulate_dtype is {accumulate_dtype}; sums of gradients need a floating type, "
-            "such as torch.float32."
-        )
-    if scaler is not None and accumulate_dtype == torch.float16:
-        raise OptionError(
-            "Accumulator: accumulate_dtype=torch.float16 together with a GradScaler, which refuses to "
-            "unscale float16 gradients. Leave accumulate_dtype out: sums are then kept in float32."
-        )
-    if scaler is not None and not scaler.is_enabled():
-        scaler = None
-    if nonfinite is None:
-        # With a scaler an overflow is the ordinary sign that its scale is too large.
-        nonfinite = "raise" if scaler is None else "skip"
-    if nonfinite not in ("raise", "skip", "step"):
-        raise OptionError(f"Accumulator: nonfinite is {nonfinite!r}; it is 'raise', 'skip' or 'step'.")
-    if nonfinite == "step" and scaler is not None:
-        raise OptionError(
-            "Accumulator: nonfinite='step' together with a GradScaler, which never steps on an overflow. "
-            "Use nonfinite='skip', or leave the scaler out."
-        )
-    return Settings(
-        optimizers=optimizers,
-        models=models,
-        accumulate_dtype=accumulate_dtype,
-        scaler=scaler,
-        clip_norm=clip_norm,
-        clip_value=clip_value,
-        nonfinite=nonfinite,
-        undo_step=undo_step,
-        schedulers=_checked_schedulers(scheduler),
-        clear=checked_clear(clear),
-    )
+        dtype = self.accumulate_dtype
+        if dtype is not None and not dtype.is_floating_point:
+            raise OptionError(
+                f"Accumulator: accumulate_dtype is {dtype}; sums of gradients need a floating type, "
+                "such as torch.float32."
+            )
+        if self.scaler is not None and dtype == torch.float16:
+            raise OptionError(
+                "Accumulator: accumulate_dtype=torch.float16 together with a GradScaler, which refuses to "
+                "unscale float16 gradients. Leave accumulate_dtype out: sums are then kept in float32."
+            )
+        if self.nonfinite not in ("raise", "skip", "step"):
+            raise OptionError(
+                f"Accumulator: nonfinite is {self.nonfinite!r}; it is 'raise', 'skip' or 'step'."
+            )
+        if self.nonfinite == "step" and self.scaler is not None:
+            raise OptionError(
+                "Accumulator: nonfinite='step' together with a GradScaler, which never steps on an overflow. "
+                "Use nonfinite='skip', or leave the scaler out."
+            )
+        if self.clear not in ("none", "zero") and not isinstance(self.clear, Decay):
+            raise OptionError(
+                f"Accumulator: clear is {self.clear!r}; it is 'none', 'zero' or gradgate.decay(factor)."
+            )
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The parameters that the optimizers step at the moment."""
+        return owned_parameters(self.optimizers)
+
+    def name(self, parameter: Tensor) -> str:
+        """Name a parameter for a message."""
+        return parameter_name(parameter, self.optimizers, self.models)
+
+    def names(self, parameters: Sequence[Tensor], most: int = 3) -> str:
+        """List a few parameters by name, and say how many more there are."""
+        names = ", ".join(map(self.name, parameters[:most]))
+        rest = len(parameters) - most
+        return f"{names} and {rest} more" if rest > 0 else names
 
 
-def _checked_schedulers(scheduler: Any) -> tuple[Any, ...]:
+def as_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:
+    """Return one optimizer or several as a tuple; refuse what cannot be stepped once per window."""
+    optimizers = tuple(optimizer) if isinstance(optimizer, Sequence) else (optimizer,)
+    if not optimizers:
+        raise OptionError("Accumulator: no optimizer was given, so it owns no parameters. Pass at least one.")
+    for each in optimizers:
+        if not hasattr(each, "param_groups") or not callable(getattr(each, "step", None)):
+            raise OptionError(
+                f"Accumulator: {type(each).__name__} is no optimizer (it has no param_groups and step). "
+                "Pass a torch.optim optimizer, or a sequence of them."
+            )
+        if _needs_closure(each):
+            raise OptionError(
+                f"Accumulator: {type(each).__name__} evaluates the loss several times within one step, by a "
+                "closure; a window is run once. Use it without gradgate, with a closure that runs the whole batch "
+                "(or all micro-batches, each weighed by its items), or take an optimizer that steps once."
+            )
+    return optimizers
+
+
+def _needs_closure(optimizer: Optimizer) -> bool:
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return True
+    # `Optimizer.__init__` wraps the class's step; the wrapper keeps the signature.
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def as_schedulers(scheduler: Any) -> tuple[Any, ...]:
+    """Return one scheduler, several or none as a tuple; refuse what cannot be stepped once per update."""
     if scheduler is None:
         return ()
     schedulers = tuple(scheduler) if isinstance(scheduler, Sequence) else (scheduler,)
-    for one in schedulers:
-        if isinstance(one, ReduceLROnPlateau):
+    for each in schedulers:
+        if isinstance(each, ReduceLROnPlateau):
             raise OptionError(
                 "Accumulator: ReduceLROnPlateau steps on a validation result, not on an update. Leave it out "
                 "here and call scheduler.step(metric) after each validation."
             )
-        if not callable(getattr(one, "step", None)):
+        if not callable(getattr(each, "step", None)):
             raise OptionError(
-                f"Accumulator: {type(one).__name__} is no learning-rate scheduler (it has no step). Pass "
+                f"Accumulator: {type(each).__name__} is no learning-rate scheduler (it has no step). Pass "
                 "one of torch.optim.lr_scheduler, or several in a list."
             )
     return schedulers

@@ -2,82 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
 
 from torch import Tensor
 
-from gradgate.accumulation._checks import check_graph, check_scalar, claim, release
-from gradgate.accumulation._counts import Count, Reduction, check_reduction, checked_count, is_zero
-from gradgate.accumulation._finish import finish
+from gradgate.accumulation._counts import Count, Reduction, checked_count, is_zero
 from gradgate.accumulation._into import Into, check_reached, receivers
-from gradgate.accumulation._loss_scale import LossScale
-from gradgate.accumulation._parameters import owned_parameters
-from gradgate.accumulation._readings import Readings
-from gradgate.accumulation._signals import uninterrupted
-from gradgate.accumulation._slots import Slots
-from gradgate.accumulation._sums import Sums
-from gradgate.errors import UpdateError
-
-if TYPE_CHECKING:
-    from gradgate.accumulation._accumulator import Accumulator
+from gradgate.accumulation._loss_checks import check_graph, check_scalar
+from gradgate.accumulation._open_window import OpenWindow
+from gradgate.accumulation._running_sum import length_of
+from gradgate.accumulation._windows import Window
+from gradgate.batch_layout import looks_like_batch
+from gradgate.errors import OptionError, UpdateError
+from gradgate.notebook_tables import card
+from gradgate.tally import Tally
+from gradgate.torch_compat import next_node_number
 
 T = TypeVar("T")
 
-_THOROUGH = 3  # windows of an accumulator in which every gradient is watched
 
-
-class Update(Readings):
+class Update(OpenWindow):
     """A window being added up. Made by :meth:`Accumulator.update` and used as a context manager.
 
     Leaving the block unscales, divides once, clips, steps, clears and schedules, in this order. An
     exception inside the block steps nothing, puts ``.grad`` back as it was and goes on to the caller.
     """
-
-    def __init__(self, accumulator: Accumulator) -> None:
-        self._accumulator = accumulator
-        self._settings = accumulator._settings
-        self._scale = LossScale(accumulator._settings.scaler)
-        super().__init__(Sums((), self._scale))
-        self._slots: Slots | None = None
-
-    # -- the window -------------------------------------------------------------------------------
-
-    def __enter__(self) -> Update:
-        if self._state != "new":
-            raise UpdateError(
-                "update: this update was already entered; an update is one window. Write "
-                "`with accumulator.update() as update:` anew for each."
-            )
-        try:
-            with uninterrupted():
-                self._open()
-            return self  # inside: an interrupt that arrives just now is rolled back too
-        except BaseException as error:
-            self._give_up()
-            self._company.tell_of(error)
-            raise
-
-    def _open(self) -> None:
-        parameters = owned_parameters(self._settings.optimizers)
-        self._company.engine = self._accumulator._engine(parameters)
-        claim(self, parameters, self._settings)
-        try:
-            slots = Slots(parameters, self._accumulator._leftovers, self._settings)
-        except BaseException:
-            release(self)
-            raise
-        self._slots, self._state = slots, "open"
-        self._accumulator._open_update = self
-        slots.open()
-        self._company.hold()
-        thorough = self._accumulator._windows < _THOROUGH
-        self._sums = Sums(parameters, self._scale, thorough=thorough, sharded=self._company.sharded)
-        self._accumulator._batch_norms.open()
-        if self._accumulator._unfinished is not None:
-            self._resume(self._accumulator._unfinished)
 
     def micro_batches(self, window: Iterable[T]) -> Iterator[T]:
         """Go through the micro-batches of this window.
@@ -95,13 +46,22 @@ class Update(Readings):
             UpdateError: the update is not open, or has already been given its micro-batches.
         """
         self._require_open("micro_batches")
-        ahead = self._company.overlaps
-        return self._place.through(self._company.even(window), self._begin_micro_batch, ahead=ahead)
+        counter = self._counter
+        counter.start_loop()
+        check_window(window, "micro_batches")
+        window = self._coordinator.even(window)
+        self._own = self._coordinator.own_micro_batches
+        if isinstance(window, Window):
+            source, counter.expected = window.drain(), window.expected
+        else:
+            source, counter.expected = iter(window), length_of(window) or 1
+        return counter.iterate(source, self._begin, look_ahead=self._coordinator.overlaps)
 
-    def _begin_micro_batch(self) -> None:
+    def _begin(self) -> None:
         self._require_open("micro_batches")
-        self._accumulator._batch_norms.next_micro_batch()
-        self._company.begin(self._place.micro_batches + 1, self._place.expected)
+        if self._shared.batch_norms.pools:
+            self._shared.batch_norms.next_micro_batch()
+        self._coordinator.begin(last=self._counter.micro_batches + 1 >= self._counter.expected)
 
     def backward(
         self,
@@ -116,14 +76,14 @@ class Update(Readings):
         """Add one loss's gradient to the window, weighed by the items that it was taken over.
 
         Only parameters that the accumulator's optimizers own receive anything, whatever else the graph
-        contains; the part of the backward pass that would serve others is not run. The sum is divided
+        contains; parts of the backward pass that would only serve others are skipped. The sum is divided
         by the whole window's count when the block ends, not before.
 
         Args:
             loss: a scalar, shape ``[]`` or ``[1]``, floating, attached to a graph. The graph is freed.
             count: items in the loss, ``>= 0``: samples, valid tokens, or their summed weights. A number,
-                or a tensor of one element; one on a device is not waited for. Left out, it is read where the
-                graph proves it: of ``cross_entropy`` with its ignored and weighted targets, ``mse_loss``,
+                or a tensor of one element; one on a device is read when the block ends. Left out, it is read where
+                the graph proves it: of ``cross_entropy`` with its ignored and weighted targets, ``mse_loss``,
                 ``.mean()``, if every operation down to the model's last layer is known to keep samples apart.
                 Zero is fine: nothing is run. A zero that lies on a device is found out too late for that, so
                 its loss has to be finite.
@@ -133,8 +93,8 @@ class Update(Readings):
                 the means add, as in ``loss_a + loss_b``. A second loss keeps a second set of gradients
                 until the block ends; add losses of equal counts up to save that.
             into: modules and parameters, or one, that this loss goes into; of a module, what is owned. Without it
-                all that is owned and reached. What is left out receives nothing from this loss, and the part of the
-                backward pass that would only serve it is not run.
+                all that is owned and reached. What is left out receives nothing from this loss, and parts of the
+                backward pass that would only serve it are skipped.
             retain_graph: keep the graph, for another loss that shares it.
 
         Raises:
@@ -146,179 +106,159 @@ class Update(Readings):
             UpdateError: the update is not open, or it is unclear whether this is another micro-batch or
                 another loss.
         """
-        self._require_open("backward")
-        check_scalar(loss)
-        count = checked_count(loss, count, reduction)
-        if not self._company.counts(self._place.micro_batches):
+        if self._state != "open":
+            self._require_open("backward")
+        if type(loss) is not Tensor or loss.numel() != 1 or not loss.is_floating_point():
+            check_scalar(loss)
+        if type(count) is not int or count <= 0:
+            count = checked_count(loss, count, reduction)
+        shared, counter, sums = self._shared, self._counter, self._sums
+        if counter.micro_batches > self._own:
             count = 0
-        receiving = None if into is None else receivers(into, self._sums.parameters, self._settings.models)
-        if not is_zero(count):
+        receiving = None if into is None else receivers(into, sums.parameters, self._settings.models)
+        if not loss.requires_grad and not is_zero(count):
             check_graph(loss)
-            if receiving is not None and self._accumulator._windows < _THOROUGH:
-                check_reached(loss, receiving, self._settings.models)
-        name = self._place.name_of(name)
-        before = self._sums.by_name.get(name)
+        if receiving is not None and not is_zero(count) and self._first:
+            check_reached(loss, receiving, self._settings.models)
+        name = counter.name(name)
+        before = sums.by_name.get(name)
         if before is None:
-            check_reduction(loss, reduction)
-            self._scale.look_at(loss)
-        elif not self._place.in_loop and self._accumulator._batch_norms.stand_aside:
+            if self._scale is not None:
+                self._scale.look_at(loss)
+        elif not counter.in_loop and shared.batch_norms.pools:
             raise UpdateError(
                 "backward: batch_norm='window' has to know where a micro-batch begins, and this window has "
                 "another one outside update.micro_batches(...). Loop over `update.micro_batches(window)`."
             )
-        later = before is not None and bool(before.counts)
-        self._accumulator._first_looks.at(name, loss, count, self._place.expected, later)
-        with self._over_ranks(name, loss, count, reduction):
-            self._sums.add(name, loss, count, reduction, retain_graph, receiving)
-        self._accumulator._first_looks.hidden.passed()
-        self._place.called(len(self._sums.by_name[name].counts))
+        checks, later = shared.loss_checks, before is not None and bool(before.counts)
+        graph_size = next_node_number.use() - checks.node_number
+        if checks.passed.get((name, later)) != graph_size or name not in checks.settled:
+            checks.check(
+                name, loss, count, reduction, counter.expected, later, graph_size, shared.batch_norms
+            )
+        if self._coordinator.overlaps and counter.last:
+            with self._overlapping(name, loss, count, reduction):
+                sums.add(name, loss, count, reduction, retain_graph, receiving)
+        else:
+            sums.add(name, loss, count, reduction, retain_graph, receiving)
+        checks.node_number = next_node_number.use()  # backward passes make nodes too
+        counter.called(len(sums.by_name[name].counts))
 
-    def _over_ranks(
+    def _overlapping(
         self, name: str, loss: Tensor, count: Count, reduction: Reduction
     ) -> AbstractContextManager[None]:
-        """Return the company of a backward pass: of the last one of a window gradients go over ranks meanwhile."""
-        if not self._company.overlaps or not self._place.last:
-            return nullcontext()
-        if self._company.sent:
+        """Return a context that overlaps the all-reduce with the window's last backward pass."""
+        if self._coordinator.all_reduced:
             raise UpdateError(
-                f"backward: {name!r} comes after the last backward pass of the window, whose gradients have gone "
-                "over ranks. With sync='overlap' each micro-batch has one loss: add them up, or take sync='last'."
+                f"backward: {name!r} comes after the last backward pass of the window, whose gradients have been "
+                "all-reduced. With sync='overlap' each micro-batch has one loss: add them up, or take sync='last'."
             )
         if {*self._sums.by_name} - {name}:
-            return nullcontext()  # several losses have several divisors: they go over ranks at the end
-        chosen = self._sums.make_ready(name, loss, count, reduction)
-        if not is_zero(count) and chosen.weight(loss, count, reduction) != 1:
-            return nullcontext()  # it is added apart, so what goes over ranks is not in `.grad` before
-        return self._company.last_backward(self._sums, chosen)
+            return nullcontext()  # several losses have several divisors: they are all-reduced at the end
+        running, weight = self._sums.prepare(name, loss, count, reduction)
+        if not is_zero(count) and weight != 1:
+            return nullcontext()  # it is added apart, so `.grad` does not hold the sum during the pass
+        unit = None if running.unit is None else float(running.unit)
+        return self._coordinator.overlapping(self._sums, name, unit)
 
-    # -- the end ----------------------------------------------------------------------------------
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._leave(error)
-        finally:
-            # Only if an interrupt arrived where _leave was about to do this itself.
-            if self._state == "open":
-                self._give_up()
-
-    def _leave(self, error: BaseException | None) -> None:
-        finished = error is None and self._state == "open"
-        try:
-            if finished:
-                self._finish()
-        except Exception as failure:
-            self._company.tell_of(failure)
-            raise
-        finally:
-            if error is not None:
-                self._company.tell_of(error)
-            self._give_up()
-        if error is not None and self._company.explained(error) is not error:
-            raise self._company.explained(error) from error
-        if finished:
-            self._accumulator._update_hooks(self)
-
-    def _finish(self) -> None:
-        self._place.check_losses()
-        if self._slots is not None:
-            finish(self, self._sums, self._slots, self._scale, self._settings, self._company)
-
-    def _noted_norm(self, norm: float | Tensor) -> None:
-        """Take the norm of the mean gradient, for logging."""
-        self._norm = norm
-
-    def _noted_gradient(self, values: list[Tensor], factor: float) -> None:
-        """Show the sums that a step will use to whoever asked for them."""
-        self._accumulator._gradient_hooks(self, values, factor)
-
-    @contextmanager
-    def _stepping(self) -> Iterator[None]:
-        """Let the optimizers step: at any other time in the block their own step is refused."""
-        self._accumulator._stepping = True
-        try:
-            yield
-        finally:
-            self._accumulator._stepping = False
-
-    def _noted_step(self) -> None:
-        """Take it that the parameters have moved: from here on there is no way back."""
-        self._stepped = True
-        self._accumulator._batch_norms.close(keep=True)
-
-    def _give_up(self) -> None:
-        """Roll back if the window is still open, whatever else arrives meanwhile."""
-        try:
-            if self._state == "open":
-                self._roll_back()
-        except KeyboardInterrupt:  # it came before signals were held back
-            self._give_up()
-            raise
-
-    def _roll_back(self) -> None:
-        """Put ``.grad``, batch norms and the scaler back as they were before the window."""
-        with uninterrupted():
-            try:
-                if self._slots is not None:
-                    self._slots.roll_back()
-                self._company.discard()
-                self._accumulator._batch_norms.close(keep=False)
-                self._scale.roll_back()
-            finally:
-                self._end()
-
-    def _close(self) -> None:
-        """End the window after the step."""
-        if self._slots is not None:
-            self._slots.close()
-        self._end()
-
-    def _end(self) -> None:
-        """Let go of everything but the numbers for logging."""
-        self._state = "closed"
-        self._slots = None
-        self._sums.release()
-        self._company.release()
-        self._accumulator._open_update = None
-        self._accumulator._windows += 1
-        self._accumulator._unfinished = None
-        release(self)
-
-    # -- an unfinished window ---------------------------------------------------------------------
+    # -- readings ---------------------------------------------------------------------------------
 
     @property
-    def _carried(self) -> list[Tensor | None] | None:
-        """The decayed gradients that stand aside while the window is open."""
-        return None if self._slots is None else self._slots.carried
+    def stepped(self) -> bool:
+        """Whether the parameters were moved: False until the block ends, and if the update was skipped."""
+        return self._stepped
 
     @property
-    def _before(self) -> list[Tensor | None]:
-        """What stood in ``.grad`` when the window began."""
-        return [] if self._slots is None else self._slots.before
+    def losses(self) -> dict[str, Tally]:
+        """Each loss's sum and count, by name; of all ranks once the block has ended.
 
-    def _unfinished(self) -> dict[str, Any]:
-        """Return a copy of the window so far, in plain containers; see :meth:`Accumulator.state_dict`."""
-        if self._accumulator._batch_norms.stand_aside:
+        Synchronizes with the device.
+        """
+        return self._tallies or {name: running.tally() for name, running in self._sums.by_name.items()}
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of the window so far; of several losses, the sum of their means.
+
+        Synchronizes with the device.
+        """
+        tallies = [tally for tally in self.losses.values() if tally.count]
+        if not tallies:
             raise UpdateError(
-                "state_dict: batch_norm='window' keeps running statistics aside while a window is open, and the "
-                "model's own buffers hold those of the last micro-batch. Save between two windows."
+                "update.loss: nothing was added yet, so there is no mean. Read it after a backward."
             )
-        return {
-            "micro_batches": self._place.done,
-            "scale": self._scale.value(),
-            "sums": self._sums.state(),
-        }
+        return sum(tally.mean for tally in tallies)
 
-    def _resume(self, state: dict[str, Any]) -> None:
-        """Go on from a state: nothing but the open block differs from the process that saved it."""
-        self._place.resume(state["micro_batches"])
-        self._scale.resume(state["scale"])
-        self._sums.resume(state["sums"])
+    @property
+    def count(self) -> float:
+        """The items of the window so far, in its first loss; of all ranks once the block has ended.
 
-    def _require_open(self, verb: str) -> None:
-        if self._state != "open":
+        Synchronizes with the device if counts are on one.
+        """
+        if self._tallies is not None:
+            return next((tally.count for tally in self._tallies.values()), 0)
+        return next((running.total_count() for running in self._sums.by_name.values()), 0)
+
+    @property
+    def micro_batch_count(self) -> int:
+        """The micro-batches so far, of this rank."""
+        return int(min(self._counter.micro_batches, self._own))
+
+    @property
+    def grad_norm(self) -> float:
+        """The 2-norm of the whole mean gradient before it was clipped. Synchronizes with the device.
+
+        Raises:
+            UpdateError: the block has not ended, or it ended in an exception.
+        """
+        if self._norm is None:
             raise UpdateError(
-                f"{verb}: this update is {self._state}, not open. Use it inside `with accumulator.update() as "
-                "update:`."
+                f"update.grad_norm: the update is {self._state} and has no final gradient. Read it after the "
+                "block has ended."
             )
+        return float(self._norm)
+
+    def _described(self) -> tuple[str, str]:
+        """Return how far the window is, and its micro-batches, in words."""
+        number = self.micro_batch_count
+        if self._state == "closed" and self._norm is not None:
+            how = "stepped" if self._stepped else "skipped: nothing was stepped"
+        else:
+            how = self._state
+        return how, f"{number} micro-batch{'' if number == 1 else 'es'}"
+
+    def __repr__(self) -> str:
+        how, micro_batches = self._described()
+        if not self._stepped:
+            return f"Update({how}, {micro_batches})"
+        return f"Update(step {self._number}, {micro_batches}, {self.count:,} items, loss {self.loss:.6g})"
+
+    def _repr_html_(self) -> str:
+        how, micro_batches = self._described()
+        if self._norm is None:
+            return card("Update", f"{how}, after {micro_batches}", [])
+        losses = self.losses
+        rows = [
+            [name if len(losses) > 1 else "loss", f"{tally.mean:.6g}", f"over {tally.count:,} items"]
+            for name, tally in losses.items()
+        ]
+        rows.append(["gradient norm", f"{self.grad_norm:.6g}", ""])
+        return card("Update", f"{micro_batches}, {how}", rows)
+
+
+def check_window(window: Iterable[object], verb: str) -> None:
+    """Raise OptionError for one batch in place of a sequence of micro-batches."""
+    if isinstance(window, Window):
+        return
+    if isinstance(window, (Tensor, Mapping, str)):
+        raise OptionError(
+            f"{verb}: a window is a sequence of micro-batches, this is one {type(window).__name__}. Pass a "
+            "list, [batch], or split it: batch.split(32); a stack of micro-batches is stack.unbind()."
+        )
+    of_batches = isinstance(window, (list, tuple)) and window and isinstance(window[0], (list, tuple, dict))
+    if not of_batches and looks_like_batch(window):
+        raise OptionError(
+            f"{verb}: a window is a sequence of micro-batches, and these tensors look like the fields of one "
+            "batch: as many samples in each, of different kinds. Pass a list, [batch], or call "
+            "accumulator.step(loss_fn, batch)."
+        )

@@ -1,38 +1,39 @@
-"""Cut a loader's micro-batches into windows."""
+"""Micro-batches: grouped from a loader into windows; split when memory runs out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from typing import Generic, TypeVar, overload
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
-from torch import Tensor
-
-from gradgate.batch_layout import looks_like_batch
-from gradgate.errors import OptionError, UpdateError
+from gradgate.accumulation._open_window import TrainingState
+from gradgate.accumulation._running_sum import length_of
+from gradgate.batch_layout import BatchDim, Unsaid, layout_of
+from gradgate.errors import BudgetError, OptionError, UpdateError
+from gradgate.ranks import ALONE, SingleProcess
 
 T = TypeVar("T")
 
 
-class _Gone:
-    """Stands where a micro-batch was."""
+class _Released:
+    """Marks a micro-batch that was handed out and let go of."""
 
 
-_GONE = _Gone()
+_RELEASED = _Released()
 
 
 class Window(Sequence[T]):
     """The micro-batches between two steps: a list that is drawn from the loader as it is read.
 
-    So the first micro-batch can be computed while the loader prepares the next. A window can be gone through
-    again, but for what ``update.micro_batches(window)`` has handed out: that is let go of, one by one, so
-    that no more inputs stay alive than in a plain loop. Asking for the length draws all of it.
+    So the first micro-batch can be computed while the loader prepares the next. A window can be iterated over
+    again, except for what ``update.micro_batches(window)`` has handed out: each of those is released, so that no
+    more inputs stay alive than in a plain loop. Asking for the length draws all of it.
     """
 
     def __init__(self, source: Iterator[T], size: int, first: T, expected: int) -> None:
         self._source = source
         self._size = size
-        self._items: list[T | _Gone] = [first]
+        self._items: list[T | _Released] = [first]
         self.expected = expected
         """How many micro-batches will come, as far as the loader tells; at most the size asked for."""
 
@@ -40,13 +41,13 @@ class Window(Sequence[T]):
         """Yield the micro-batches and let go of each."""
         number = 0
         while number < len(self._items) or self._draw():
-            item, self._items[number] = self._there(self._items[number]), _GONE
+            item, self._items[number] = self._present(self._items[number]), _RELEASED
             yield item
             del item
             number += 1
 
-    def _there(self, item: T | _Gone) -> T:
-        if isinstance(item, _Gone):
+    def _present(self, item: T | _Released) -> T:
+        if isinstance(item, _Released):
             raise UpdateError(
                 "windows: this window's micro-batches were handed out by update.micro_batches(window) and let go "
                 "of. To go through them again, make a list first: window = list(window)."
@@ -66,6 +67,9 @@ class Window(Sequence[T]):
             self._size = len(self._items)
         return False
 
+    def __repr__(self) -> str:
+        return f"Window({len(self._items)} of {self._size} micro-batches drawn)"
+
     def __len__(self) -> int:
         self.fill()
         return len(self._items)
@@ -77,22 +81,25 @@ class Window(Sequence[T]):
     def __getitem__(self, index: int | slice) -> T | Sequence[T]:
         self.fill()
         found = self._items[index]
-        return [self._there(item) for item in found] if isinstance(found, list) else self._there(found)
+        return [self._present(item) for item in found] if isinstance(found, list) else self._present(found)
 
     def __iter__(self) -> Iterator[T]:
         number = 0
         while number < len(self._items) or self._draw():
-            yield self._there(self._items[number])
+            yield self._present(self._items[number])
             number += 1
 
 
 class Windows(Iterable[Window[T]], Generic[T]):
-    """The windows of a loader, anew each time they are gone through. Made by :func:`windows`."""
+    """The windows of a loader, anew each time they are iterated over. Made by :func:`windows`."""
 
     def __init__(self, loader: Iterable[T], size: int, progress: bool) -> None:
         self._loader = loader
         self._size = size
         self._progress = progress
+
+    def __repr__(self) -> str:
+        return f"windows({type(self._loader).__name__}, size={self._size})"
 
     def __len__(self) -> int:
         """How many updates an epoch makes, the last, shorter one included."""
@@ -104,7 +111,7 @@ class Windows(Iterable[Window[T]], Generic[T]):
 
     def __iter__(self) -> Iterator[Window[T]]:
         loader = _with_progress(self._loader, self._size) if self._progress else self._loader
-        left = _length(self._loader)
+        left = length_of(self._loader)
         source = iter(loader)
         for first in source:
             expected = self._size if left is None else max(1, min(self._size, left))
@@ -115,7 +122,7 @@ class Windows(Iterable[Window[T]], Generic[T]):
 
 
 def windows(loader: Iterable[T], size: int, *, progress: bool = False) -> Windows[T]:
-    """Cut what a loader yields into windows of ``size`` micro-batches each, one for every update.
+    """Group what a loader yields into windows of ``size`` micro-batches each, one for every update.
 
     The last window may be shorter. Nothing is dropped and nothing leaks into the next epoch.
 
@@ -126,7 +133,7 @@ def windows(loader: Iterable[T], size: int, *, progress: bool = False) -> Window
             'gradgate[progress]'``).
 
     Returns:
-        an iterable of windows, and each window a sequence of micro-batches. It can be gone through once
+        an iterable of windows, and each window a sequence of micro-batches. It can be iterated over once
         per epoch if the loader can. Its length is the number of updates of an epoch.
 
     Raises:
@@ -143,42 +150,6 @@ def windows(loader: Iterable[T], size: int, *, progress: bool = False) -> Window
     return Windows(loader, size, progress)
 
 
-def _length(loader: Iterable[object]) -> int | None:
-    """Return a loader's length where it has one. An IterableDataset's loader may raise TypeError."""
-    try:
-        return len(loader) if isinstance(loader, Sized) else None
-    except TypeError:
-        return None
-
-
-def check_window(window: Iterable[object], verb: str) -> None:
-    """Raise OptionError for one batch in place of a sequence of micro-batches."""
-    if isinstance(window, (Tensor, Mapping, str)):
-        raise OptionError(
-            f"{verb}: a window is a sequence of micro-batches, this is one {type(window).__name__}. Pass a "
-            "list, [batch], or split it: batch.split(32); a stack of micro-batches is stack.unbind()."
-        )
-    if looks_like_batch(window):
-        raise OptionError(
-            f"{verb}: a window is a sequence of micro-batches, and these tensors look like the fields of one "
-            "batch: as many samples in each, of different kinds. Pass a list, [batch], or call "
-            "accumulator.step(loss_fn, batch)."
-        )
-
-
-def micro_batches_of(window: Iterable[T]) -> Iterator[T]:
-    """Return an iterator over a window that keeps nothing alive that it need not."""
-    check_window(window, "micro_batches")
-    return window.drain() if isinstance(window, Window) else iter(window)
-
-
-def expected_length(window: Iterable[object]) -> int:
-    """Return how many micro-batches an iterable will give, as far as it tells, without drawing any; else 1."""
-    if isinstance(window, Window):
-        return window.expected
-    return max(_length(window) or 1, 1)
-
-
 def _with_progress(loader: Iterable[T], size: int) -> Iterable[T]:
     try:
         from tqdm.auto import tqdm
@@ -187,5 +158,142 @@ def _with_progress(loader: Iterable[T], size: int) -> Iterable[T]:
             "windows: progress=True needs tqdm, which is not installed. Run pip install 'gradgate[progress]', "
             "or leave progress out."
         ) from error
-    bar: Iterable[T] = tqdm(loader, unit="micro-batch", desc=f"windows of {size}", total=_length(loader))
+    bar: Iterable[T] = tqdm(loader, unit="micro-batch", desc=f"windows of {size}", total=length_of(loader))
     return bar
+
+
+Dealt: TypeAlias = Literal["whole", "parts"]
+"""What each rank brings of a batch that is dealt to all: the whole of it, or a part."""
+
+
+class Planned(Protocol):
+    """What splits a batch so that it fits: see ``gradgate.plan``."""
+
+    def split(self, batch: Any, /, *, rank: int, ranks: int) -> Any:
+        """Return the micro-batches of one rank's share, with ``data``."""
+        ...
+
+    def pool(self, window: Any, /) -> Any:
+        """Return one batch of several."""
+        ...
+
+    def finer(self, split: Any, index: int, /, *, keep: int) -> Any:
+        """Learn that one of them did not fit, and split all but the first ones anew."""
+        ...
+
+
+class GivenMicroBatches:
+    """Micro-batches as the caller has them; smaller ones where these do not fit."""
+
+    def __init__(
+        self, state: TrainingState, micro_batches: Sequence[Any], batch_dim: BatchDim | Unsaid
+    ) -> None:
+        self._state, self._batch_dim = state, batch_dim
+        # What is in a sum that goes on was split as the saved state says, and is counted off in these pieces.
+        keep = _kept(state)
+        pieces = self._split(micro_batches) if keep else []
+        self._kept = pieces[:keep]
+        self._rest = [data for data, _ in pieces[keep:]] if keep else micro_batches
+        self._pieces: list[tuple[Any, int | None]] = []
+
+    def pieces(self) -> Sequence[Any]:
+        """Return the micro-batches, split to the size that fits."""
+        self._pieces = [*self._kept, *self._split(self._rest)]
+        return [data for data, _ in self._pieces]
+
+    def ran_out(self, index: int, error: BaseException) -> str:
+        """Halve the size that fits."""
+        data, samples = self._pieces[index]
+        if samples is None:
+            try:
+                samples = layout_of(data, self._batch_dim).samples
+            except OptionError as unreadable:
+                raise BudgetError(
+                    f"step: memory ran out ({first_line(error)}), and this micro-batch cannot be split: "
+                    f"{str(unreadable).removeprefix('split: ')} Or pass smaller micro-batches. Nothing was stepped."
+                ) from error
+        self._state.samples_that_fit = fits = _next_size(samples, error)
+        return f"{samples} samples; replaying the window with {fits}"
+
+    def _split(self, micro_batches: Sequence[Any]) -> list[tuple[Any, int | None]]:
+        """Split what holds more samples than fit into equal parts; return them with their samples."""
+        most = self._state.samples_that_fit
+        if most is None:
+            return [(micro_batch, None) for micro_batch in micro_batches]
+        return [piece for micro_batch in micro_batches for piece in self._split_to(micro_batch, most)]
+
+    def _split_to(self, micro_batch: Any, most: int) -> list[tuple[Any, int | None]]:
+        try:
+            layout = layout_of(micro_batch, self._batch_dim)
+        except OptionError:  # it may fit as it is; otherwise this is raised when memory runs out
+            return [(micro_batch, None)]
+        if layout.samples <= most:
+            return [(micro_batch, layout.samples)]
+        return list(layout.split(micro_batch, -(-layout.samples // most)))
+
+
+class PlannedMicroBatches:
+    """Micro-batches as a plan splits a batch; it learns from those that do not fit.
+
+    Args:
+        state: of the accumulator.
+        plan: how to split.
+        batch: this rank's own, or what all ranks train on.
+        dealt: what each rank brings of a batch that is dealt to all; None for a batch of its own.
+        coordinator: of the ranks.
+    """
+
+    def __init__(
+        self, state: TrainingState, plan: Planned, batch: Any, dealt: Dealt | None, coordinator: SingleProcess
+    ) -> None:
+        self._plan = plan
+        self._keep = _kept(state)
+        if dealt is None or coordinator is ALONE:
+            self._split = plan.split(batch, rank=0, ranks=1)
+            return
+        whole = batch if dealt == "whole" else plan.pool(coordinator.gather_batches(batch))
+        self._split = plan.split(whole, rank=coordinator.rank, ranks=coordinator.count)
+
+    def pieces(self) -> Sequence[Any]:
+        """Return the micro-batches of the plan."""
+        return _LazyData(self._split)
+
+    def ran_out(self, index: int, error: BaseException) -> str:
+        """Have the plan split the rest finer."""
+        samples = len(self._split[index].indices)
+        _next_size(samples, error)
+        self._split = self._plan.finer(self._split, index, keep=self._keep)
+        return f"{samples} samples, for which the plan estimated less; replaying the window with fewer"
+
+
+class _LazyData(Sequence[Any]):
+    """The data of micro-batches, each collected when it is its turn."""
+
+    def __init__(self, micro_batches: Sequence[Any]) -> None:
+        self._micro_batches = micro_batches
+
+    def __len__(self) -> int:
+        return len(self._micro_batches)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._micro_batches[index]
+        return _LazyData(found) if isinstance(index, slice) else found.data
+
+
+def _kept(state: TrainingState) -> int:
+    """Return how many micro-batches are in the sum of a saved window already."""
+    return state.unfinished["micro_batches"] if state.unfinished is not None else 0
+
+
+def _next_size(samples: int, error: BaseException) -> int:
+    if samples <= 1:
+        raise BudgetError(
+            f"step: one sample alone runs out of memory ({first_line(error)}). A batch cannot be split below one "
+            "sample: shorten it, recompute activations (torch.utils.checkpoint), or free memory elsewhere. "
+            "Nothing was stepped."
+        ) from error
+    return (samples + 1) // 2
+
+
+def first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

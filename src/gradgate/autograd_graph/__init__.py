@@ -12,9 +12,10 @@ from gradgate.autograd_graph._losses import (
     reduced_shape,
     reduction_of,
 )
-from gradgate.autograd_graph._walk import Graph, roots_of, walk
+from gradgate.autograd_graph._walk import LEAF, Graph, roots_of, walk
 
 __all__ = [
+    "LEAF",
     "REENTRANT_CHECKPOINT",
     "RESHAPES",
     "Graph",

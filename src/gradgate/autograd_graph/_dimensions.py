@@ -1,8 +1,8 @@
 """What each dimension of a tensor holds, samples or the model's features, and how operations change that.
 
 A mean over a tensor is a mean over the items of a batch if each element comes from one sample, and if every sample
-gives the same number of elements whatever else is in the micro-batch. A :class:`Reader` keeps track of this, and
-raises :class:`NotUnderstoodError` where an operation may mix samples, drop some, or repeat them.
+gives the same number of elements whatever else is in the micro-batch. A :class:`GraphReader` keeps track of this.
+It raises :class:`NotUnderstoodError` where an operation may mix samples, drop some, or repeat them.
 """
 
 from __future__ import annotations
@@ -42,44 +42,47 @@ class Dimensions(NamedTuple):
     opaque: bool = False
 
 
-Understand: TypeAlias = "Callable[[Reader, Any, Shape], Dimensions]"
+Understand: TypeAlias = "Callable[[GraphReader, Any, Shape], Dimensions]"
 """Returns what is known of what a node returned, given the shape of that."""
 
 
-class Reader:
+class GraphReader:
     """Reads a graph from a loss down to the layers. It looks at each node once.
 
     Args:
-        table: what understands each node, by the node's name.
+        table: what understands each node, by the node's name; None for an elementwise operation.
     """
 
-    def __init__(self, table: Mapping[str, Understand]) -> None:
+    def __init__(self, table: Mapping[str, Understand | None]) -> None:
         self._table = table
         self._known: dict[tuple[Any, int], Dimensions] = {}
         self._depth = 0
 
     def dimensions(self, edge: tuple[Any, int]) -> Dimensions:
         """Return what is known of the tensor on an edge of the graph."""
+        while (understand := self._table.get(edge[0].name(), _unknown)) is None:
+            (edge,) = edge[0].next_functions
         known = self._known.get(edge)
         if known is not None:
             return known
-        node, output = edge
-        understand = self._table.get(node.name())
-        if understand is None:
-            if not isinstance(node, BackwardCFunction):
-                raise NotUnderstoodError(f"{node.name()} is not known to keep the items of a batch apart")
-            understand = _opaque
         if self._depth >= _DEEPEST or len(self._known) >= _MOST:
             raise NotUnderstoodError("too many operations lie between the loss and the model's last layer")
         self._depth += 1
         try:
-            found = self._known[edge] = understand(self, node, shape_of(node, output))
+            found = self._known[edge] = understand(self, edge[0], shape_of(*edge))
         finally:
             self._depth -= 1
         return found
 
+    def input(self, node: Any) -> Dimensions:
+        """Return what is known of the only input of a node."""
+        (edge,) = node.next_functions
+        return self.dimensions(edge)
 
-def _opaque(reader: Reader, node: Any, shape: Shape) -> Dimensions:
+
+def _unknown(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
+    if not isinstance(node, BackwardCFunction):
+        raise NotUnderstoodError(f"{node.name()} is not known to keep the items of a batch apart")
     return Dimensions((SAMPLES, *[OUTPUT] * (len(shape) - 1))[: len(shape)], shape, opaque=True)
 
 
@@ -92,6 +95,8 @@ def along(
             raise NotUnderstoodError(
                 f"{node.name()} works along dimension {dim} of shape {list(known.shape)}, which may hold samples"
             )
+    if shape == known.shape:
+        return known
     if len(shape) == len(known.holds):
         return known._replace(shape=shape)
     kept = tuple(holds for dim, holds in enumerate(known.holds) if dim not in dims)

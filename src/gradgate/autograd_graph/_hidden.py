@@ -18,7 +18,7 @@ _DEPTH = 4  # of what a node keeps: a partial of a method of a module, say
 
 
 class Hidden(NamedTuple):
-    """A parameter that a node hides.
+    """A node that hides a parameter.
 
     Attributes:
         node: the name of the node.
@@ -37,14 +37,10 @@ def hidden_parameter(graph: Graph) -> Hidden | None:
     A function written in Python may run a backward pass of its own. It then keeps the module that it has to run
     again in its context: the module itself, a method, a partial or a closure.
     """
-    keeping: list[tuple[Any, dict[str, Any]]] = []
     for node in graph.nodes:
         if node.name() == REENTRANT_CHECKPOINT:
             return Hidden(REENTRANT_CHECKPOINT)
-        if kept := getattr(node, "__dict__", None):
-            keeping.append((node, kept))
-    for node, kept in keeping:
-        for module in _modules(kept.values(), _DEPTH):
+        for module in _modules(getattr(node, "__dict__", {}).values(), _DEPTH):
             for path, parameter in module.named_parameters():
                 if parameter.requires_grad and parameter not in graph:
                     return Hidden(node.name(), type(module).__name__, path)

@@ -21,39 +21,38 @@ would be coupled.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from gradgate.autograd_graph._dimensions import REPEATED, Reader, Understand
-from gradgate.autograd_graph._layers import (
-    LEAF,
-    distances,
-    features_last,
-    is_weight,
-    layer,
-    leaf,
-    normalized_last,
-    product,
-    samples_first,
+from torch import nn
+
+from gradgate.autograd_graph._dimensions import (
+    FEATURES,
+    REPEATED,
+    SAMPLES,
+    Dimensions,
+    GraphReader,
+    Shape,
+    Understand,
 )
-from gradgate.autograd_graph._losses import LOSSES, NotUnderstoodError
+from gradgate.autograd_graph._losses import LOSSES, NotUnderstoodError, SamplesMixedError
 from gradgate.autograd_graph._operations import (
     before_reduction,
     expanded,
     gathered,
-    of_two,
+    joined,
     over_classes,
     over_features,
     permuted,
-    same,
-    scaled,
     sliced,
     squeezed,
-    transposed,
     unreduced,
     unsqueezed,
     viewed,
     within_samples,
 )
+from gradgate.autograd_graph._walk import LEAF
+from gradgate.torch_compat import view_base
 
 
 def check_items(node: Any) -> None:
@@ -67,8 +66,8 @@ def check_items(node: Any) -> None:
     """
     if _is_usual_classifier(node):
         return
-    reader = Reader(_TABLE)
-    known = before_reduction(reader, node) if node.name() in LOSSES else same(reader, node, ())
+    reader = GraphReader(_TABLE)
+    known = before_reduction(reader, node) if node.name() in LOSSES else reader.input(node)
     if not known.from_samples:
         raise NotUnderstoodError(f"{node.name()} is taken over parameters alone")
     if known.opaque:
@@ -88,34 +87,111 @@ def _is_usual_classifier(node: Any) -> bool:
     if linear.name() != "AddmmBackward0":
         return False
     (bias, _), _, (weight, _) = linear.next_functions
-    return is_weight(weight) and (bias is None or is_weight(bias))
+    return _is_weight(weight) and (bias is None or _is_weight(bias))
+
+
+# -- where the model begins -----------------------------------------------------------------------------
+
+
+def _leaf(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
+    if not isinstance(node.variable, nn.Parameter):
+        raise NotUnderstoodError(f"a leaf of shape {list(shape)} is no nn.Parameter")
+    return Dimensions((FEATURES,) * len(shape), shape, from_samples=False)
+
+
+def _is_weight(node: Any) -> bool:
+    """Return whether a node is a parameter, or the transpose of one."""
+    if node is not None and node.name() == "TBackward0":
+        node = node.next_functions[0][0]
+    return node is not None and node.name() == LEAF and isinstance(node.variable, nn.Parameter)
+
+
+def _is_parameter(reader: GraphReader, node: Any, operand: int, saved: str) -> bool:
+    """Return whether an operand is made of parameters alone. A frozen one has no edge, but is saved."""
+    edge = node.next_functions[operand]
+    if _is_weight(edge[0]):
+        return True
+    if edge[0] is None:
+        tensor = getattr(node, f"_saved_{saved}", None)
+        base = None if tensor is None or view_base.lost else view_base(tensor)
+        return isinstance(tensor if base is None else base, nn.Parameter)
+    try:
+        known = reader.dimensions(edge)
+    except NotUnderstoodError:
+        return False
+    return not known.from_samples and REPEATED not in known.holds
+
+
+def _layer(weight: int, features: Callable[[Any, int], int]) -> Understand:
+    """Return what understands a layer.
+
+    Args:
+        weight: which operand the weight is.
+        features: returns how many of the last dimensions are features, given a node and the number of dimensions.
+    """
+
+    def understand(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
+        if not _is_parameter(reader, node, weight, "weight"):
+            raise NotUnderstoodError(f"the weight of {node.name()} is no parameter")
+        last = features(node, len(shape))
+        return Dimensions((SAMPLES,) * (len(shape) - last) + (FEATURES,) * last, shape)
+
+    return understand
+
+
+def _product(first: int, left: str, right: str) -> Understand:
+    """Return what understands a matrix product. Its operands have the numbers ``first`` and ``first + 1``."""
+
+    def understand(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
+        by_right = _is_parameter(reader, node, first + 1, right)
+        if not by_right and (len(shape) == 1 or not _is_parameter(reader, node, first, left)):
+            _refuse_pairs(node, node.next_functions[first : first + 2], shape)
+            raise NotUnderstoodError(f"{node.name()} multiplies by what is no parameter, and may mix samples")
+        if first and node.next_functions[0][0] is not None and not _is_parameter(reader, node, 0, "self"):
+            raise NotUnderstoodError(f"{node.name()} adds what is no parameter")
+        rows = (SAMPLES,) if len(shape) == 1 else (SAMPLES, FEATURES) if by_right else (FEATURES, SAMPLES)
+        return Dimensions((FEATURES,) * (len(shape) - len(rows)) + rows, shape)
+
+    return understand
+
+
+def _distances(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
+    """Refuse distances between two sets of points."""
+    _refuse_pairs(node, node.next_functions[:2], shape)
+    raise NotUnderstoodError(f"{node.name()} compares what may be samples")
+
+
+def _refuse_pairs(node: Any, operands: Sequence[Any], shape: Shape) -> None:
+    """Raise SamplesMixedError for a square matrix if both operands are computed from parameters."""
+    square = len(shape) > 1 and shape[-1] == shape[-2] > 1 and set(shape[:-2]) <= {1}
+    if square and all(child is not None and not _is_weight(child) for child, _ in operands):
+        raise SamplesMixedError(f"{node.name()} makes a matrix of {shape[-2]} by {shape[-1]} pairs")
 
 
 # -- the table ------------------------------------------------------------------------------------------
 
 
-def _named(names: str, understand: Understand, *, numbers: str = "0") -> dict[str, Understand]:
+def _named(names: str, understand: Understand | None, *, numbers: str = "0") -> dict[str, Understand | None]:
     return {f"{name}Backward{number}": understand for name in names.split() for number in numbers}
 
 
-_TABLE: dict[str, Understand] = {
-    LEAF: leaf,
-    **_named("Cdist EuclideanDist", distances),
-    **_named("Mm Bmm", product(0, "self", "mat2")),
-    **_named("Mv", product(0, "self", "vec")),
-    **_named("Addmm", product(1, "mat1", "mat2")),
-    **_named("Linear", layer(1, features_last)),
-    **_named("Embedding EmbeddingBag", layer(0, features_last)),
-    **_named("Convolution NativeGroupNorm", layer(1, samples_first)),
-    **_named("NativeLayerNorm", layer(1, normalized_last)),
-    **_named("Abs Neg Exp Exp2 Expm1 Log Log1P Log2 Log10 Sqrt Rsqrt Reciprocal Pow Erf Erfc Erfinv", same),
-    **_named("Sin Cos Tan Tanh Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Lgamma Digamma", same),
-    **_named("Sigmoid LogSigmoid Logit Relu LeakyRelu Elu Celu Gelu Silu Mish Softplus Threshold", same),
-    **_named("Hardtanh Hardsigmoid Hardswish Softshrink Hardshrink ClampMin ClampMax", same),
-    **_named("Clone ToCopy Alias", same),
-    **_named("Clamp Add Sub Mul Div Rsub", same, numbers="1"),  # with a Python number
-    **_named("Add Sub Rsub Maximum Minimum PreluKernel WeightNormInterface", of_two),
-    **_named("Mul Div", scaled),
+_TABLE: dict[str, Understand | None] = {
+    LEAF: _leaf,
+    **_named("Cdist EuclideanDist", _distances),
+    **_named("Mm Bmm", _product(0, "self", "mat2")),
+    **_named("Mv", _product(0, "self", "vec")),
+    **_named("Addmm", _product(1, "mat1", "mat2")),
+    **_named("Linear", _layer(1, lambda node, dims: 1)),
+    **_named("Embedding EmbeddingBag", _layer(0, lambda node, dims: 1)),
+    **_named("Convolution NativeGroupNorm", _layer(1, lambda node, dims: dims - 1)),
+    **_named("NativeLayerNorm", _layer(1, lambda node, dims: len(node._saved_normalized_shape))),
+    **_named("Abs Neg Exp Exp2 Expm1 Log Log1P Log2 Log10 Sqrt Rsqrt Reciprocal Pow Erf Erfc Erfinv", None),
+    **_named("Sin Cos Tan Tanh Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Lgamma Digamma", None),
+    **_named("Sigmoid LogSigmoid Logit Relu LeakyRelu Elu Celu Gelu Silu Mish Softplus Threshold", None),
+    **_named("Hardtanh Hardsigmoid Hardswish Softshrink Hardshrink ClampMin ClampMax", None),
+    **_named("Clone ToCopy Alias", None),
+    **_named("Clamp Add Sub Mul Div Rsub", None, numbers="1"),  # with a Python number
+    **_named("Add Sub Rsub Mul Div Maximum Minimum PreluKernel WeightNormInterface", joined),
     **_named("Sum Mean Norm LinalgVectorNorm Logsumexp Amax Amin Max Min Var Std", over_features),
     **_named("Sum Mean Norm Prod", over_features, numbers="1"),
     **_named("Cumsum Logcumsumexp Select Split SplitWithSizes Unbind", over_features),
@@ -131,6 +207,5 @@ _TABLE: dict[str, Understand] = {
     **_named("Squeeze", squeezed, numbers="012"),
     **_named("Unsqueeze", unsqueezed),
     **_named("Expand", expanded),
-    **_named("Permute", permuted),
-    **_named("T Transpose", transposed),
+    **_named("Permute T Transpose", permuted),
 }

@@ -6,7 +6,6 @@ Autograd saves this for the backward pass, under the documented names ``grad_fn.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -24,29 +23,24 @@ MARGIN_LOSSES = frozenset({"MultiMarginLossBackward0", "MultilabelMarginLossBack
 """Losses of class scores in dimension 1. Their mean divides by the number of samples."""
 
 ELEMENT_LOSSES = frozenset(
-    f"{name}Backward0"
-    for name in (
-        "MseLoss",
-        "SmoothL1Loss",
-        "HuberLoss",
-        "SoftMarginLoss",
-        "BinaryCrossEntropy",
-        "BinaryCrossEntropyWithLogits",
-    )
+    {
+        *("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "SoftMarginLossBackward0"),
+        *("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0"),
+    }
 )
 """Losses of single elements. Their mean divides by the number of elements."""
 
 LOSSES = CLASS_LOSSES | MARGIN_LOSSES | ELEMENT_LOSSES
 
-RESHAPES = frozenset(
-    f"{name}Backward{number}"
-    for name in (
-        *("View", "ReshapeAlias", "UnsafeView", "Squeeze", "Unsqueeze", "Expand", "Select"),
-        *("Clone", "ToCopy", "Alias"),
-    )
-    for number in "012"
-)
+_RESHAPES = "View ReshapeAlias UnsafeView Squeeze Unsqueeze Expand Select Clone ToCopy Alias"
+
+RESHAPES = frozenset(f"{name}Backward{number}" for name in _RESHAPES.split() for number in "012")
 """Nodes that return values as they are, in another shape, type or place."""
+
+_ARITHMETIC = RESHAPES | {
+    *("AddBackward0", "AddBackward1", "SubBackward0", "SubBackward1", "RsubBackward1", "NegBackward0"),
+    *("MulBackward0", "MulBackward1", "DivBackward0"),
+}
 
 
 class NotUnderstoodError(Exception):
@@ -157,51 +151,26 @@ def inputs_of(node: Any) -> tuple[Input, ...] | None:
     The node must have returned a single number. The result is None for anything but a sum, difference, product
     with a constant, or change of shape: a loss or one of its terms begins there.
     """
-    decode = _ARITHMETIC.get(node.name())
-    return None if decode is None else decode(node)
-
-
-def _reshaped(node: Any) -> tuple[Input, ...] | None:
-    if any(int(size) != 1 for size in getattr(node, "_saved_self_sym_sizes", ())):
-        return None  # it selected one number of several
-    return (Input(node.next_functions[0][0]),)
-
-
-def _negated(node: Any) -> tuple[Input, ...]:
-    return (Input(node.next_functions[0][0], "mul", -1.0),)
-
-
-def _multiplied(node: Any) -> tuple[Input, ...]:
-    return (Input(node.next_functions[0][0], "mul", float(node._saved_other)),)
-
-
-def _scaled(node: Any) -> tuple[Input, ...] | None:
-    (first, _), (second, _) = node.next_functions
-    divided = node.name() == "DivBackward0"
-    if (first is None) == (second is None) or (divided and first is None):
-        return None
-    factor = node._saved_other if first is not None else node._saved_self
-    if not isinstance(factor, Tensor) or factor.numel() != 1 or factor.is_complex():
-        return None
-    return (Input(second if first is None else first, "div" if divided else "mul", factor),)
-
-
-def _added(node: Any) -> tuple[Input, ...]:
-    first, *others = (child for child, _ in node.next_functions)
     name = node.name()
-    if not others:
-        return _negated(node) if name.startswith("Rsub") else (Input(first),)
-    factor = float(getattr(node, "_saved_alpha", 1)) * (1.0 if name.startswith("Add") else -1.0)
-    return (Input(first), Input(others[0], "mul", None if factor == 1 else factor))
-
-
-_ARITHMETIC: dict[str, Callable[[Any], tuple[Input, ...] | None]] = {
-    **dict.fromkeys(RESHAPES, _reshaped),
-    **dict.fromkeys(
-        ("AddBackward0", "AddBackward1", "SubBackward0", "SubBackward1", "RsubBackward1"), _added
-    ),
-    "NegBackward0": _negated,
-    "MulBackward0": _scaled,
-    "DivBackward0": _scaled,
-    "MulBackward1": _multiplied,
-}
+    if name not in _ARITHMETIC:
+        return None
+    first, second = [*(child for child, _ in node.next_functions), None][:2]
+    if name in RESHAPES:
+        selected = any(int(size) != 1 for size in getattr(node, "_saved_self_sym_sizes", ()))
+        return None if selected else (Input(first),)
+    if name in ("NegBackward0", "RsubBackward1"):
+        return (Input(first, "mul", -1.0),)
+    if name in ("AddBackward1", "SubBackward1"):
+        return (Input(first),)
+    if name == "MulBackward1":
+        return (Input(first, "mul", float(node._saved_other)),)
+    if name in ("AddBackward0", "SubBackward0"):
+        factor = float(node._saved_alpha) * (1.0 if name == "AddBackward0" else -1.0)
+        return (Input(first), Input(second, "mul", None if factor == 1 else factor))
+    divided = name == "DivBackward0"
+    if (first is None) == (second is None) or (divided and first is None):
+        return None  # a learned weight
+    other = node._saved_other if first is not None else node._saved_self
+    if not isinstance(other, Tensor) or other.numel() != 1 or other.is_complex():
+        return None
+    return (Input(second if first is None else first, "div" if divided else "mul", other),)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
+
+LEAF = "torch::autograd::AccumulateGrad"
+"""The name of the nodes that add gradient to leaves."""
 
 
 def walk(*roots: Any) -> Iterator[tuple[Any, list[Any]]]:
@@ -22,10 +25,14 @@ def walk(*roots: Any) -> Iterator[tuple[Any, list[Any]]]:
                 queue.append(child)
 
 
-def roots_of(tensors: Iterable[Any]) -> list[Any]:
-    """Return the nodes that made tensors, each once."""
-    nodes = (tensor.grad_fn for tensor in tensors if isinstance(tensor, Tensor))
-    return list(dict.fromkeys(node for node in nodes if node is not None))
+def roots_of(roots: Any) -> list[Any]:
+    """Return the nodes of a tensor, of a node, or of several of either, each once. Anything else has none."""
+    nodes = (root.grad_fn if isinstance(root, Tensor) else root for root in _listed(roots))
+    return list(dict.fromkeys(node for node in nodes if hasattr(node, "next_functions")))
+
+
+def _listed(roots: Any) -> list[Any]:
+    return [roots] if isinstance(roots, Tensor) or hasattr(roots, "next_functions") else list(roots)
 
 
 class Graph:
@@ -33,18 +40,19 @@ class Graph:
 
     A graph keeps its nodes alive, and what custom functions keep in them.
 
+    Args:
+        roots: a tensor or a node, or several of either.
+
     Attributes:
-        roots: the nodes that made the tensors.
+        roots: the nodes among the roots, and those of the tensors.
         following: every node, with the nodes that it passes gradient to. Nodes near the roots come first.
         nodes: the nodes that operations made, which are all but those of the leaves.
         leaf_nodes: the nodes of the leaves, with the leaf that each one adds gradient to.
         leaves: the tensors that receive a gradient, by their ids.
     """
 
-    def __init__(self, tensors: Tensor | Iterable[Any]) -> None:
-        given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-        given = [tensor for tensor in given if isinstance(tensor, Tensor)]
-        self.roots = roots_of(given)
+    def __init__(self, roots: Any) -> None:
+        self.roots = roots_of(roots)
         self.following = dict(walk(*self.roots))
         self.nodes: list[Any] = []
         self.leaves: dict[int, Tensor] = {}
@@ -55,9 +63,9 @@ class Graph:
                 self.nodes.append(node)
             else:
                 self.leaf_nodes[node] = self.leaves[id(leaf)] = leaf
-        for tensor in given:
-            if tensor.grad_fn is None and tensor.requires_grad:
-                self.leaves[id(tensor)] = tensor
+        for root in _listed(roots):
+            if isinstance(root, Tensor) and root.grad_fn is None and root.requires_grad:
+                self.leaves[id(root)] = root
 
     def __contains__(self, leaf: Tensor) -> bool:
         """Return whether a leaf receives a gradient."""

@@ -1,11 +1,30 @@
 """What happened to which gradient, when: plain records that can be saved, read again and judged without torch.
 
-A :class:`Log` is one process's run: a table of parameters, and events in the order in which they happened.
-Parameters and optimizers stand in events as small numbers. A :data:`Site` is where the user's code was: its
-frames, the innermost first; frames of torch and of other libraries are left out.
+A :class:`Log` is one process's run: a table of parameters, and events in the order in which they happened. Events
+refer to parameters, optimizers, schedulers and loaders by number. A :data:`Site` says where the user's code was:
+its frames, innermost first, without those of torch and other libraries.
+
+Each field is declared once, with its type and what it means. JSON follows from these declarations, and so does the
+table of all events: :func:`describe`.
 """
 
-from gradgate.events._around import (
+from gradgate.events._describe import describe, fields_of
+from gradgate.events._forward import Cut, GraphsKept, ModeSet, NoGradEntered, Ran, StatisticsMoved
+from gradgate.events._gradients import (
+    Backward,
+    Cleared,
+    Clipped,
+    Differentiated,
+    NonfiniteMade,
+    Opposed,
+    OptimizerMade,
+    StateLoaded,
+    Stepped,
+    Written,
+)
+from gradgate.events._json import EVENTS, from_json, to_json
+from gradgate.events._listening import emit, is_on_purpose, listeners, on_purpose
+from gradgate.events._loop import (
     Ended,
     EpochEnded,
     EpochStarted,
@@ -21,25 +40,7 @@ from gradgate.events._around import (
     Sharded,
     Unscaled,
 )
-from gradgate.events._forward import Cut, GraphsKept, ModeSet, NoGradEntered, Ran, StatisticsMoved
-from gradgate.events._gradients import (
-    Backward,
-    Cleared,
-    Clipped,
-    Differentiated,
-    NonfiniteMade,
-    Opposed,
-    OptimizerMade,
-    StateLoaded,
-    Stepped,
-    Written,
-)
-from gradgate.events._json import EVENTS, from_json, to_json
-from gradgate.events._log import Log
-from gradgate.events._on_purpose import is_on_purpose, on_purpose
-from gradgate.events._places import Event, Frame, Group, Ids, Parameter, Site, Term
-from gradgate.events._spans import Doing, Span
-from gradgate.events._tell import listeners, tell
+from gradgate.events._records import Doing, Event, Frame, Group, Ids, Log, Parameter, Site, Span, Term
 
 __all__ = [
     "EVENTS",
@@ -83,10 +84,12 @@ __all__ = [
     "Term",
     "Unscaled",
     "Written",
+    "describe",
+    "emit",
+    "fields_of",
     "from_json",
     "is_on_purpose",
     "listeners",
     "on_purpose",
-    "tell",
     "to_json",
 ]

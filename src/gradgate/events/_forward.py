@@ -1,67 +1,65 @@
-"""What happens in and after a forward pass: modes, cuts, modules that run, graphs that stay."""
+"""Events of the forward pass: modes, values that leave the graph, modules that run, graphs that stay alive."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from gradgate.events._places import Event, Ids, Site
+from gradgate.events._records import Event, Ids, Site
 
 
 @dataclass(frozen=True, slots=True)
 class ModeSet(Event):
     """``train()`` or ``eval()`` was called on a module."""
 
-    module: str
-    training: bool
-    parameters: Ids
-    depends: bool  # something beneath behaves differently in training: dropout, batch norm
+    module: Annotated[str, "its class"]
+    training: Annotated[bool, "the new mode"]
+    parameters: Annotated[Ids, "the module's parameters"]
+    depends: Annotated[bool, "the mode matters: the module contains dropout, batch norm or the like"]
 
 
 @dataclass(frozen=True, slots=True)
 class NoGradEntered(Event):
     """The user's code entered ``no_grad`` or ``inference_mode``."""
 
-    held: tuple[
-        tuple[str, Ids], ...
-    ] = ()  # variables whose graph leads to parameters without gradient so far
+    held: Annotated[
+        tuple[tuple[str, Ids], ...],
+        "(variable, parameters): local tensors whose graph leads to parameters that got no gradient so far",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Cut(Event):
-    """Something took a value out of the graph: detach, item, numpy, data, argmax, a new tensor.
+    """A value was taken out of its graph: detach, item, numpy, data, argmax, a new Parameter."""
 
-    "no_grad": it was given to a module that ran without a graph.
-    """
-
-    op: str
-    parameters: Ids  # that the value depended on
-    scalar: bool
+    op: Annotated[str, "the method; 'no_grad': the value was passed to a module that ran without a graph"]
+    parameters: Annotated[Ids, "parameters that the value depended on"]
+    scalar: Annotated[bool, "it has a single element"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ran(Event):
-    """A module that is suspected to be without gradient ran."""
+    """A module ran whose parameters have no gradient so far."""
 
-    parameters: Ids
-    recording: bool  # gradients were being recorded
-    differentiable: bool = True  # its input or its parameters require a gradient
-    training: bool = True
+    parameters: Annotated[Ids, "the module's own parameters"]
+    recording: Annotated[bool, "autograd was recording"]
+    training: Annotated[bool, "the module was in training mode"] = True
 
 
 @dataclass(frozen=True, slots=True)
 class StatisticsMoved(Event):
-    """A batch norm's running statistics changed though all of its parameters are frozen."""
+    """A batch norm's running statistics changed although all its parameters are frozen."""
 
-    module: str
-    parameters: Ids
-    count: int = 1
+    module: Annotated[str, "its class"]
+    parameters: Annotated[Ids, "its parameters"]
+    count: Annotated[int, "number of batch norms"] = 1
 
 
 @dataclass(frozen=True, slots=True)
 class GraphsKept(Event):
     """Graphs of earlier backward calls are still alive."""
 
-    count: int
-    backward: Site  # the calls whose graphs are kept
-    holder: str = ""  # what holds them: "losses", "self.total"
-    added: Site = ()
+    count: Annotated[int, "number of graphs"]
+    backward: Annotated[Site, "the backward calls whose graphs they are"]
+    holder: Annotated[str, "the variable that holds them: 'losses', 'self.total'"] = ""
+    added: Annotated[Site, "where they were added to it"] = ()

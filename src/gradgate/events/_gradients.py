@@ -1,143 +1,150 @@
-"""What happens to gradients and values: made, cleared, clipped, written, used by a step."""
+"""Events of gradients and values: optimizers, backward calls, clearing, clipping, steps, writes by hand."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from gradgate.events._places import Event, Group, Ids, Site, Term
+from gradgate.events._records import Event, Group, Ids, Site, Term
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizerMade(Event):
-    """An optimizer was constructed, or was given a further group."""
+    """An optimizer was constructed, or was given another parameter group."""
 
-    optimizer: int
-    kind: str
-    groups: tuple[Group, ...]
-    twice: Ids = frozenset()  # listed more than once
-    added: bool = False  # by add_param_group, later
+    optimizer: Annotated[int, "its number"]
+    kind: Annotated[str, "its class: 'AdamW'"]
+    groups: Annotated[tuple[Group, ...], "all parameter groups it has now"]
+    twice: Annotated[Ids, "parameters that it lists more than once"] = frozenset()
+    added: Annotated[bool, "by a later add_param_group()"] = False
 
 
 @dataclass(frozen=True, slots=True)
 class StateLoaded(Event):
-    """``load_state_dict`` replaced an optimizer's state."""
+    """``load_state_dict()`` replaced an optimizer's state."""
 
-    optimizer: int
-    before: int  # parameters with state before
-    after: int
+    optimizer: Annotated[int, "its number"]
+    before: Annotated[int, "parameters that had state before"]
+    after: Annotated[int, "parameters that have state now"]
 
 
 @dataclass(frozen=True, slots=True)
 class Backward(Event):
     """A loss was back-propagated into ``.grad``."""
 
-    reached: Ids  # parameters that gradient was added to
-    seen: bool = True  # False: not looked at; `reached` is what the last look at this line showed
-    terms: tuple[Term, ...] = ()
-    others: int = 0  # leaves reached that are no parameters (an input that requires a gradient)
-    nodes: int = 0
-    old_nodes: int = 0  # nodes made before the last step: the graph reaches back
-    old_site: Site = ()  # where most of those were made
-    retain: bool = False
-    create: bool = False
-    closure: bool = False  # called by an optimizer's step
-    scaler: int | None = None  # a gradient scaler scaled the loss, or part of it
-    synced: bool | None = None  # did DDP synchronise? None: no DDP
-    uses: tuple[
-        tuple[int, Site], ...
-    ] = ()  # (parameter, first use), in order of last use; only the first time
-    through: tuple[tuple[int, Site], ...] = ()  # (parameter, where it was used), of those in no optimizer
-    beyond: Ids = (
-        frozenset()
-    )  # of those in no optimizer: used on what was computed from others that are in one
-    stale: tuple[tuple[int, Site], ...] = ()  # (parameter, write) whose value changed since the forward
-    value: float | None = None  # of the loss, where reading it waits for nothing
-    managed: bool = False  # by gradgate's own accumulator, which divides by what the window holds; no terms
+    reached: Annotated[Ids, "parameters whose .grad it added to"]
+    seen: Annotated[bool, "False: the graph was not read; `reached` repeats the last call at this line"] = (
+        True
+    )
+    terms: Annotated[tuple[Term, ...], "the summands of the loss"] = ()
+    others: Annotated[
+        int, "leaves it reached that are no parameters, such as an input with requires_grad"
+    ] = 0
+    nodes: Annotated[int, "nodes in the graph"] = 0
+    old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
+    old_site: Annotated[Site, "where most of those were made"] = ()
+    retain: Annotated[bool, "called with retain_graph"] = False
+    create: Annotated[bool, "called with create_graph"] = False
+    closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
+    scaler: Annotated[int | None, "the gradient scaler that scaled the loss, or a part of it"] = None
+    synced: Annotated[bool | None, "DDP averaged the gradients over ranks; None: no DDP"] = None
+    uses: Annotated[
+        tuple[tuple[int, Site], ...], "(parameter, first use), ordered by last use; only for the first calls"
+    ] = ()
+    through: Annotated[
+        tuple[tuple[int, Site], ...], "(parameter, where it was used), of parameters in no optimizer"
+    ] = ()
+    beyond: Annotated[Ids, "parameters in no optimizer that lie downstream of some in one"] = frozenset()
+    stale: Annotated[
+        tuple[tuple[int, Site], ...], "(parameter, write) whose values changed since the forward pass"
+    ] = ()
+    value: Annotated[float | None, "the loss; None unless it is in CPU memory"] = None
+    managed: Annotated[bool, "by gradgate's own accumulator, which divides later; there are no terms"] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Opposed(Event):
-    """What a backward call added to gradients points against what stood there."""
+    """What a backward call added to gradients points against what was there before."""
 
-    cosines: tuple[tuple[int, float], ...]  # (parameter, cosine between the two), of some
+    cosines: Annotated[
+        tuple[tuple[int, float], ...], "(parameter, cosine between the two), of some parameters"
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class NonfiniteMade(Event):
-    """An operation (the site) turned a finite gradient into inf or nan on its way back."""
+    """An operation, whose line is ``site``, turned a finite gradient into inf or nan in the backward pass."""
 
-    node: str
-    parameters: Ids  # that lie behind it
-    loss: bool = False  # the loss itself was inf or nan; the site is that of the backward call
+    node: Annotated[str, "the node: 'SqrtBackward0'"]
+    parameters: Annotated[Ids, "parameters behind it"]
+    loss: Annotated[bool, "the loss itself was inf or nan; `site` is the backward call"] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Differentiated(Event):
     """``torch.autograd.grad`` was called."""
 
-    create: bool
-    reached: Ids  # parameters that it went through or that were asked for
-    asked: Ids  # parameters whose gradients were asked for
+    create: Annotated[bool, "called with create_graph"]
+    reached: Annotated[Ids, "parameters that the graph leads to"]
+    asked: Annotated[Ids, "parameters whose gradients were asked for"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cleared(Event):
     """Gradients were set to None or zero."""
 
-    parameters: Ids  # all that the call covers
-    full: Ids  # those that had a gradient
-    to_none: bool
-    by_hand: bool = False
+    parameters: Annotated[Ids, "parameters that the call covers"]
+    full: Annotated[Ids, "those that had a gradient"]
+    to_none: Annotated[bool, "set to None, not zero"]
+    by_hand: Annotated[bool, "by an assignment, not by zero_grad()"] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Clipped(Event):
     """``clip_grad_norm_`` or ``clip_grad_value_`` was called."""
 
-    parameters: Ids
-    full: Ids  # those that had a gradient that is not all zero
-    given: int  # how many tensors the call was given
-    norm: float | None = None
-    limit: float | None = None
+    parameters: Annotated[Ids, "parameters whose gradients were to be clipped"]
+    full: Annotated[Ids, "those with a gradient that is not all zero"]
+    given: Annotated[int, "number of tensors in the call"]
+    norm: Annotated[float | None, "total norm before clipping; None if it was not read"] = None
+    limit: Annotated[float | None, "the largest norm or absolute value allowed"] = None
+    kind: Annotated[Literal["norm", "value"], "what the limit applies to"] = "norm"
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped(Event):
     """An optimizer stepped."""
 
-    optimizer: int
-    used: Ids  # parameters with a gradient that is not None
-    zero: Ids = frozenset()  # of those, the gradient is all zero
-    frozen: Ids = frozenset()  # of those used, requires_grad is False
-    moved: Ids = frozenset()  # parameters whose values changed (looked at while `seen`)
-    changed: Ids = (
+    optimizer: Annotated[int, "its number"]
+    used: Annotated[Ids, "parameters with a gradient that is not None"]
+    zero: Annotated[Ids, "those of them whose gradient is all zero"] = frozenset()
+    frozen: Annotated[Ids, "those of them with requires_grad False"] = frozenset()
+    moved: Annotated[Ids, "parameters whose values changed; only if `seen`"] = frozenset()
+    changed: Annotated[Ids, "parameters that something else changed since their last step"] = frozenset()
+    nonfinite: Annotated[Ids, "parameters whose gradient holds inf or nan"] = frozenset()
+    skipped_rows: Annotated[Ids, "parameters with rows that moved although a hook zeroed their gradient"] = (
         frozenset()
-    )  # whose values had changed since the last step of any optimizer that holds them
-    nonfinite: Ids = frozenset()
-    skipped_rows: Ids = frozenset()  # masked by a hook: rows with a zero gradient moved all the same
-    lr: tuple[float, ...] = ()
-    closure: bool = False
-    scaler: int | None = None  # stepped by this gradient scaler
-    seen: bool = True
-    # (parameter, norm of its gradient, of its change, of its values before); the last two from a sample of them
-    norms: tuple[tuple[int, float, float, float], ...] = ()
+    )
+    lr: Annotated[tuple[float, ...], "learning rate of each group"] = ()
+    closure: Annotated[bool, "called with a closure that ran a backward pass"] = False
+    scaler: Annotated[int | None, "the gradient scaler that made the call"] = None
+    seen: Annotated[bool, "values and gradients were examined; False: only counted"] = True
+    norms: Annotated[
+        tuple[tuple[int, float, float, float], ...],
+        "(parameter, gradient norm, norm of the change, norm before); the last two from a sample",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Written(Event):
-    """A parameter's values, or a gradient, were written by hand."""
+    """The user's code wrote to a parameter's values or to a gradient."""
 
-    target: Literal["value", "gradient"]
-    parameters: Ids
-    op: str
-    factor: float | None = None  # multiplied by this number, where it was one
-    along_gradient: bool = False  # the values were moved down their own gradient
-    undoes: bool = (
-        False  # the values were put on a coarse grid, which takes back most of what the last step did
-    )
-    whole: bool = True  # False: a part of the values was written
-    restored: bool = False  # the values are now those that an earlier step had left
-    pulled: float | None = (
-        None  # share of the way to a point that is the same each time, that values were moved
-    )
+    target: Annotated[Literal["value", "gradient"], "what was written"]
+    parameters: Annotated[Ids, "whose"]
+    op: Annotated[str, "the method: 'mul_', 'data'; 'assigned' for a new .grad"]
+    factor: Annotated[float | None, "the number it was multiplied by, if it was one"] = None
+    along_gradient: Annotated[bool, "values moved down their own gradient"] = False
+    undoes: Annotated[bool, "values were rounded to a coarse grid, which undid most of the last step"] = False
+    whole: Annotated[bool, "False: only a part of the values was written"] = True
+    restored: Annotated[bool, "the values are those that an earlier step left"] = False
+    pulled: Annotated[float | None, "fraction of the way to a fixed point that the values moved"] = None

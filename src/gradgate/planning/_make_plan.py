@@ -103,10 +103,10 @@ def plan(
         )
     start = estimate.operations * estimator.start_flops
     found = Plan(estimate, budget, samples, resident, options, reason=reason, start=start)
-    from gradgate.events import Planned, tell  # lazily: training that nobody watches does without it
+    from gradgate.events import Planned, emit  # lazily: training that nobody watches does without it
 
     sizes = tuple(len(part.indices) for part in found.parts)
     whole = found.peak_bytes(sum(sizes), max(part.length for part in found.parts))
     peaks = tuple(part.peak_bytes for part in found.parts)
-    tell(lambda: Planned((), budget, resident.total_bytes, peaks, sizes, whole, found.estimated))
+    emit(lambda: Planned((), budget, resident.total_bytes, peaks, sizes, whole, found.estimated))
     return found

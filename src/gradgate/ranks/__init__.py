@@ -1,22 +1,18 @@
-"""The same sum over ranks: what each rank says, gradients added up, engines held back meanwhile."""
+"""The same sum over several ranks: statuses exchanged, gradients all-reduced once, DDP and FSDP2 held back."""
 
-from gradgate.ranks._ddp import Engine, Sync
-from gradgate.ranks._fsdp import Sharded, engine_of
-from gradgate.ranks._overlap import Buckets
-from gradgate.ranks._process_group import Ranks, is_lost, lost
-from gradgate.ranks._status_exchange import Meeting, Said, Status, agree
+from gradgate.ranks._coordinator import ALONE, ReplayError, SingleProcess
+from gradgate.ranks._ddp import Sync
+from gradgate.ranks._fsdp import Sharded
+from gradgate.ranks._setup import RankSetup, RanksOption
+from gradgate.ranks._status_exchange import RankStatus
 
 __all__ = [
-    "Buckets",
-    "Engine",
-    "Meeting",
-    "Ranks",
-    "Said",
+    "ALONE",
+    "RankSetup",
+    "RankStatus",
+    "RanksOption",
+    "ReplayError",
     "Sharded",
-    "Status",
+    "SingleProcess",
     "Sync",
-    "agree",
-    "engine_of",
-    "is_lost",
-    "lost",
 ]

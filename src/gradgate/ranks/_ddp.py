@@ -1,4 +1,4 @@
-"""PyTorch's engines that synchronise gradients by themselves: held back while a window is added up."""
+"""DistributedDataParallel, held back from synchronizing gradients while a window is added up."""
 
 from __future__ import annotations
 
@@ -27,14 +27,12 @@ class Engine:
     back, it does neither; the window's sum is all-reduced once, at its end, and buffers follow rank 0, as in DDP.
 
     Args:
-        ranks: who trains together.
+        ranks: the ranks that train together.
         modules: what the accumulator was given, to see in which wrapper they run.
         wrappers: those around the accumulator's modules.
         neighbours: those of other accumulators, which may run in its windows.
-        buckets: what sends gradients during the last backward pass, if that is asked for.
+        buckets: all-reduces gradients during the last backward pass; None if that is not asked for.
     """
-
-    sharded = False
 
     def __init__(
         self,
@@ -90,16 +88,16 @@ class Engine:
             )
 
     def begin(self, *, last: bool) -> None:
-        """Take note of a micro-batch that comes. Nothing is to be done: the sum is all-reduced at the end."""
+        """Begin a micro-batch. Does nothing here: the sum is all-reduced at the end."""
 
     def discard(self) -> None:
-        """Drop what a window that is rolled back has left here."""
+        """Drop what a window that is rolled back has left. Nothing here."""
 
-    def spread_buffers(self) -> None:
-        """Give all ranks the first one's buffers, where the wrapper is made to."""
+    def broadcast_buffers(self) -> None:
+        """Give all ranks the buffers of rank 0, where the wrapper is made to."""
         for wrapper in self._wrappers:
             if wrapper.broadcast_buffers:
-                self.ranks.spread(list(wrapper.modules_buffers))
+                self.ranks.broadcast(list(wrapper.modules_buffers))
 
 
 # How many open windows hold a wrapper back, and whether it synchronised gradients and buffers before the first.

@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gradgate.errors import GradientError, RankError, UpdateError
-from gradgate.ranks._ddp import Engine, Sync, ddp_engine
+from gradgate.ranks._ddp import Engine
 from gradgate.ranks._process_group import Ranks
 from gradgate.torch_compat import fsdp_records, gathered_parameter
 
@@ -20,8 +20,8 @@ T = TypeVar("T")
 class Sharded(Engine):
     """``fully_shard``, which splits parameters over ranks and adds gradients into these shards by itself.
 
-    It is told to add and not to average, and when. Its forward and backward passes wait for all ranks, so that
-    these need the same number of micro-batches: ranks with fewer repeat their last one, which then counts nothing.
+    Settings make it add and not average, at the micro-batches chosen here. Its forward and backward passes wait
+    for all ranks, so that all need as many micro-batches: ranks with fewer repeat their last one, with count 0.
 
     Args:
         ranks: all that hold a shard.
@@ -29,8 +29,6 @@ class Sharded(Engine):
         modules: wrapped by ``fully_shard``, of this accumulator and of others.
         every: synchronise at each micro-batch and not at the last one only: less memory, more communication.
     """
-
-    sharded = True
 
     def __init__(
         self, ranks: Ranks, parameters: Sequence[Tensor], modules: Sequence[Any], *, every: bool
@@ -45,7 +43,7 @@ class Sharded(Engine):
         """The ids of the owned parameters that this rank's backward passes of the window have reached."""
         self._without: list[Tensor] = []  # those that had no gradient when it began
         self.unit = 1.0
-        """What the sums of the next window are held in. The same on all ranks: they add up before they meet."""
+        """What the sums of the next window are held in. The same on all ranks: they add up before they exchange."""
 
     def hold(self) -> None:
         """Let the modules add gradients up, and not average them."""
@@ -82,7 +80,7 @@ class Sharded(Engine):
                 module.set_reduce_scatter_unused_params(on, recurse=False)
 
     def keep_reached(self, filled: Sequence[str], parameters: Sequence[Tensor]) -> None:
-        """Take away the zeros of parameters that no rank has reached.
+        """Remove the zeros of parameters that no rank has reached.
 
         Args:
             filled: of each rank, one digit for each parameter: whether it has reached it.
@@ -184,7 +182,7 @@ class Sharded(Engine):
                 tensor.grad = gradient
 
     def check_known(self, node: Any) -> None:
-        """Raise RankError for a node of ``fully_shard`` whose module this process was not told of."""
+        """Raise RankError for a node of ``fully_shard`` whose module is in no accumulator's ``model=``."""
         group = getattr(node, "param_group", None)
         if group is None or not node.name().startswith("RegisterPostBackward"):
             return
@@ -201,9 +199,8 @@ class Sharded(Engine):
         Raises:
             RankError: a rank has none, and nothing to repeat.
         """
-        lengths = [
-            int(said["micro_batches"]) for said in self.ranks.tell({"micro_batches": len(micro_batches)})
-        ]
+        received = self.ranks.exchange({"micro_batches": len(micro_batches)})
+        lengths = [int(message["micro_batches"]) for message in received]
         empty = [rank for rank, length in enumerate(lengths) if not length]
         if empty and any(lengths):
             raise RankError(
@@ -214,7 +211,7 @@ class Sharded(Engine):
 
 
 class _Repeated(Sequence[T]):
-    """A sequence whose last item comes again until it is long enough. Items are made when they are asked for."""
+    """A sequence whose last item repeats until it is long enough. Items are made when they are asked for."""
 
     def __init__(self, items: Sequence[T], length: int) -> None:
         self._items, self._length = items, length
@@ -226,49 +223,6 @@ class _Repeated(Sequence[T]):
         if not 0 <= place < self._length:
             raise IndexError(place)
         return self._items[min(place, len(self._items) - 1)]
-
-
-def engine_of(
-    parameters: Sequence[Tensor],
-    roots: Sequence[nn.Module],
-    modules: Sequence[nn.Module],
-    neighbours: Sequence[nn.Module],
-    ranks: Ranks,
-    sync: Sync,
-) -> Engine:
-    """Find out which engine holds the parameters.
-
-    Args:
-        parameters: those of an accumulator.
-        roots: the modules that it was given.
-        modules: these, and all that are in them.
-        neighbours: those of other accumulators.
-        ranks: who trains together.
-        sync: when gradients are all-reduced: "last" or "every" micro-batch where parameters are sharded; "overlap"
-            sends those of others during the last backward pass.
-
-    Raises:
-        RankError: it is one that cannot be held.
-    """
-    sharded: list[Any] = [module for module in modules if is_sharded(module)]
-    for module in sharded:
-        module.reshard()  # after a forward pass it has other parameters than the optimizer
-    owned = {id(parameter) for parameter in parameters}
-    if any(id(shard.sharded_param) in owned for module in sharded for shard in shards(module)):
-        everywhere = [*sharded, *(module for module in neighbours if is_sharded(module))]
-        return Sharded(
-            ranks,
-            parameters,
-            list({id(module): module for module in everywhere}.values()),
-            every=sync == "every",
-        )
-    if any(hasattr(parameter, "full_tensor") for parameter in parameters):
-        raise RankError(
-            "update: parameters are sharded over ranks, but not by fully_shard of a module in model=, whose sums "
-            "are known. Pass the module: Accumulator(optimizer, model=model), with fully_shard, "
-            "DistributedDataParallel, or parameters without a wrapper."
-        )
-    return ddp_engine(ranks, parameters, roots, modules, neighbours, sync)
 
 
 def is_sharded(module: Any) -> bool:

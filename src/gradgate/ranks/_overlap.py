@@ -1,4 +1,4 @@
-"""Gradients that go over ranks while the last backward pass of a window still runs."""
+"""Gradients that are all-reduced while the last backward pass of a window still runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from gradgate.ranks._process_group import Ranks, bucketed
 class Buckets:
     """The gradients of some parameters, in groups that are sent as soon as they are complete.
 
-    All ranks send the same groups in the same order, the last parameters first, as backward passes come by them; a
-    group that is complete early waits for those before it. With each group goes whether a rank has filled it at
-    all, and whether a rank failed, so that one that stops in the middle leaves nobody waiting.
+    All ranks send the same groups in the same order: the last parameters first, as backward passes reach them. A
+    group that is complete early waits for those before it. Each group carries flags: which gradients a rank has
+    filled, and whether the rank failed, so that no rank waits for one that stopped.
     """
 
     def __init__(self, ranks: Ranks, parameters: Sequence[Tensor]) -> None:
         self._ranks = ranks
-        self._groups = bucketed(list(reversed(parameters)), lambda one: one.grad_dtype or one.dtype)
+        self._groups = bucketed(
+            list(reversed(parameters)), lambda parameter: parameter.grad_dtype or parameter.dtype
+        )
         self._ready: set[int] = set()
         self._sent: list[tuple[Tensor, Any]] = []
         self._hooks: list[RemovableHandle] = []
@@ -32,40 +34,40 @@ class Buckets:
     def start(self, factor: float) -> None:
         """Send groups from now on, as a backward pass completes them: ``factor`` times what stands in ``.grad``."""
         self._factor = factor
-        parameters = [one for group in self._groups for one in group if one.requires_grad]
-        self._hooks = [one.register_post_accumulate_grad_hook(self._filled) for one in parameters]
+        parameters = [parameter for group in self._groups for parameter in group if parameter.requires_grad]
+        self._hooks = [each.register_post_accumulate_grad_hook(self._filled) for each in parameters]
 
     def _filled(self, parameter: Tensor) -> None:
         self._ready.add(id(parameter))
         while len(self._sent) < len(self._groups) and all(
-            id(one) in self._ready or not one.requires_grad for one in self._groups[len(self._sent)]
+            id(each) in self._ready or not each.requires_grad for each in self._groups[len(self._sent)]
         ):
             self._send(failed=False)
 
     def _send(self, *, failed: bool) -> None:
         group = self._groups[len(self._sent)]
-        if any(one.grad is not None and one.grad.is_sparse for one in group):
+        if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in group):
             raise UpdateError(
                 "update: a gradient is sparse, which sync='overlap' does not send. Leave it at sync='last'."
             )
         first = group[0]
         dtype = first.grad_dtype or first.dtype
         parts = [
-            torch.zeros(one.numel(), dtype=dtype, device=one.device)
-            if one.grad is None
-            else one.grad.reshape(-1)
-            for one in group
+            torch.zeros(parameter.numel(), dtype=dtype, device=parameter.device)
+            if parameter.grad is None
+            else parameter.grad.reshape(-1)
+            for parameter in group
         ]
-        flags = [float(one.grad is not None) for one in group] + [float(failed)]
+        flags = [float(parameter.grad is not None) for parameter in group] + [float(failed)]
         flat = torch.cat([*parts, torch.tensor(flags, dtype=dtype, device=first.device)])
         flat[: -len(flags)] *= self._factor
-        self._sent.append((flat, self._ranks.start_adding_up(flat)))
+        self._sent.append((flat, self._ranks.start_all_reduce(flat)))
 
     def finish(self, *, failed: bool = False) -> None:
-        """Send what is left, wait for all, and put the sums into ``.grad``; where nobody filled it stays None.
+        """Send the remaining groups, wait for all, and put the sums into ``.grad``; what no rank filled stays None.
 
         Args:
-            failed: this rank stops: the others are told, and its own gradients are left to be rolled back.
+            failed: this rank stops. The flag tells the others; its own gradients will be rolled back.
 
         Raises:
             RankError: another rank failed, or does not answer.
@@ -78,14 +80,14 @@ class Buckets:
         others_failed = False
         for (flat, work), group in zip(self._sent, self._groups, strict=True):
             self._ranks.wait_for(work)
-            *parts, flags = flat.split([*(one.numel() for one in group), len(group) + 1])
+            *parts, flags = flat.split([*(parameter.numel() for parameter in group), len(group) + 1])
             *filled, failures = flags.tolist()
             others_failed |= failures > 0
-            for one, part, ranks in zip(group, parts, filled, strict=True):
-                if ranks and one.grad is None:
-                    one.grad = torch.zeros_like(one, dtype=part.dtype, requires_grad=False)
-                if one.grad is not None:
-                    one.grad.copy_(part.view_as(one))
+            for parameter, part, ranks in zip(group, parts, filled, strict=True):
+                if ranks and parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter, dtype=part.dtype, requires_grad=False)
+                if parameter.grad is not None:
+                    parameter.grad.copy_(part.view_as(parameter))
         self._sent, self._ready = [], set()
         if others_failed and not failed:
             raise RankError(

@@ -1,4 +1,4 @@
-"""The processes that train together, and the two things they do: tell each other something, and add up tensors."""
+"""The processes that train together: they exchange small messages and all-reduce tensors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torch import Tensor
 from gradgate.errors import RankError
 from gradgate.torch_compat import default_store, sparse_tensor
 
-_TEXT_BYTES = 512  # of what a rank says; the rest, if there is more, goes in a second round
+_TEXT_BYTES = 512  # of a message; a longer one takes a second round
 _ROLL_CALL_SECONDS = 5.0
-_BUCKET_BYTES = 25 << 20  # as DistributedDataParallel has it
+_BUCKET_BYTES = 25 << 20  # as in DistributedDataParallel
 
 
 class Ranks:
@@ -33,23 +33,23 @@ class Ranks:
         self.rank = dist.get_rank(group)
         self.count = dist.get_world_size(group)
         self.broken = False
-        """Whether a collective has failed: nobody can be told anything any more."""
+        """Whether a collective has failed: no further one can succeed."""
         self.sent_bytes = 0
         self.collectives = 0
 
-    def tell(self, said: dict[str, Any]) -> list[dict[str, Any]]:
-        """Give each rank what all of them say, in the order of ranks. Waits for all of them.
+    def exchange(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the messages of all ranks, in their order. Waits for all of them.
 
-        One small all-gather; a second one only if somebody says more than fits.
+        One small all-gather; a second one only if a message is too long for it.
 
         Raises:
-            RankError: somebody died, or did not come within the group's time-out.
+            RankError: a rank died, or did not come within the group's time-out.
         """
-        text = json.dumps(said).encode()
+        text = json.dumps(message).encode()
         lengths, texts = self._gather(text, _TEXT_BYTES)
         if max(lengths) > _TEXT_BYTES:
             lengths, texts = self._gather(text, max(lengths))
-        return [json.loads(one[:length]) for one, length in zip(texts, lengths, strict=True)]
+        return [json.loads(received[:length]) for received, length in zip(texts, lengths, strict=True)]
 
     def _gather(self, text: bytes, size: int) -> tuple[list[int], list[bytes]]:
         header = len(text).to_bytes(8, "big")
@@ -58,27 +58,27 @@ class Ranks:
         )
         received = [torch.empty_like(sent) for _ in range(self.count)]
         self._run(lambda: dist.all_gather(received, sent, group=self._group), sent)
-        whole = [bytes(one.tolist()) for one in received]
-        return [int.from_bytes(one[:8], "big") for one in whole], [one[8:] for one in whole]
+        whole = [bytes(tensor.tolist()) for tensor in received]
+        return [int.from_bytes(each[:8], "big") for each in whole], [each[8:] for each in whole]
 
     @property
     def device(self) -> torch.device:
-        """Where tensors have to lie that are sent: on a CPU where the backend takes them."""
+        """The device of tensors that are sent: a CPU where the backend takes them."""
         on_cpu = "cpu:" in str(dist.get_backend_config(self._group))
         return torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over ranks, in place. Shapes and order are the same on all."""
-        for bucket in bucketed(tensors, lambda one: one.dtype):
-            flat = torch.cat([one.reshape(-1) for one in bucket])
+        for bucket in bucketed(tensors, lambda tensor: tensor.dtype):
+            flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
             self._run(partial(dist.all_reduce, flat, group=self._group), flat)
-            for one, part in zip(bucket, flat.split([one.numel() for one in bucket]), strict=True):
-                one.copy_(part.view_as(one))
+            for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
+                tensor.copy_(part.view_as(tensor))
 
-    def add_up_sparse(self, tensor: Tensor) -> Tensor:
-        """Return a sparse tensor's sum over ranks: what is in it, from all of them, put together."""
+    def all_reduce_sparse(self, tensor: Tensor) -> Tensor:
+        """Return a sparse tensor's sum over ranks: the entries of all ranks in one tensor."""
         tensor = tensor.coalesce()
-        numbers = [int(one["entries"]) for one in self.tell({"entries": len(tensor.values())})]
+        numbers = [int(each["entries"]) for each in self.exchange({"entries": len(tensor.values())})]
         parts = [
             self._gathered(values, numbers) for values in (tensor.indices().T.contiguous(), tensor.values())
         ]
@@ -91,31 +91,32 @@ class Ranks:
         padded[: len(values)] = values
         received = [torch.empty_like(padded) for _ in numbers]
         self._run(lambda: dist.all_gather(received, padded, group=self._group), padded)
-        return [one[:number] for one, number in zip(received, numbers, strict=True)]
+        return [rows[:number] for rows, number in zip(received, numbers, strict=True)]
 
-    def put_together(self, batch: Any) -> list[Any]:
+    def gather_batches(self, batch: Any) -> list[Any]:
         """Return the batches of all ranks, in their order. They are pickled: inputs, not activations."""
         batches: list[Any] = [None] * self.count
         self._run(lambda: dist.all_gather_object(batches, batch, group=self._group), torch.empty(0))
         return batches
 
-    def spread(self, tensors: Sequence[Tensor]) -> None:
-        """Give every rank the first one's values."""
-        for one in tensors:
-            self._run(partial(dist.broadcast, one, group=self._group, group_src=0), one)
+    def broadcast(self, tensors: Sequence[Tensor]) -> None:
+        """Give every rank the values of rank 0."""
+        for tensor in tensors:
+            self._run(partial(dist.broadcast, tensor, group=self._group, group_src=0), tensor)
 
-    def start_adding_up(self, tensor: Tensor) -> Any:
-        """Begin to replace a tensor by its sum over ranks; :meth:`wait_for` ends it."""
+    def start_all_reduce(self, tensor: Tensor) -> Any:
+        """Start an asynchronous all-reduce; :meth:`wait_for` ends it."""
         return self._run(lambda: dist.all_reduce(tensor, group=self._group, async_op=True), tensor)
 
     def wait_for(self, work: Any) -> None:
-        """Wait until what was started is done."""
+        """Wait until an asynchronous collective is done."""
         self._checked(work.wait)
 
     def absent(self) -> list[int]:
-        """Return the ranks that were not waiting where this one did when the wait failed; [] if nobody can tell.
+        """Return the ranks that did not join the collective which failed here; [] if that is unknown.
 
-        Who waited in vain says so in the store that the processes met in, and looks for some seconds who does not.
+        Each rank whose wait failed writes so into the processes' common store, and looks for some seconds which
+        ranks do not.
         """
         missing = [number for number in range(self.count) if number != self.rank]
         with suppress(
@@ -149,38 +150,38 @@ _PHRASES = ("gloo", "NCCL", "Connection closed by peer", "Timed out waiting")
 
 
 def is_lost(error: BaseException) -> bool:
-    """Say whether an error comes from a collective in which another rank was waited for in vain."""
+    """Whether an error comes from a collective that another rank did not join."""
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
     )
 
 
 def lost(ranks: Ranks, error: BaseException) -> RankError:
-    """Return an error that says so."""
+    """Return the error of a collective that other ranks did not join."""
     absent = ranks.absent()
     who = (
         "the others" if not absent else f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent))}"
     )
     return RankError(
-        f"update: rank {ranks.rank} of {ranks.count} waited for {who} in vain ({str(error).splitlines()[0]}). What "
-        "is waited for raised or died, or made fewer updates than this rank, and did not come within the time-out. "
-        "Nothing was stepped here. Look at its first error, and give all ranks the same number of windows."
+        f"update: rank {ranks.rank} of {ranks.count} waited for {who} in vain ({str(error).splitlines()[0]}). A "
+        "rank that is waited for raised, died, or made fewer updates than this one, and did not come within the "
+        "time-out. Nothing was stepped here. Look at its first error, and give all ranks as many windows."
     )
 
 
 def bucketed(tensors: Sequence[Tensor], dtype_of: Callable[[Tensor], torch.dtype]) -> list[list[Tensor]]:
-    """Put tensors of one type and device together, as many as fit into a message, in their order."""
+    """Group tensors of one type and device, in their order, as many as fit into a message."""
     buckets: list[list[Tensor]] = []
-    open_ones: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    growing: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     sizes: dict[int, int] = {}
-    for one in tensors:
-        key = dtype_of(one), one.device
-        nbytes = one.numel() * key[0].itemsize
-        bucket = open_ones.get(key)
+    for tensor in tensors:
+        key = dtype_of(tensor), tensor.device
+        nbytes = tensor.numel() * key[0].itemsize
+        bucket = growing.get(key)
         if bucket is None or sizes[id(bucket)] + nbytes > _BUCKET_BYTES:
-            bucket = open_ones[key] = []
+            bucket = growing[key] = []
             sizes[id(bucket)] = 0
             buckets.append(bucket)
-        bucket.append(one)
+        bucket.append(tensor)
         sizes[id(bucket)] += nbytes
     return buckets

@@ -1,10 +1,9 @@
-"""What ranks tell each other at the end of a window, and what follows from it for all."""
+"""What ranks report to each other in a window, and what follows from it for all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from gradgate.errors import RankError
 from gradgate.ranks._process_group import Ranks
@@ -14,8 +13,8 @@ Status: TypeAlias = Literal["done", "failed", "out of memory"]
 
 
 @dataclass(frozen=True)
-class Said:
-    """What one rank says of its part of a window. By name of the loss where there are several."""
+class RankStatus:
+    """What one rank reports of its part of a window. Dictionaries are by name of the loss."""
 
     status: Status = "done"
     phase: Literal["last", "end"] = "end"  # before its last backward pass, or at the end of the window
@@ -27,24 +26,26 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """What all ranks have said of a window, in their order."""
+class StatusExchange:
+    """The statuses of all ranks, in their order."""
 
-    said: tuple[Said, ...]
+    statuses: tuple[RankStatus, ...]
 
     @classmethod
-    def hold(cls, ranks: Ranks, said: Said) -> Meeting:
-        """Wait for all ranks, and hear them.
+    def run(cls, ranks: Ranks, status: RankStatus) -> StatusExchange:
+        """Exchange statuses with all ranks.
 
         Raises:
-            RankError: somebody died or did not come.
+            RankError: a rank died or did not come.
         """
-        return cls(tuple(Said(**one) for one in ranks.tell(asdict(said))))
+        return cls(tuple(RankStatus(**received) for received in ranks.exchange(asdict(status))))
 
     def stopped(self, rank: int) -> str | None:
-        """Return what another rank stopped by, in words; None if all are done."""
+        """Return which other rank stopped and why; None if all are done."""
         failed = [
-            (number, one) for number, one in enumerate(self.said) if one.status != "done" and number != rank
+            (number, status)
+            for number, status in enumerate(self.statuses)
+            if status.status != "done" and number != rank
         ]
         if not failed:
             return None
@@ -53,82 +54,72 @@ class Meeting:
         return f"rank {number}{others} stopped in this window: {first.error}"
 
     @property
-    def coming(self) -> bool:
-        """Whether some have their last backward pass before them, and will meet again."""
-        return any(one.phase == "last" for one in self.said)
+    def incomplete(self) -> bool:
+        """Whether some ranks have yet to run their last backward pass, and will exchange statuses again."""
+        return any(status.phase == "last" for status in self.statuses)
 
     @property
     def all_at_last(self) -> bool:
-        """Whether all have it before them, of one and the same loss."""
-        return all(one.phase == "last" for one in self.said) and len(self._names()) == 1
+        """Whether all ranks are about to run their last backward pass, of the same loss."""
+        return all(status.phase == "last" for status in self.statuses) and len(self._names()) == 1
 
     @property
     def replays(self) -> bool:
-        """Whether the window is to be run again: memory ran out somewhere, and nothing else went wrong."""
-        statuses = {one.status for one in self.said}
-        return "out of memory" in statuses and "failed" not in statuses
+        """Whether all ranks rerun the window: memory ran out somewhere, and nothing else failed."""
+        found = {status.status for status in self.statuses}
+        return "out of memory" in found and "failed" not in found
 
     @property
     def tallies(self) -> dict[str, Tally]:
         """Each loss over all ranks."""
-        return {
-            name: Tally(sum(one.totals.get(name, 0.0) for one in self.said), _whole(counts))
-            for name, counts in ((name, self._counts(name)) for name in self._names())
-        }
+        tallies = {}
+        for name in self._names():
+            count = sum(status.counts.get(name, 0) for status in self.statuses)
+            total = sum(status.totals.get(name, 0.0) for status in self.statuses)
+            tallies[name] = Tally(total, int(count) if count == int(count) else count)
+        return tallies
 
     @property
     def units(self) -> dict[str, float]:
-        """The unit that the ranks' sums of each loss are brought to before they are added: the largest."""
-        names = self._names()
+        """The unit that the ranks' sums of each loss are converted to before they are added: the largest."""
         return {
-            name: max((one.units[name] for one in self.said if name in one.units), default=1.0)
-            for name in names
+            name: max((status.units[name] for status in self.statuses if name in status.units), default=1.0)
+            for name in self._names()
         }
 
     @property
     def filled(self) -> list[int]:
         """For each parameter whether any rank has a gradient for it: 0 none, 1 dense, 2 sparse."""
-        return [
-            max(int(digit) for digit in digits)
-            for digits in zip(*(one.filled for one in self.said), strict=True)
-        ]
+        digits = zip(*(status.filled for status in self.statuses), strict=True)
+        return [max(map(int, of_all)) for of_all in digits]
 
     def _names(self) -> list[str]:
-        return list(dict.fromkeys(name for one in self.said for name in one.counts))
-
-    def _counts(self, name: str) -> list[float]:
-        return [one.counts.get(name, 0) for one in self.said]
+        return list(dict.fromkeys(name for status in self.statuses for name in status.counts))
 
 
-def _whole(counts: list[float]) -> float:
-    total = sum(counts)
-    return int(total) if total == int(total) else total
-
-
-def agree(ranks: Ranks, facts: dict[str, str | float]) -> None:
-    """Raise RankError on all ranks unless they have the same facts: those that differ are named.
+def check_agreement(ranks: Ranks, facts: dict[str, str | float]) -> None:
+    """Raise RankError on all ranks unless they report the same facts: those that differ are named.
 
     Args:
         ranks: who is asked.
         facts: what has to be the same, by name: words exactly, numbers to rounding.
     """
-    heard: Sequence[dict[str, Any]] = ranks.tell(facts)
+    received = ranks.exchange(facts)
     for name in facts:
-        values = [one.get(name, "nothing") for one in heard]
-        if all(isinstance(one, float) for one in values):
-            values = (
-                [f"{one:.9g}" for one in values] if max(values) - min(values) > 1e-9 * max(values) else [""]
-            )
+        values = [each.get(name, "nothing") for each in received]
+        if all(isinstance(value, float) for value in values):
+            differ = max(values) - min(values) > 1e-9 * max(values)
+            values = [f"{value:.9g}" for value in values] if differ else [""]
         if len(set(values)) > 1:
-            said = "; ".join(f"{_numbered(values, value)} {value}" for value in dict.fromkeys(values))
+            found = "; ".join(f"{_ranks_with(values, value)} {value}" for value in dict.fromkeys(values))
             raise RankError(
-                f"update: ranks differ in {name}: {said}. They would step differently, and drift apart. Make the "
+                f"update: ranks differ in {name}: {found}. They would step differently, and drift apart. Make the "
                 "accumulator in the same way on every rank, from the same parameters; or with ranks=False, if they "
                 "are to train apart."
             )
 
 
-def _numbered(values: list[str], value: str) -> str:
-    numbers = [str(number) for number, one in enumerate(values) if one == value]
+def _ranks_with(values: list[str], value: str) -> str:
+    numbers = [str(number) for number, each in enumerate(values) if each == value]
     shown = ", ".join(numbers[:4]) + (f" and {len(numbers) - 4} more" if len(numbers) > 4 else "")
     return f"rank{'s' if len(numbers) > 1 else ''} {shown}:"

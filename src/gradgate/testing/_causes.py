@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import nn
 
-from gradgate.accumulation._models import Models
+from gradgate.accumulation._settings import Models
 from gradgate.testing._compare import Comparison
 from gradgate.testing._record import Record
 from gradgate.torch_compat import batch_norm_classes

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradgate.accumulation._models import Model, Models
-from gradgate.accumulation._parameters import owned_parameters
-from gradgate.accumulation._snapshot import Snapshot
-from gradgate.accumulation._surroundings import Surroundings
+from gradgate.accumulation._forward_state import ForwardState, Snapshot
+from gradgate.accumulation._settings import Model, Models, owned_parameters
 from gradgate.errors import GraphError, ShapeError
 from gradgate.testing._causes import likely_cause
 from gradgate.testing._compare import compare, real_vector, scales
@@ -146,13 +144,15 @@ def compare_update(
     """Return the verdict of :func:`assert_exact_update`, whether the update is exact or not."""
     parameters = [parameter for parameter in owned_parameters([optimizer]) if parameter.requires_grad]
     models = Models(model, "compare_update")
-    snapshot = Snapshot(parameters, [optimizer])
-    surroundings = Surroundings(models, owned_parameters([optimizer]))
+    snapshot, forward_state = (
+        Snapshot(parameters, [optimizer]),
+        ForwardState(models, owned_parameters([optimizer])),
+    )
     gradients = [parameter.grad for parameter in parameters]
     copies = [None if gradient is None else gradient.clone() for gradient in gradients]
 
     def whole_batch() -> list[Tensor]:
-        surroundings.restore()
+        forward_state.restore()
         return [real_vector(gradient) for gradient in _whole_batch(loss_fn(batch), parameters)]
 
     try:
@@ -173,7 +173,7 @@ def compare_update(
             found = compare(received, expected, scales(expected, nearby))
     finally:
         snapshot.restore()
-        surroundings.restore()
+        forward_state.restore()
         for parameter, gradient, copied in zip(parameters, gradients, copies, strict=True):
             # Written only if needed: an accumulator recognizes the zeros that it left by their version.
             if gradient is not None and copied is not None and not torch.equal(gradient, copied):
@@ -197,7 +197,7 @@ def _moved(
 ) -> list[Tensor]:
     """Return the whole batch's gradient with each parameter moved by two roundings, up or down."""
     step = 2 * torch.finfo(kind).eps
-    torch.manual_seed(draw)  # restored before every pass
+    torch.manual_seed(draw)  # restored with the forward state, as before every pass
     with torch.no_grad():
         for parameter in parameters:
             signs = torch.rand_like(parameter, dtype=parameter.dtype.to_real()) - 0.5

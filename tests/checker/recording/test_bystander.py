@@ -275,7 +275,7 @@ def test_memory_stays_bounded_where_models_are_made_for_ever(monkeypatch: pytest
         for _ in range(100):
             steps(1)
     assert report.summary.steps == 100
-    assert len(report._watcher._recorder.parameters.sights) < 50
+    assert len(report._watcher._recorder.parameters.records) < 50
     assert "more than 40 parameters by step 11" in str(report)
     watcher = Watcher(max_steps=50, strict=True)
     watcher.start()

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import gradgate as gg
 from gradgate.checker.recording import StopRun, Watcher
-from gradgate.checker.recording._event_buffer import Journal
+from gradgate.checker.recording._event_buffer import EventBuffer
 from gradgate.checker.rules import check
 from gradgate.events import Backward, Cut, Event, Gap, NoGradEntered, Stepped, from_json, to_json
 
@@ -105,7 +105,7 @@ def test_a_failure_of_the_watcher_is_noted_and_does_not_stop_the_script(
     watcher = Watcher()
     watcher.start()
     try:
-        monkeypatch.setattr(watcher._backwards, "_before", lambda *args, **kwargs: 1 / 0)
+        monkeypatch.setattr(watcher._parts.backwards, "_before", lambda *args, **kwargs: 1 / 0)
         train()
     finally:
         watcher.stop()
@@ -152,11 +152,11 @@ def test_the_terms_of_a_loss_are_read_from_its_graph(watcher: Watcher) -> None:
     assert len({term.site[0].line for term in event.terms}) == 1
 
 
-def test_a_journal_keeps_the_first_events_and_the_last() -> None:
-    journal = Journal(head=3, tail=2)
+def test_an_event_buffer_keeps_the_first_events_and_the_last() -> None:
+    buffer = EventBuffer(head=3, tail=2)
     for _ in range(9):
-        journal.add(Event(()))
-    kept = journal.events()
+        buffer.add(Event(()))
+    kept = buffer.events()
     assert [type(event) for event in kept] == [Event, Event, Event, Gap, Event, Event]
     assert kept[3].count == 4
 

@@ -36,7 +36,7 @@ def finding(file: Path | str, line: int = 6, **changes: Any) -> Finding:
         "message": "The first step uses 1 micro-batch, the others 4; 3 at the end are never used.",
         "why": "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is "
         "divided by has the wrong size.",
-        "fix": "Step when (i + 1) % 4 == 0:\n    if (i + 1) % 4 == 0:",
+        "advice": "Step when (i + 1) % 4 == 0:\n    if (i + 1) % 4 == 0:",
         "count": 2,
         "evidence": {"windows": (1, 4, 4)},
     }
@@ -59,7 +59,9 @@ def report(folder: Path, **summary: Any) -> Report:
     path = script(folder)
     findings = (
         finding(path),
-        finding(path, 10, code="GG402", category="scheduler-cadence", severity="info", count=1, fix="Once."),
+        finding(
+            path, 10, code="GG402", category="scheduler-cadence", severity="info", count=1, advice="Once."
+        ),
     )
     return Report("train.py", findings, dataclasses.replace(SUMMARY, **summary))
 

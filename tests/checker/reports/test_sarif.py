@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gradgate.checker.fixes import mended, mending
+from gradgate.checker.fixes import apply, edits_for
 from gradgate.checker.reports import Report, to_sarif
 from gradgate.checker.rules import rules
 from tests.checker.reports.made import SUMMARY, finding, report
@@ -141,7 +141,7 @@ def test_every_rule_brings_its_help(sarif: dict[str, Any]) -> None:
 
 
 def test_a_file_elsewhere_keeps_its_whole_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradgate.checker.reports._sarif import _artifact
+    from gradgate.checker.reports._json import _artifact
 
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -150,7 +150,7 @@ def test_a_file_elsewhere_keeps_its_whole_address(tmp_path: Path, monkeypatch: p
 
 
 def test_a_result_is_recognised_where_lines_above_it_come_or_go(tmp_path: Path) -> None:
-    from gradgate.checker.reports._sarif import _fingerprint
+    from gradgate.checker.reports._json import _fingerprint
 
     line = "    optimizer.step()"
     assert _fingerprint(finding("a/t.py", 3), line) == _fingerprint(finding("a/t.py", 9), "optimizer.step()")
@@ -171,7 +171,7 @@ def test_an_editor_that_makes_the_fix_gets_the_mended_file(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text("\n".join(lines) + "\n", "utf-8")
-    one = finding(script, line, code=code, message="Running without gradients cuts", fix="Mend it.")
+    one = finding(script, line, code=code, message="Running without gradients cuts", advice="Mend it.")
     result = json.loads(to_sarif(Report("", (one,), SUMMARY)))["runs"][0]["results"][0]
     (change,) = result["fixes"][0]["artifactChanges"]
     text = script.read_text("utf-8")
@@ -181,4 +181,4 @@ def test_an_editor_that_makes_the_fix_gets_the_mended_file(
         first = starts[region["startLine"] - 1] + region["startColumn"] - 1
         last = starts[region["endLine"] - 1] + region["endColumn"] - 1
         text = text[:first] + one_change.get("insertedContent", {"text": ""})["text"] + text[last:]
-    assert text.splitlines() == mended(lines, mending(one)) != lines
+    assert text.splitlines() == apply(lines, edits_for(one)) != lines

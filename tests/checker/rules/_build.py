@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from gradgate.checker.analysis import _scheduler_usage, _scopes, _source
+from gradgate.checker.analysis import _scopes, _source
 from gradgate.checker.rules import Finding, check
 from gradgate.events import (
     Backward,
@@ -67,7 +67,6 @@ class Story:
         _source.tree_of.cache_clear()
         for read in (
             _source.path_to,
-            _scheduler_usage._parts,
             _scopes.functions_of,
             _scopes.scopes_of,
             _scopes.imported,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gradgate.checker.rules import Finding, Rule, _check, check, rules
-from gradgate.checker.rules._fold import fold
+from gradgate.checker.rules._check import fold
 from gradgate.events import from_json, to_json
 from tests.checker.rules._build import Story, mean
 
@@ -42,7 +42,7 @@ def test_a_saved_log_gets_the_same_findings() -> None:
 
 
 def test_a_log_of_another_version_is_refused() -> None:
-    with pytest.raises(ValueError, match="version 0, version 1 is read here"):
+    with pytest.raises(ValueError, match="version 0; this gradgate reads version 2"):
         from_json({"version": 0})
 
 

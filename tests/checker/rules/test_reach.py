@@ -224,7 +224,7 @@ def test_a_penalty_without_a_graph_of_its_own() -> None:
         "train.py:3: GG402 error: `10 * penalty` is added to the loss at line 5 as a constant: its "
         "graph is cut here."
     ]
-    assert found.fix == "Pass create_graph=True, so that the gradient has a graph of its own."
+    assert found.advice == "Pass create_graph=True, so that the gradient has a graph of its own."
 
 
 def test_a_sum_that_starts_from_zero_and_a_detached_factor_are_right() -> None:
@@ -311,7 +311,7 @@ def test_a_teacher_whose_gradients_add_up() -> None:
         story.clear(1, "student.w").backward(5, mean(8), through=uses).step(6)
     assert said(story.judged()) == [
         "train.py:4: GG405 warning: 4 backward calls compute gradients of 4 kB (estimated) for teacher.w, which no "
-        "optimizer steps; nobody clears them, so that they add up."
+        "optimizer steps; nothing clears them, so that they add up."
     ]
 
 

@@ -54,21 +54,18 @@ def test_a_length_in_epochs_that_is_counted_in_batches_is_over_too_soon() -> Non
     ]
 
 
-def test_words_tell_the_unit_where_no_epochs_are_seen() -> None:
-    story = run(100, each_batch=False, source="T_max=epochs * len(loader)")
-    assert story.judged("GG301") == []  # 100 steps are not what is left of a run of 12
-    assert [
-        one.line for one in run(12, each_batch=False, source="T_max=epochs * len(loader)").judged("GG301")
-    ] == [8]
-    assert (
-        run(12, each_batch=False, source="T_max=12").judged("GG301") == []
-    )  # 12 epochs, of which 3 are tried
+def test_a_schedule_as_long_as_the_run_has_steps_is_advanced_at_each() -> None:
+    assert said(run(12, each_batch=False).judged("GG301")) == [
+        "train.py:8: GG301 warning: CosineAnnealingLR is 12 long, as the run has 12 steps, and is advanced 3 times."
+    ]
+    assert run(12, each_batch=False).judged("GG301", how="stopped") == []
+    assert run(100, each_batch=False).judged("GG301") == []  # 100 epochs, of which 3 are tried
 
 
 def test_a_schedule_that_goes_on_at_micro_batches_is_over_too_soon() -> None:
     assert said(run(6, each_batch=True, micro=2).judged("GG301")) == [
         "train.py:7: GG301 warning: CosineAnnealingLR is advanced 12 times for 6 steps, at each "
-        "micro-batch, and has run its course of 6 after 50% of them."
+        "micro-batch, and is over after 50% of them."
     ]
     assert run(12, each_batch=True, micro=2).judged("GG301") == []  # its length is in micro-batches
 

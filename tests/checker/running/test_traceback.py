@@ -3,19 +3,19 @@ from collections.abc import Callable
 
 import pytest
 
-from gradgate.checker.running import _traceback
-from gradgate.checker.running._traceback import forget_bystanders, led_to
+from gradgate.checker.running import _script
+from gradgate.checker.running._script import drop_own_frames, led_to
 
 
-def bystander() -> Callable[[Callable[[], None]], None]:
+def own_function() -> Callable[[Callable[[], None]], None]:
     """Return a function that calls what it is given, from a file of the package."""
     space: dict[str, Callable[[Callable[[], None]], None]] = {}
-    exec(compile("def pass_on(act): act()", _traceback.__file__, "exec"), space)
+    exec(compile("def pass_on(act): act()", _script.__file__, "exec"), space)
     return space["pass_on"]
 
 
-def test_frames_of_those_who_stand_by_are_taken_out_wherever_they_are() -> None:
-    pass_on = bystander()
+def test_own_frames_are_removed_wherever_they_are() -> None:
+    pass_on = own_function()
 
     def user() -> None:
         raise ValueError("inner")
@@ -29,7 +29,7 @@ def test_frames_of_those_who_stand_by_are_taken_out_wherever_they_are() -> None:
     with pytest.raises(KeyError) as caught:
         pass_on(outer)
     assert "in pass_on" in "".join(traceback.format_exception(caught.value))
-    forget_bystanders(caught.value)
+    drop_own_frames(caught.value)
     text = "".join(traceback.format_exception(caught.value))
     assert "in pass_on" not in text
     assert (text.count("in user"), text.count("in outer")) == (1, 2)
@@ -38,12 +38,12 @@ def test_frames_of_those_who_stand_by_are_taken_out_wherever_they_are() -> None:
 
 def test_an_error_without_a_frame_of_its_own_is_left_without_one() -> None:
     with pytest.raises(SyntaxError) as caught:
-        bystander()(lambda: compile("x = (", "x.py", "exec"))  # type: ignore[arg-type, return-value]
+        own_function()(lambda: compile("x = (", "x.py", "exec"))  # type: ignore[arg-type, return-value]
     error = caught.value
     trace = error.__traceback__
     assert trace is not None
     error.__traceback__ = trace.tb_next  # this file's own frame
     assert error.__traceback__ is not None
     error.__traceback__.tb_next = None  # and that of the lambda
-    forget_bystanders(error)
+    drop_own_frames(error)
     assert error.__traceback__ is None

@@ -1,75 +1,79 @@
-"""The lines to change: where a mistake has one plain mending, the edits that make it.
+"""Fixes: what a rule proposes to change, as values, and the edits of the source that do it.
 
-A mending is offered only where the lines themselves say enough: a condition that counts from 0, a call that stands
-on the wrong side of another in the same block. What it leaves parses; that it mends is held against the corpus.
+A rule states a fix as a tuple of changes (:class:`Insert`, :class:`Move`, :class:`Replace`, ...), next to its
+sentence of advice. :func:`edits_for` makes the changes in the file's syntax tree and returns the lines that differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import importlib.util
+import linecache
+from typing import Protocol
 
-from gradgate.checker.fixes import _graphs, _lists, _losses, _moves
-from gradgate.checker.fixes._edit import Edit, holds, mended, merged
-from gradgate.checker.fixes._spot import Spot
-from gradgate.checker.rules._finding import Finding
+from gradgate.checker.fixes._edit import Edit, apply, between
+from gradgate.checker.fixes._fix import Change, Delete, Fix, Insert, Move, PutUnder, Replace, Unwrap
 
-__all__ = ["Edit", "mended", "mending"]
-
-_MENDINGS: Mapping[str, Sequence[Callable[[Finding, Spot], Sequence[Edit]]]] = {
-    "GG101": (_losses.window,),
-    "GG102": (_losses.scaling,),
-    "GG104": (_losses.divided_again,),
-    "GG105": (_losses.counted_twice,),
-    "GG201": (_moves.cleared,),
-    "GG202": (_moves.clears_too_early,),
-    "GG203": (_moves.clears_too_late, _losses.leak),
-    "GG301": (_moves.advances_elsewhere,),
-    "GG302": (_moves.clips_elsewhere, _lists.a_list),
-    "GG303": (_moves.scaled,),
-    "GG304": (_moves.steps_too_early, _graphs.in_place, _graphs.not_rounded),
-    "GG402": (_graphs.with_its_graph,),
-    "GG403": (_graphs.not_rounded,),
-    "GG404": (_graphs.away_from_zero,),
-    "GG405": (_graphs.without_gradients,),
-    "GG501": (_lists.added,),
-    "GG502": (_lists.made_later,),
-    "GG503": (_lists.once,),
-    "GG504": (_lists.made_once,),
-    "GG505": (_moves.evaluates_what_is_frozen, _moves.frozen_for_good),
-    "GG601": (_graphs.let_go,),
-    "GG602": (_moves.mode,),
-}
+__all__ = [
+    "Change",
+    "Delete",
+    "Edit",
+    "Fix",
+    "Insert",
+    "Move",
+    "PutUnder",
+    "Replace",
+    "Unwrap",
+    "apply",
+    "can_edit",
+    "edits_for",
+]
 
 
-def mending(finding: Finding) -> tuple[Edit, ...]:
-    r"""Return the edits that mend a finding.
+class _Finding(Protocol):
+    @property
+    def file(self) -> str: ...
+    @property
+    def fix(self) -> Fix: ...
 
-    They are read off the file as it is now; nothing is written. :func:`mended` makes them.
+
+def edits_for(finding: _Finding) -> tuple[Edit, ...]:
+    r"""Return the edits that make a finding's fix.
+
+    They are computed from the file as it is now; nothing is written. :func:`apply` makes them.
 
     Args:
         finding: what a rule has found.
 
     Returns:
-        edits of the finding's file, one for each line that changes, in order; () where there is no plain mending,
-        or no source.
+        One edit for each line that changes, in order. () where the finding has no fix, where the fix does not fit
+        the source or would break it, and where LibCST is not installed (see :func:`can_edit`).
 
     Example:
         >>> import pathlib, tempfile
+        >>> from gradgate.checker.rules import Finding
         >>> script = pathlib.Path(tempfile.mkdtemp()) / "train.py"
         >>> text = "for x in data:\n    loss(x).backward()\n    opt.zero_grad()\n    opt.step()\n"
         >>> _ = script.write_text(text)
-        >>> finding = Finding("GG202", "zero-grad-misplaced", "error", str(script), 3, "", "", "")
-        >>> print(*mended(text.splitlines(), mending(finding)), sep="\n")
+        >>> finding = Finding(
+        ...     "GG202", "zero-grad-misplaced", "error", str(script), 3, "", "", "", fix=(Move(3, after=4),)
+        ... )
+        >>> print(*apply(text.splitlines(), edits_for(finding)), sep="\n")
         for x in data:
             loss(x).backward()
             opt.step()
             opt.zero_grad()
     """
-    spot = Spot.of(finding)
-    if spot is None:
+    if not finding.fix or not can_edit():
         return ()
-    for find in _MENDINGS.get(finding.code, ()):
-        edits = merged(find(finding, spot))
-        if edits and holds(finding.file, edits):
-            return edits
-    return ()
+    from gradgate.checker.fixes._rewrite import rewritten
+
+    source = "".join(linecache.getlines(finding.file))
+    after = rewritten(source, finding.fix)
+    return () if after is None else between(source.splitlines(), after.splitlines())
+
+
+@functools.cache
+def can_edit() -> bool:
+    """Say whether LibCST is installed, which edits need: ``pip install 'gradgate[cli]'``."""
+    return importlib.util.find_spec("libcst") is not None

@@ -7,11 +7,11 @@ from collections import deque
 from gradgate.events import Event, Gap
 
 _HEAD, _TAIL = 20_000, 10_000
-_LATELY = 256
+_RECENT = 256  # events among which one is looked for to replace it
 
 
-class Journal:
-    """The first events of a run and the last ones; a :class:`Gap` says how many are left out between."""
+class EventBuffer:
+    """The first events of a run and the last ones. A :class:`Gap` says how many are missing between."""
 
     def __init__(self, head: int = _HEAD, tail: int = _TAIL) -> None:
         self._first: list[Event] = []
@@ -27,25 +27,20 @@ class Journal:
         else:
             self._last.append(event)
 
-    def replace(self, event: Event, by: Event) -> None:
-        """Put another event in the place of one that was added lately."""
+    def replace(self, event: Event, by: Event | None) -> None:
+        """Put another event in the place of a recent one, or remove that."""
         for kept in (self._last, self._first):
-            for place in range(len(kept) - 1, max(len(kept) - _LATELY, 0) - 1, -1):
+            for place in range(len(kept) - 1, max(len(kept) - _RECENT, 0) - 1, -1):
                 if kept[place] is event:
-                    kept[place] = by
-                    return
-
-    def take_back(self, event: Event) -> None:
-        """Remove an event that was added lately."""
-        for kept in (self._last, self._first):
-            for place in range(len(kept) - 1, max(len(kept) - _LATELY, 0) - 1, -1):
-                if kept[place] is event:
-                    del kept[place]
-                    self.count -= 1
+                    if by is None:
+                        del kept[place]
+                        self.count -= 1
+                    else:
+                        kept[place] = by
                     return
 
     def events(self) -> tuple[Event, ...]:
-        """Return what is kept."""
-        left_out = self.count - len(self._first) - len(self._last)
-        gap = (Gap((), left_out),) if left_out else ()
+        """Return the events that were kept."""
+        missing = self.count - len(self._first) - len(self._last)
+        gap = (Gap((), missing),) if missing else ()
         return (*self._first, *gap, *self._last)

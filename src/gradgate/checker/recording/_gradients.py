@@ -1,28 +1,67 @@
-"""Gradients between two acts that are watched: what was set, written or cleared by hand in the meantime."""
+"""Gradients between two watched calls: clearing, clipping, and what was assigned or cleared by hand meanwhile."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from gradgate.checker.recording._creation import parameters_of
+from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.events import Cleared, Ids
+from gradgate.checker.recording._registry import is_sharded
+from gradgate.events import Cleared, Clipped, Ids
 from gradgate.torch_compat import tensor_version
 
 
 class Gradients:
-    """Remembers of each parameter's gradient where it lies and its version, and compares."""
+    """Remembers the address and version of each gradient. Watches ``zero_grad`` and ``clip_grad_*_``."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._known: dict[int, tuple[int, int]] = {}  # number: (address, version); absent: None
+        self._known: dict[
+            int, tuple[int, int]
+        ] = {}  # number: (address, version); absent if the gradient is None
         self._threads: dict[int, int] = {}  # number: the thread whose backward calls reach it
         self.addresses: dict[int, int] = {}  # address of a gradient: the parameter's number
 
+    def zero_grad(self, owner: Any, set_to_none: bool = True) -> Around:
+        """Record that an optimizer's or a module's gradients were cleared."""
+        recorder = self._recorder
+        self.compare()
+        ids = recorder.ids(owner.parameters() if isinstance(owner, nn.Module) else parameters_of(owner))
+        recorder.add(Cleared(recorder.site(), ids, self._full(ids), bool(set_to_none)))
+        try:
+            yield
+        finally:
+            self.note(ids)
+
+    def clip_norm(self, parameters: Any, max_norm: Any, *_: Any, **__: Any) -> Around:
+        """Record a call of ``clip_grad_norm_``."""
+        yield from self._clip(parameters, max_norm, "norm")
+
+    def clip_value(self, parameters: Any, clip_value: Any, *_: Any, **__: Any) -> Around:
+        """Record a call of ``clip_grad_value_``."""
+        yield from self._clip(parameters, clip_value, "value")
+
+    def _clip(self, given: Any, limit: Any, kind: Literal["norm", "value"]) -> Around:
+        recorder = self._recorder
+        self.compare()
+        tensors = [given] if isinstance(given, Tensor) else list(given)
+        full = [tensor for tensor in tensors if tensor.grad is not None]
+        if recorder.looking:
+            full = [tensor for tensor in full if is_sharded(tensor) or _any(tensor.grad)]
+        ids, has_gradient = recorder.ids(tensors), recorder.ids(full)
+        norm = yield
+        asked = recorder.looking and isinstance(norm, Tensor) and not is_sharded(norm)
+        seen = float(norm) if asked else None
+        recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, float(limit), kind))
+        self.note(ids)
+
     def take(self, numbers: Ids) -> None:
-        """Take it that this thread trains these: while it does, no other may so much as read their gradients."""
+        """Note that this thread trains these parameters: until another does, no other may read their gradients."""
         self._threads.update(dict.fromkeys(numbers, threading.get_ident()))
 
     def _mine(self) -> Iterator[tuple[int, Tensor]]:
@@ -32,42 +71,36 @@ class Gradients:
                 yield number, tensor
 
     def note(self, numbers: Iterable[int] | None = None) -> None:
-        """Take gradients as they are now for what is known of them."""
-        parameters = self._recorder.parameters
-        alive = self._mine() if numbers is None else parameters.tensors(numbers)
+        """Remember gradients as they are now: those of some parameters, or all."""
+        alive = self._mine() if numbers is None else self._recorder.parameters.tensors(numbers)
         for number, tensor in alive:
             grad = tensor.grad
-            old = self._known.get(number)
+            old = self._known.pop(number, None)
             if old is not None:
                 self.addresses.pop(old[0], None)
-            if grad is None:
-                self._known.pop(number, None)
-            else:
+            if grad is not None:
                 self._known[number] = state = _state(grad)
                 self.addresses[state[0]] = number
 
     def compare(self) -> None:
-        """Record what was done to gradients since they were noted, where no call told of it."""
-        recorder = self._recorder
-        parameters = recorder.parameters
+        """Record what was done to gradients since they were noted, if no watched call did it."""
         gone, written = [], []
         for number, tensor in self._mine():
-            grad = tensor.grad
-            known = self._known.get(number)
+            grad, known = tensor.grad, self._known.get(number)
             if grad is None:
                 if known is not None:
                     gone.append(number)
             elif known != _state(grad):
                 written.append(number)
         if gone:
-            ids = parameters.same(gone)
-            recorder.add(Cleared((), ids, ids, to_none=True, by_hand=True))
+            ids = self._recorder.parameters.same(gone)
+            self._recorder.add(Cleared((), ids, ids, to_none=True, by_hand=True))
         for number in written:
-            recorder.wrote("gradient", number, site=(), op="assigned")
+            self._recorder.wrote("gradient", number, site=(), op="assigned")
         self.note((*gone, *written))
 
     def changed(self, numbers: Iterable[int] | None = None) -> Ids:
-        """Return whose gradients are others than was noted, of some parameters or of all."""
+        """Return the parameters whose gradient isn't as noted, of some or of all."""
         parameters = self._recorder.parameters
         alive = self._mine() if numbers is None else parameters.tensors(numbers)
         return parameters.same(
@@ -76,8 +109,7 @@ class Gradients:
             if (None if tensor.grad is None else _state(tensor.grad)) != self._known.get(number)
         )
 
-    def full(self, numbers: Iterable[int]) -> Ids:
-        """Return those that have a gradient now."""
+    def _full(self, numbers: Iterable[int]) -> Ids:
         parameters = self._recorder.parameters
         return parameters.same(
             number for number, tensor in parameters.tensors(numbers) if tensor.grad is not None
@@ -87,5 +119,9 @@ class Gradients:
 def _state(grad: Tensor) -> tuple[int, int]:
     try:
         return grad.data_ptr(), tensor_version(grad)
-    except RuntimeError:  # sparse gradients and fake tensors have no address
+    except RuntimeError:  # sparse and fake tensors have no address
         return id(grad), tensor_version(grad)
+
+
+def _any(gradient: Any) -> bool:
+    return gradient.is_sparse or bool(gradient.detach().any())

@@ -1,4 +1,4 @@
-"""Every module that is alive, kept as they come about: to look through all objects takes a tenth of a second."""
+"""The live modules, and what each of them holds itself."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from gradgate.checker.recording._patches import Patches
 
 
 class Modules:
-    """The live modules, held weakly. Constructors and copies are watched; what was there is looked for once.
+    """All live modules, held weakly. Their constructors and copies are watched.
 
-    That is done when they are first asked for: a run that trains nothing is spared it.
+    Modules from before the watch are looked for once, when they are first asked for: a run that trains nothing is
+    spared the tenth of a second. ``gc`` does not list objects that ``gc.freeze()`` has set aside. If there are any,
+    modules may be missing, and :attr:`complete` is False. docs/limits.md says what that costs.
     """
 
     def __init__(self) -> None:
-        # By identity: a class of the user's own may say what is equal, and ask for it what it has not set yet.
+        # By identity: a user's class may define equality, with attributes that its constructor has not set yet.
         self._alive: dict[int, weakref.ref[nn.Module]] = {}
         self._looked = False
+        self.complete = True
 
     def install(self, patches: Patches) -> None:
-        """Stand around the ways in which a module comes about."""
-        patches.wrap(nn.Module, "__init__", self._around)
-        patches.wrap(nn.Module, "__setstate__", self._around)  # copy.deepcopy and pickle
+        """Watch how modules are created, also while torch compiles or uses fake tensors."""
+        patches.wrap(nn.Module, "__init__", self._created)
+        patches.wrap(nn.Module, "__setstate__", self._created)  # copy.deepcopy and pickle
 
-    def _around(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    def _created(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(module, *args, **kwargs)
         self._add(module)
         return result
@@ -40,6 +43,7 @@ class Modules:
         """Return every module that is alive."""
         if not self._looked:
             self._looked = True
+            self.complete = not gc.get_freeze_count()
             for thing in gc.get_objects():
                 if _is_module(thing):
                     self._add(thing)
@@ -47,8 +51,11 @@ class Modules:
         return [module for module in modules if module is not None]
 
 
+# A module whose constructor is still running may not have its dictionaries yet.
+
+
 def own_parameters(module: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that a module holds itself; one that is still being made holds none."""
+    """Return the parameters that a module holds itself."""
     try:
         return list(nn.Module.parameters(module, recurse=False))
     except AttributeError:
@@ -72,6 +79,7 @@ def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _is_module(thing: Any) -> bool:
+    # issubclass of the type: isinstance would read __class__, which some objects compute.
     try:
         return issubclass(type(thing), nn.Module)
     except (TypeError, ReferenceError):

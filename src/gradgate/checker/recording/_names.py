@@ -1,8 +1,8 @@
-"""What the user calls a parameter, and which modules hold it."""
+"""What the user calls each parameter, and which modules hold it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -12,107 +12,101 @@ from torch import Tensor, nn
 from gradgate.call_sites import library_frames, user_frames
 from gradgate.checker.recording._modules import own_parameters
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._registry import extent
+from gradgate.checker.recording._registry import size_of
 from gradgate.checker.recording._variables import variables_of
 
 _SCANS = 8  # times that all live modules are looked through
 _SCANNED = (4, 16, 48)  # after these steps in any case
+_MOST_ITEMS = 1000  # of a list or dict that is looked through
+_NAMED = (nn.Module, Tensor, torch.optim.Optimizer)
 
 
 class Names:
-    """Finds names in the variables of the running frames, while these run."""
+    """Finds names in the variables of running frames."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._seen = 0
         self._scans = _SCANS
 
-    def find(self, *, again: bool = False) -> None:
-        """Name what has no name yet, if anything new has come up."""
-        parameters = self._recorder.parameters
-        for number, tensor in parameters.numbers.alive():
-            if number in parameters.sights:
-                parameters.sights[number].trainable = tensor.requires_grad
-        if len(parameters.sights) == self._seen and not again and self._recorder.steps not in _SCANNED:
+    def find(self) -> None:
+        """Name what has no name yet, if anything is new."""
+        records = self._recorder.parameters.records
+        for number, tensor in self._recorder.parameters.numbers.alive():
+            if number in records:
+                records[number].trainable = tensor.requires_grad
+        if len(records) == self._seen and self._recorder.steps not in _SCANNED:
             return
-        self._seen = len(parameters.sights)
-        if self._scans:  # what a script makes in a function is gone when it ends
+        self._seen = len(records)
+        if self._scans:  # what a function makes is gone when it returns
             self._scans -= 1
             self.finish()
         self._look_in(user_frames())
-        if any(not sight.name for sight in parameters.sights.values()):
-            self._look_in(library_frames())
+        if any(not record.name for record in records.values()):
+            self._look_in(library_frames())  # a trainer holds the model
 
     def _look_in(self, frames: list[FrameType]) -> None:
         for frame in frames:
-            for name, value in variables_of(frame):
-                self._name(name.removeprefix("self."), value)
-                for inner, held in _fields(value) if name.startswith("self.") else ():
-                    self._name(f"{name.removeprefix('self.')}.{inner}", held)
+            for path, value in variables_of(frame):
+                name = path.removeprefix("self.")
+                self._name(name, value)
+                for inner, held in _fields(value) if path.startswith("self.") else ():
+                    self._name(f"{name}.{inner}", held)
 
     def _name(self, name: str, value: Any) -> None:
         if isinstance(value, nn.Module):
-            self._name_module(name, value)
+            for inner, parameter in value.named_parameters(remove_duplicate=False):
+                self._name_tensor(f"{name}.{inner.removeprefix('_orig_mod.')}", parameter, root=name)
         elif isinstance(value, Tensor):
             self._name_tensor(name, value)
         elif isinstance(value, torch.optim.Optimizer):
-            for one in (value, *_inside(value)):
-                known = self._recorder.optimizers.known(one)
+            # An optimizer may wrap others: a trainer's, of which the user has the name.
+            inside = [held for held in vars(value).values() if isinstance(held, torch.optim.Optimizer)]
+            for optimizer in (value, *inside):
+                known = self._recorder.optimizers.known(optimizer)
                 if known is not None:
                     self._recorder.optimizer_names.setdefault(known, name)
-        elif isinstance(value, (list, tuple)) and len(value) < 1000:
-            for place, item in enumerate(value):
+        else:
+            for key, item in _items(value):
                 if isinstance(item, (Tensor, nn.Module)):
-                    self._name(f"{name}[{place}]", item)
-        elif isinstance(value, dict) and len(value) < 1000:
-            for key, item in list(value.items()):
-                if isinstance(item, (Tensor, nn.Module)) and isinstance(key, str):
                     self._name(f"{name}[{key!r}]", item)
 
-    def _name_module(self, name: str, module: nn.Module) -> None:
-        for inner, parameter in module.named_parameters(remove_duplicate=False):
-            self._name_tensor(f"{name}.{inner.removeprefix('_orig_mod.')}", parameter, root=name)
-
     def _name_tensor(self, name: str, tensor: Tensor, root: str = "") -> None:
-        parameters = self._recorder.parameters
-        number = parameters.numbers.known(tensor)
+        number = self._recorder.parameters.numbers.known(tensor)
         if number is None:
             return
-        sight = parameters.sights[number]
+        record = self._recorder.parameters.records[number]
         # The name from the outermost module that holds it says most.
-        if not sight.name or (name.count(".") > sight.name.count(".") and root and "._" not in f".{root}"):
-            sight.name, sight.root = name, root
+        if not record.name or (name.count(".") > record.name.count(".") and root and "._" not in f".{root}"):
+            record.name, record.root = name, root
 
     def finish(self) -> None:
-        """See which parameters a live module holds now, and which are trainable."""
-        parameters = self._recorder.parameters
-        if not parameters.sights:
+        """Note which parameters a live module holds now, and which are trainable."""
+        parameters, modules = self._recorder.parameters, self._recorder.modules
+        if not parameters.records:
             return
-        held = {id(one) for one in self._held(self._recorder.modules.alive())}
+        held = {id(each) for module in modules.alive() for each in own_parameters(module)}
         for number, tensor in parameters.numbers.alive():
-            sight = parameters.sights.get(number)
-            if sight is None:  # another thread is about to meet it
+            record = parameters.records.get(number)
+            if record is None:  # another thread is about to add it
                 continue
-            sight.registered = id(tensor) in held
-            sight.trainable = tensor.requires_grad
-            sight.shape, sight.nbytes = extent(tensor)
-
-    @staticmethod
-    def _held(modules: Iterable[nn.Module]) -> Iterable[Tensor]:
-        for module in modules:
-            yield from own_parameters(module)
+            record.registered = id(tensor) in held or not modules.complete
+            record.trainable = tensor.requires_grad
+            record.shape, record.nbytes = size_of(tensor)
 
 
-def _inside(wrapper: Any) -> list[torch.optim.Optimizer]:
-    """Return the optimizers that another one is wrapped around: a trainer's, which the user has the name of."""
-    fields = list(getattr(wrapper, "__dict__", {}).values())
-    return [held for held in fields if isinstance(held, torch.optim.Optimizer)]
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the keys and values of a list, a tuple, or a dict with strings as keys."""
+    if isinstance(value, (list, tuple)) and len(value) < _MOST_ITEMS:
+        yield from enumerate(value)
+    elif isinstance(value, dict) and len(value) < _MOST_ITEMS:
+        yield from ((key, item) for key, item in list(value.items()) if isinstance(key, str))
 
 
 def _fields(value: Any) -> list[tuple[str, Any]]:
-    """Return what an object of a plain class holds that may have parameters: a trainer's part, a callback."""
-    if isinstance(value, (nn.Module, Tensor, torch.optim.Optimizer, type)) or callable(value):
+    """Return the attributes of a plain object that may have parameters: a part of a trainer, a callback."""
+    if isinstance(value, (*_NAMED, type)) or callable(value):
         return []
     fields = getattr(value, "__dict__", None)
     pairs = list(fields.items()) if isinstance(fields, dict) else []
-    return [pair for pair in pairs if isinstance(pair[1], (nn.Module, Tensor, torch.optim.Optimizer))]
+    return [pair for pair in pairs if isinstance(pair[1], _NAMED)]

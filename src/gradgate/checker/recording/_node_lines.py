@@ -1,8 +1,8 @@
 """The user's line in every node of a graph.
 
-torch's anomaly mode stores a stack in each node that is made, under "traceback_". It asks
-``torch.fx.traceback.format_stack`` for it, which takes some 100 us. Here it is given a function that takes two,
-and the mode is on only while a closer look is taken; NaN are not checked, nothing is computed otherwise.
+torch's anomaly mode stores a stack in each new node, under "traceback_". It gets the stack from
+``torch.fx.traceback.format_stack``, which takes some 100 us. The watcher replaces that by a function that takes 2,
+and turns the mode on only while it looks closely. The check for NaN stays off, and nothing else is computed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import Any
 import torch
 
 from gradgate.call_sites import here, kind_of
-from gradgate.checker.recording._patches import Patches
-from gradgate.checker.recording._tracing import tracing
+from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.events import Site
 from gradgate.torch_compat import stack_formatter, stored_stack
 
 
 class _Stack(list[str]):
-    """What torch takes for a formatted stack: lines, to be joined if it prints them."""
+    """What torch takes for a formatted stack: lines, which it joins if it prints them."""
 
     site: Site = ()
 
@@ -41,30 +40,29 @@ def _stack_of(site: Site) -> _Stack:
 
 
 class Lines:
-    """Switches the storing of lines on and off, beneath what the user says of anomaly mode.
+    """Turns the storing of lines on and off, without changing what the user sees of anomaly mode.
 
-    torch has one switch. While a run is watched, the user's calls set and read one of their own, so that blocks
-    which put back what they found put back what the user had.
+    torch has a single switch. During a watched run the user's calls set and read a switch of their own.
     """
 
     def __init__(self) -> None:
         self._on = False
         self._stored = False  # torch asks for a stack, and gets ours
         self._paused = 0
-        self._now = self._theirs = False, False  # whether it is on, and looks for NaN
+        self._now = self._users = False, False  # whether anomaly mode is on, and checks for NaN
         self._set: Any = torch.set_anomaly_enabled
 
     def install(self, patches: Patches) -> None:
-        """Put the quick function in the place of torch's, and stand before the switch."""
+        """Replace torch's function for stacks, and the switch."""
         self._set = torch.set_anomaly_enabled
-        self._now = self._theirs = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+        self._now = self._users = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
         place = stack_formatter()
         self._stored = place is not None
         if place is not None:
             patches.wrap(*place, self._format_stack)
-        patches.wrap(torch, "set_anomaly_enabled", self._theirs_is)
-        patches.wrap(torch, "is_anomaly_enabled", lambda _: self._theirs[0])
-        patches.wrap(torch, "is_anomaly_check_nan_enabled", lambda _: self._theirs[1])
+        patches.wrap(torch, "set_anomaly_enabled", self._set_by_user)
+        patches.wrap(torch, "is_anomaly_enabled", lambda _: self._users[0])
+        patches.wrap(torch, "is_anomaly_check_nan_enabled", lambda _: self._users[1])
 
     def on(self) -> None:
         """Store lines from now on."""
@@ -72,13 +70,13 @@ class Lines:
         self._apply()
 
     def off(self) -> None:
-        """Store none any more, unless the user has anomaly mode on."""
+        """Stop storing lines, unless the user has anomaly mode on."""
         self._on = False
         self._apply()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Store none within: a backward pass asks at each of its nodes whether the mode is on."""
+        """Store no lines inside: a backward pass asks at each node whether the mode is on."""
         self._paused += 1
         self._apply()
         try:
@@ -87,12 +85,12 @@ class Lines:
             self._paused -= 1
             self._apply()
 
-    def _theirs_is(self, _: Any, enabled: bool, check_nan: bool = True) -> None:
-        self._theirs = enabled, check_nan
+    def _set_by_user(self, _: Any, enabled: bool, check_nan: bool = True) -> None:
+        self._users = enabled, check_nan
         self._apply()
 
     def _apply(self) -> None:
-        enabled, check_nan = self._theirs
+        enabled, check_nan = self._users
         now = enabled or (self._on and not self._paused), enabled and check_nan
         if now != self._now:
             self._now = now
@@ -102,14 +100,14 @@ class Lines:
         caller = sys._getframe(2)
         if kind_of(caller.f_code.co_filename) == "tracer" or tracing():
             return original()
-        if not self._theirs[0]:
+        if not self._users[0]:
             return _stack_of(here(caller))
-        stack = _Stack(original()[:-2])  # torch may be about to print it: without our own two
+        stack = _Stack(original()[:-2])  # torch may print it: without our own two frames
         stack.site = here(caller)
         return stack
 
 
 def line_of(node: Any) -> Site:
-    """Return where a node of a graph was made, as far as that was stored."""
+    """Return where a node of a graph was made, if that was stored."""
     stack = stored_stack(node)
     return stack.site if isinstance(stack, _Stack) else ()

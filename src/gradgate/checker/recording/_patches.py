@@ -1,30 +1,74 @@
-"""Replace attributes of torch's classes and modules, and put them back."""
+"""How attributes of torch are replaced, and how they are put back."""
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import types
-from collections.abc import Callable
-from typing import Any
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+import torch
+
+from gradgate.call_sites import kind_of
+from gradgate.events import Doing
+from gradgate.torch_compat import dispatch_modes, fake_tensors_on
+
+Around: TypeAlias = Generator[None, Any, None]
+"""Runs up to its ``yield`` before a call, and is resumed with the call's result."""
+
+
+_HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  (as code objects spell it)
 _MISSING = object()
-_beneath: dict[int, tuple[Any, Any]] = {}  # a replacement that could not be taken away: what it replaced
+_beneath: dict[int, tuple[Any, Any]] = {}  # a replacement that could not be undone: what it replaced
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A function or method of torch, and what watches its calls.
+
+    ``watch`` gets the arguments of each call. If it is a generator function, it runs up to its ``yield`` before the
+    call and is resumed with the result after it. If the call raises, only its ``finally`` blocks run.
+    """
+
+    owner: Any  # a class or a module
+    name: str
+    watch: Callable[..., Around | None]
+    when: Callable[..., object] = lambda *_, **__: (
+        True
+    )  # asked before `watch`, with the arguments: must be quick
+    closely: bool = False  # only as long as the watcher looks closely
+    by_user: bool = False  # leave out the calls that torch or gradgate makes
+    within: Callable[..., AbstractContextManager[Any]] = lambda *_, **__: nullcontext()  # for the call itself
+    span: Doing | None = None  # what the call's time is spent on
+    ends_run: bool = False  # the script may be stopped here
+    iterables: bool = False  # arguments may be generators, which `watch` must not exhaust
 
 
 class Patches:
-    """Attributes that were replaced, in order, to be put back in the opposite one.
+    """Attributes that were replaced. :meth:`undo` puts them back in the opposite order.
 
-    A class that inherits an attribute gets it back by deleting, so that nothing is left behind.
+    A class that inherits an attribute gets it back by deleting, so that no trace remains.
     """
 
     def __init__(self) -> None:
-        self._replaced: list[tuple[Any, str, Any, Any]] = []
-        self._functions: dict[int, Any] = {}  # by identity, while they are held: what stands in their place
+        self._stack = ExitStack()
+        self._functions: dict[
+            int, tuple[Any, Any]
+        ] = {}  # by identity: a module's function, and what replaced it
+
+    def on_undo(self, act: Callable[[], Any]) -> None:
+        """Call ``act`` when all is undone."""
+        self._stack.callback(act)
 
     def replace(self, owner: Any, name: str, new: Any) -> None:
-        """Set ``owner.name``, and remember what stood there itself (not in a base class)."""
-        self._replaced.append((owner, name, vars(owner).get(name, _MISSING), new))
+        """Set ``owner.name``, and remember what was there itself (not in a base class)."""
+        old = vars(owner).get(name, _MISSING)
+        self._stack.callback(_put_back, owner, name, old, new)
         setattr(owner, name, new)
 
     def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
@@ -35,31 +79,89 @@ class Patches:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return around(original, *args, **kwargs)
 
+        self.put(owner, name, original, wrapper)
+
+    def put(self, owner: Any, name: str, original: Any, wrapper: Any) -> None:
+        """Put a wrapper in place of a function, later also where a module has imported that by name."""
         self.replace(owner, name, wrapper)
         if isinstance(owner, types.ModuleType):
-            self._functions[id(original)] = wrapper
+            self._functions[id(original)] = original, wrapper
 
     def reach_imported(self) -> None:
-        """Replace functions of modules also where they were imported by name, before: all in one search."""
+        """Replace functions also in the modules that imported them by name before. One search for all."""
+        wanted = self._functions.keys()
         for name, module in list(sys.modules.items()):
-            if isinstance(module, types.ModuleType) and name.partition(".")[0] not in ("torch", "gradgate"):
+            if not isinstance(module, types.ModuleType) or name.partition(".")[0] in ("torch", "gradgate"):
+                continue
+            # Most modules import none of them, and this says so ten times as fast as a loop.
+            if not wanted.isdisjoint(map(id, list(vars(module).values()))):
                 for known_as, value in list(vars(module).items()):
                     if id(value) in self._functions:
-                        self.replace(module, known_as, self._functions[id(value)])
+                        self.replace(module, known_as, self._functions[id(value)][1])
         self._functions.clear()
 
     def undo(self) -> None:
         """Put everything back that nobody has replaced again since."""
-        while self._replaced:
-            owner, name, old, new = self._replaced.pop()
-            if vars(owner).get(name) is not new:
-                # Somebody else's replacement stands on ours: to take it away would break theirs. If that is
-                # another watcher's, it leaves behind what lies beneath both.
-                _beneath[id(new)] = (new, old)
-                continue
-            while id(old) in _beneath:
-                _, old = _beneath.pop(id(old))
-            if old is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, old)
+        self._stack.close()
+
+
+def _put_back(owner: Any, name: str, old: Any, new: Any) -> None:
+    if vars(owner).get(name) is not new:
+        # Somebody else's replacement calls ours: removing ours would remove theirs. If theirs belongs to another
+        # watcher, that one puts back what was there before both.
+        _beneath[id(new)] = (new, old)
+        return
+    while id(old) in _beneath:
+        _, old = _beneath.pop(id(old))
+    if old is _MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, old)
+
+
+def tracing() -> bool:
+    """Return whether torch compiles, tensors are fake, or gradgate.plan makes a trial run: that is no training."""
+    return torch.compiler.is_compiling() or fake_tensors_on.use() or _is_trial()
+
+
+def _is_trial() -> bool:
+    return any(getattr(mode, "is_trial", False) for mode in dispatch_modes.use())
+
+
+def caller() -> types.FrameType:
+    """Return the frame whose call is watched: the innermost one outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return frame
+
+
+def show_warnings_at_callers(patches: Patches) -> None:
+    """Show a warning of torch at the user's line. Python would show our wrapper's, which called torch."""
+    patches.wrap(warnings, "showwarning", _show_at_caller)
+
+
+def _show_at_caller(
+    original: Any, message: Any, category: Any, filename: str, lineno: int, *rest: Any
+) -> None:
+    frame: types.FrameType | None = None
+    if kind_of(filename) == "ours":
+        frame = sys._getframe(1)
+        while frame is not None and (frame.f_code.co_filename, frame.f_lineno) != (filename, lineno):
+            frame = frame.f_back
+        while frame is not None and kind_of(frame.f_code.co_filename) == "ours":
+            frame = frame.f_back
+    if frame is None:
+        original(message, category, filename, lineno, *rest)
+        return
+    # Python shows a warning once for each line, and our line stands for many of the user's.
+    for name in [name for name in sys.modules if name.startswith("gradgate.checker.recording.")]:
+        vars(sys.modules[name]).pop("__warningregistry__", None)
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=frame.f_globals.get("__name__"),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )

@@ -1,4 +1,4 @@
-"""Reductions over ranks that the user's code makes, and this process's place among the ranks."""
+"""Communication between ranks that the user's code starts, and this process's rank."""
 
 from __future__ import annotations
 
@@ -10,129 +10,98 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data.distributed import DistributedSampler
 
 from gradgate.checker.recording._gradients import Gradients
+from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._tracing import tracing
 from gradgate.events import Ids, Reduced, Sharded
 from gradgate.torch_compat import anything_compiled
 
-_EXCHANGES = (
+COLLECTIVES = (
     *("all_reduce", "reduce", "all_gather", "broadcast", "reduce_scatter", "all_to_all", "gather", "scatter"),
     *("all_reduce_coalesced", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"),
     *("send", "recv", "isend", "irecv"),
 )
-# Whoever imports one of these has its gradients exchanged in ways that are not watched.
+# These libraries communicate gradients in ways that are not watched.
 _OTHERS = ("deepspeed", "horovod", "fairscale", "colossalai", "megatron")
 _SHARDED = ("DTensor", "FlatParameter")  # parameters of FSDP and of tensor parallelism
 
 
 @dataclass
 class _Wrapper:
-    """A module in DistributedDataParallel."""
+    """A DistributedDataParallel."""
 
     ref: weakref.ref[Any]
-    armed: bool | None = None  # does the backward of its last forward synchronise? None: it has not run
+    armed: bool | None = None  # the backward of its last forward all-reduces; None: it has not run
 
 
 class Ranks:
-    """Watches exchanges between ranks, and wrappers that synchronise by themselves."""
+    """Watches collectives, DistributedDataParallel and DistributedSampler."""
 
     def __init__(self, recorder: Recorder, gradients: Gradients) -> None:
         self._recorder = recorder
         self._gradients = gradients
         self._wrappers: list[_Wrapper] = []
-        self._place = (0, 1)
+        self._rank, self._world = 0, 1
         self._sharded = False
         self._seen: Ids = frozenset()
 
-    def install(self) -> None:
-        """Stand around the exchanges, DDP and the sampler that divides data."""
-        if not dist.is_available():
-            return
-        patches = self._recorder.patches
-        for name in _EXCHANGES:
-            if hasattr(dist, name):
-                patches.wrap(dist, name, self._around)
-        patches.wrap(DistributedDataParallel, "__init__", self._around_init)
-        patches.wrap(DistributedDataParallel, "forward", self._around_forward)
-        patches.wrap(DistributedSampler, "__init__", self._around_sampler)
-
-    def synchronises(self, reached: Ids) -> bool | None:
-        """Say whether gradients of these are averaged over ranks in the backward to come; None without DDP."""
+    def synchronizes(self, reached: Ids) -> bool | None:
+        """Return whether the coming backward pass averages these gradients over ranks; None without DDP."""
+        parameters = self._recorder.parameters
         if reached is not self._seen:
             self._seen = reached
-            self.place()
-            tensors = self._recorder.parameters.tensors(reached)
-            self._sharded = self._sharded or any(type(one).__name__ in _SHARDED for _, one in tensors)
+            self.position()
+            tensors = parameters.tensors(reached)
+            self._sharded = self._sharded or any(type(each).__name__ in _SHARDED for _, each in tensors)
         states = []
         for wrapper in self._wrappers:
             module = wrapper.ref()
-            if module is None or anything_compiled():  # its forward is then not seen
+            if module is None or anything_compiled():  # its forward is not seen then
                 continue
-            known = (self._recorder.parameters.numbers.known(one) for one in module.parameters())
-            if any(number in reached for number in known if number is not None):
+            if any(parameters.numbers.known(each) in reached for each in module.parameters()):
                 states.append(wrapper.armed)
         return any(states) if states else None
 
-    def _around_init(self, original: Any, wrapper: Any, *args: Any, **kwargs: Any) -> None:
-        with self._recorder.library():
-            original(wrapper, *args, **kwargs)
+    def wrapped(self, wrapper: Any, *_: Any, **__: Any) -> Around:
+        """Remember that DDP wraps a module."""
+        yield
         self._wrappers.append(_Wrapper(weakref.ref(wrapper)))
-        self.place()
+        self.position()
 
-    def _around_forward(
-        self, original: Any, module: DistributedDataParallel, *args: Any, **kwargs: Any
-    ) -> Any:
-        if tracing() or not self._recorder.active:
-            return original(module, *args, **kwargs)
+    def forward(self, module: Any, *_: Any, **__: Any) -> None:
+        """Remember whether the next backward pass of a DDP module all-reduces."""
         for wrapper in self._wrappers:
-            if wrapper.ref() is module and torch.is_grad_enabled():
-                wrapper.armed = bool(module.require_backward_grad_sync)
-        return original(module, *args, **kwargs)
+            wrapped = wrapper.ref()
+            if wrapped is not None and wrapped is module and torch.is_grad_enabled():
+                wrapper.armed = bool(wrapped.require_backward_grad_sync)
 
-    def _around_sampler(self, original: Any, sampler: Any, *args: Any, **kwargs: Any) -> None:
-        original(sampler, *args, **kwargs)
-        recorder = self._recorder
-        if recorder.active:
-            with recorder.working():
-                recorder.add(Sharded(recorder.site(), int(sampler.num_replicas)))
+    def sampler(self, sampler: Any, *_: Any, **__: Any) -> Around:
+        """Record that data are divided among ranks."""
+        yield
+        self._recorder.add(Sharded(self._recorder.site(), int(sampler.num_replicas)))
 
-    def _around(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder = self._recorder
-        start = recorder.clock
-        result = original(*args, **kwargs)
-        if recorder.active and not recorder.quiet and not tracing():
-            recorder.took("exchange", start, recorder.journal.count)
-            with recorder.working():
-                self._record(original.__name__, args, kwargs)
-        return result
-
-    def _record(self, name: str, args: Any, kwargs: Any) -> None:
+    def collective(self, name: str, /, *args: Any, **kwargs: Any) -> Around:
+        """Record a collective that the user's code calls."""
+        yield
         recorder = self._recorder
         site = recorder.site()
         if not site:
             return
-        self.place()
-        tensors: list[Tensor] = []
-        for value in (*args, *kwargs.values()):
-            tensors += [
-                one
-                for one in (value if isinstance(value, (list, tuple)) else [value])
-                if isinstance(one, Tensor)
-            ]
-        numbers = {self._gradients.addresses.get(one.data_ptr()) for one in tensors} - {None}
-        ids = recorder.parameters.same(number for number in numbers if number is not None)
+        self.position()
+        values = [
+            value if isinstance(value, (list, tuple)) else [value] for value in (*args, *kwargs.values())
+        ]
+        tensors = [each for several in values for each in several if isinstance(each, Tensor)]
+        ids = recorder.parameters.same(self._gradients.addresses.get(each.data_ptr()) for each in tensors)
         op = str(kwargs.get("op", args[1] if len(args) > 1 and name == "all_reduce" else "sum"))
-        size = max((one.numel() for one in tensors), default=0)
-        recorder.add(Reduced(site, f"{name}:{op.rpartition('.')[2].lower()}", ids, self._place[1], size))
+        size = max((each.numel() for each in tensors), default=0)
+        recorder.add(Reduced(site, f"{name}:{op.rpartition('.')[2].lower()}", ids, self._world, size))
         self._gradients.note(ids)
 
-    def place(self) -> tuple[int, int, bool]:
-        """Return rank, number of ranks, and whether a wrapper synchronises."""
+    def position(self) -> tuple[int, int, bool]:
+        """Return rank, number of ranks, and whether something averages gradients over ranks."""
         if dist.is_available() and dist.is_initialized():
-            self._place = (dist.get_rank(), dist.get_world_size())
+            self._rank, self._world = dist.get_rank(), dist.get_world_size()
         elsewhere = self._sharded or any(name in sys.modules for name in _OTHERS)
-        return (*self._place, bool(self._wrappers) or elsewhere)
+        return self._rank, self._world, bool(self._wrappers) or elsewhere

@@ -1,4 +1,4 @@
-"""Small numbers for what the user made. Nothing is kept alive: objects are held weakly."""
+"""Small numbers for the user's objects. All objects are held weakly, so nothing is kept alive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Numbers(Generic[T]):
-    """Numbers objects from 0, by identity, without keeping them alive."""
+    """Numbers objects from 0, by identity."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}
@@ -29,7 +29,7 @@ class Numbers(Generic[T]):
         return entry[1] if entry is not None and entry[0]() is thing else None
 
     def number(self, thing: T) -> int:
-        """Return the object's number, a new one where it has none."""
+        """Return the object's number. A new object gets the next one."""
         number = self.known(thing)
         if number is None:
             number, self._next = self._next, self._next + 1
@@ -39,36 +39,36 @@ class Numbers(Generic[T]):
         return number
 
     def get(self, number: int) -> T | None:
-        """Return the object, or None where it is gone."""
+        """Return the object, or None if it is gone."""
         ref = self._objects.get(number)
         return ref() if ref is not None else None
 
     def __len__(self) -> int:
-        """Return how many were numbered."""
+        """Return how many objects were numbered."""
         return self._next
 
     def alive(self) -> Iterator[tuple[int, T]]:
-        """Yield number and object of everything that still lives."""
+        """Yield number and object of everything that is alive."""
         for number, ref in list(self._objects.items()):
             thing = ref()
             if thing is not None:
                 yield number, thing
             else:
-                del self._objects[number]  # what is gone is not looked for again
+                del self._objects[number]
 
 
 @dataclass
-class Sight:
-    """What was seen of one parameter so far."""
+class ParameterRecord:
+    """What was seen of one parameter so far. :class:`gradgate.events.Parameter` says what the fields mean."""
 
     shape: tuple[int, ...]
     nbytes: int
+    dtype: str
     made: Site = ()
     made_at: int = -1
-    copied: bool = False
     name: str = ""
     root: str = ""
-    registered: bool = True  # until it is seen that no live module holds it
+    registered: bool = True
     trainable: bool = True
     reached: bool = False
     looks: int = 0
@@ -79,23 +79,23 @@ class Sight:
     norms: list[float] = field(default_factory=list)
 
 
-def extent(tensor: Tensor) -> tuple[tuple[int, ...], int]:
-    """Return a tensor's shape and its bytes; none while it is not initialised (a lazy module's)."""
+def size_of(tensor: Tensor) -> tuple[tuple[int, ...], int]:
+    """Return a tensor's shape and size in bytes. A lazy module's uninitialized parameter has none."""
     if is_lazy(tensor):
         return (), 0
     return tuple(tensor.shape), tensor.numel() * tensor.element_size()
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Say whether a tensor lies in parts on several ranks: to ask it for a number makes all of them exchange.
+    """Return whether a tensor is sharded over ranks: reading a value would make all of them communicate.
 
-    FSDP puts the parts together for the forward pass, and frees the memory of the whole again.
+    FSDP gathers the shards for the forward pass, and then frees the memory of the whole.
     """
     if type(tensor).__name__ == "DTensor":
         return True
     try:
         return tensor.numel() > 0 and tensor.untyped_storage().size() == 0
-    except (RuntimeError, NotImplementedError, ValueError):  # sparse ones have none, nor what is lazy
+    except (RuntimeError, NotImplementedError, ValueError):  # sparse and lazy tensors have no storage
         return False
 
 
@@ -104,43 +104,39 @@ class Parameters:
 
     def __init__(self) -> None:
         self.numbers: Numbers[Tensor] = Numbers()
-        self.sights: dict[int, Sight] = {}
-        self._origins: dict[int, tuple[weakref.ref[Tensor], Site, int, bool]] = {}
-        self._sets: dict[Ids, Ids] = {}
+        self.records: dict[int, ParameterRecord] = {}
         self.owned: set[int] = set()  # by an optimizer
+        self._origins: dict[int, tuple[weakref.ref[Tensor], Site, int]] = {}
+        self._sets: dict[Ids, Ids] = {}
 
-    def created(self, tensor: Tensor, site: Site, at: int, copied: bool) -> None:
-        """Remember where a parameter was made; most are never asked for again."""
-        key = id(tensor)
-        origins = self._origins
-
-        def forget(_: weakref.ref[Tensor]) -> None:
-            origins.pop(key, None)
-
-        origins[key] = (weakref.ref(tensor, forget), site, at, copied)
+    def created(self, tensor: Tensor, site: Site, at: int) -> None:
+        """Remember where a parameter was created. Most are never asked for again."""
+        key, origins = id(tensor), self._origins
+        origins[key] = (weakref.ref(tensor, lambda _: origins.pop(key, None)), site, at)
 
     def number(self, tensor: Tensor) -> int:
-        """Return the parameter's number, and begin to keep what is seen of it."""
+        """Return the parameter's number. A new one gets a record."""
         number = self.numbers.known(tensor)
         if number is None:
-            sight = Sight(*extent(tensor), trainable=tensor.requires_grad)
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            record = ParameterRecord(*size_of(tensor), dtype, trainable=tensor.requires_grad)
             number = self.numbers.number(tensor)
             origin = self._origins.get(id(tensor))
             if origin is not None and origin[0]() is tensor:
-                sight.made, sight.made_at, sight.copied = origin[1:]
-            self.sights[number] = sight
+                record.made, record.made_at = origin[1:]
+            self.records[number] = record
         return number
 
     def ids(self, tensors: Iterable[Tensor]) -> Ids:
-        """Return the numbers of several, new ones included."""
+        """Return the numbers of several parameters, new ones included."""
         return self.same(frozenset([self.number(tensor) for tensor in tensors]))
 
-    def same(self, ids: Iterable[int]) -> Ids:
-        """Return the one object that stands for this set in every event."""
-        ids = frozenset(ids)
-        return self._sets.setdefault(ids, ids)
+    def same(self, ids: Iterable[int | None]) -> Ids:
+        """Return the one object that is this set in every event. None is left out."""
+        numbers = frozenset(number for number in ids if number is not None)
+        return self._sets.setdefault(numbers, numbers)
 
     def tensors(self, ids: Iterable[int]) -> list[tuple[int, Tensor]]:
-        """Return those of the numbered parameters that still live, and still are leaves: FSDP makes them views."""
+        """Return the parameters of these numbers that are alive and still leaves: FSDP turns some into views."""
         found = ((number, self.numbers.get(number)) for number in ids)
         return [(number, tensor) for number, tensor in found if tensor is not None and tensor.is_leaf]

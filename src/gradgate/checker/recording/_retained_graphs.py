@@ -1,4 +1,4 @@
-"""Graphs that are still alive when they should be gone, and what holds them."""
+"""Graphs that are still alive after their step, and what holds them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradgate.autograd_graph import walk
 from gradgate.call_sites import user_frames
 from gradgate.checker.recording._modules import children_of
 from gradgate.checker.recording._recorder import Recorder
@@ -27,53 +28,48 @@ _DEEPEST = 4
 _MARK = "gradgate"
 
 
-class Kept:
-    """Puts a mark into a node of each graph, which lives exactly as long as that node does."""
+class RetainedGraphs:
+    """Marks a node of each graph. The mark lives exactly as long as the node does."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._marks: list[weakref.ref[_Mark]] = []
-        self._sites: dict[weakref.ref[_Mark], Site] = {}
-        self._alive: dict[Site, deque[int]] = {}  # how many lived at the last looks
-        self._said: dict[Site, int] = {}
+        self._marks: dict[weakref.ref[_Mark], Site] = {}  # and the line that called backward
+        self._alive: dict[Site, deque[int]] = {}  # how many were alive at the last looks
+        self._recorded: dict[Site, int] = {}
 
     def follow(self, nodes: list[Any], site: Site) -> None:
-        """Mark the graph that is about to be back-propagated, by its oldest node.
+        """Mark the graph of a backward call at its oldest node.
 
-        Whatever holds a loss holds that, and so does what holds an output that the loss was made of.
+        Whatever holds the loss holds that node, and so does what holds an output that the loss was made of.
         """
         if len(self._marks) >= _MOST or not nodes:
             return
         oldest = min(nodes, key=node_number.use)
         if _MARK not in oldest.metadata:
-            mark = _Mark()
-            oldest.metadata[_MARK] = mark
-            ref = weakref.ref(mark)
-            self._marks.append(ref)
-            self._sites[ref] = site
+            mark = oldest.metadata[_MARK] = _Mark()
+            self._marks[weakref.ref(mark)] = site
 
     def look(self) -> None:
-        """After a step: count the marked graphs that live, and look for their holder where they grow in number."""
-        self._marks = [ref for ref in self._marks if ref() is not None]
-        self._sites = {ref: self._sites[ref] for ref in self._marks}
-        counts = Counter(self._sites.values())
+        """After a step, count the graphs that are alive. If their number grows, look for what holds them."""
+        self._marks = {ref: site for ref, site in self._marks.items() if ref() is not None}
+        counts = Counter(self._marks.values())
         for site in {*counts, *self._alive}:
-            # Two optimizers step in turn, and one of them may keep nothing: not each look has to find one more.
+            # Two optimizers may step in turn, and one of them may keep nothing: not each look has to find more.
             alive = self._alive.setdefault(site, deque([0], maxlen=2 * _SUSPICIOUS))
             alive.append(counts[site])
-            growing = all(before <= after for before, after in itertools.pairwise(alive))
-            # What one step's own micro-batches keep until the next is no growth: it has to rise several times.
+            growing = sorted(alive) == list(alive)
+            # The micro-batches of one step may keep theirs until the next one: several rises make a growth.
             rises = sum(before < after for before, after in itertools.pairwise(alive))
             if not growing or rises < _SUSPICIOUS - 1 or counts[site] < _SUSPICIOUS:
                 continue
-            if self._said.get(site, 0) * 2 > counts[site]:
+            if self._recorded.get(site, 0) * 2 > counts[site]:
                 continue
-            self._said[site] = counts[site]
+            self._recorded[site] = counts[site]
             holder, added = self._holder()
             self._recorder.add(GraphsKept(self._recorder.site(), counts[site], site, holder, added))
 
     def _holder(self) -> tuple[str, Site]:
-        """Return the name of what holds them, and its scope, where one of the running frames shows it."""
+        """Return the name of what holds them, and its scope, if one of the running frames shows it."""
         for frame in user_frames():
             for name, value in variables_of(frame):
                 found = _path_to_graphs(name, value)
@@ -84,7 +80,7 @@ class Kept:
 
 
 def _path_to_graphs(name: str, value: Any) -> str:
-    """Return by which path a variable leads to tensors that hold several graphs: "self.history['loss']"."""
+    """Return the path from a variable to tensors that hold several graphs, such as "self.history['loss']"."""
     todo: deque[tuple[str, Any, int]] = deque([(name, value, 0)])
     seen: set[int] = set()
     while todo and len(seen) < _MOST_SEARCHED:
@@ -100,7 +96,7 @@ def _path_to_graphs(name: str, value: Any) -> str:
         if sum(isinstance(item, Tensor) and item.grad_fn is not None for _, item in inner) >= _SUSPICIOUS - 1:
             return path
         if isinstance(thing, (list, tuple, deque)) and inner:
-            # What a list holds is alike: its last item stands for all.
+            # The items of a list are alike: the last one stands for all.
             last = inner[-1][1]
             if isinstance(last, (tuple, dict)) and len(inner) >= _SUSPICIOUS - 1 and _has_graph(last):
                 return path
@@ -110,7 +106,7 @@ def _path_to_graphs(name: str, value: Any) -> str:
 
 
 def _inside(path: str, thing: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a container or an object of a class that is no module holds, under its name."""
+    """Yield what a container or an object holds, each with its path."""
     if isinstance(thing, dict):
         yield from ((f"{path}[{key!r}]", item) for key, item in list(thing.items())[:_MOST])
     elif isinstance(thing, (list, tuple, deque)):
@@ -130,23 +126,12 @@ def _has_graph(thing: Any) -> bool:
 
 
 def _reaches_many(tensor: Tensor) -> bool:
-    """Say whether one tensor's graph leads to several of the marked ones."""
-    if tensor.grad_fn is None:
-        return False
-    marks = 0
-    todo: list[Any] = [tensor.grad_fn]
-    seen: set[Any] = set(todo)
-    while todo and len(seen) < _MOST_NODES:
-        node = todo.pop()
-        marks += _MARK in node.metadata
-        for child, _ in node.next_functions:
-            if child is not None and child not in seen:
-                seen.add(child)
-                todo.append(child)
-    return marks >= _SUSPICIOUS - 1
+    """Return whether a tensor's graph leads to several of the marked nodes."""
+    nodes = itertools.islice(walk(tensor.grad_fn), _MOST_NODES)
+    return sum(_MARK in node.metadata for node, _ in nodes) >= _SUSPICIOUS - 1
 
 
 class _Mark:
-    """Lives as long as the node that holds it, and can be held weakly to see that."""
+    """Lives as long as the node that holds it. A weak reference shows that."""
 
     __slots__ = ("__weakref__",)

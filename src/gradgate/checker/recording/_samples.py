@@ -1,4 +1,4 @@
-"""Samples of values, for a comparison before and after; and the sizes of gradients."""
+"""Samples of values, to compare before and after, and the sizes of gradients."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def sample(parameter: Tensor) -> Tensor:
     return flat[:: max(1, flat.numel() // _SAMPLE)].clone()
 
 
-def same(one: Tensor, other: Tensor) -> bool:
-    """Say whether two samples are equal."""
-    return one.shape == other.shape and torch.equal(one, other)
+def same(a: Tensor, b: Tensor) -> bool:
+    """Return whether two samples are equal."""
+    return a.shape == b.shape and torch.equal(a, b)
 
 
 def sum_of(values: Tensor) -> float:
-    """Return a number that stands for a sample's values."""
+    """Return a number that identifies a sample's values."""
     return float(values.abs().double().sum())
 
 
 def sizes(gradients: list[Any]) -> list[tuple[float, float]]:
-    """Return each gradient's largest absolute value, and its norm."""
+    """Return each gradient's largest absolute value and its norm."""
     found = []
     with torch.no_grad():
         for gradient in gradients:
@@ -39,24 +39,32 @@ def sizes(gradients: list[Any]) -> list[tuple[float, float]]:
                 continue
             wide = torch.promote_types(dense.dtype, torch.float32)
             largest = torch.linalg.vector_norm(dense, float("inf"))
-            # One transfer for both: each waits for the device.
+            # One transfer for both: each synchronizes with the device.
             both = torch.stack([largest.to(wide), torch.linalg.vector_norm(dense, dtype=wide)]).tolist()
             found.append((both[0], both[1]))
     return found
 
 
 def moved_by(before: Tensor, after: Tensor, numel: int) -> tuple[float, float]:
-    """Return the norm of a parameter's change and that of its values before, as samples of both tell."""
+    """Return the norm of a parameter's change and of its values before, estimated from samples."""
     if before.shape != after.shape or not before.is_floating_point() or not before.numel():
         return 0.0, 0.0
     wide = torch.promote_types(before.dtype, torch.float32)
-    norms = [torch.linalg.vector_norm(one, dtype=wide) for one in (after - before, before)]
+    norms = [torch.linalg.vector_norm(values, dtype=wide) for values in (after - before, before)]
     change, size = (torch.stack(norms) * (numel / before.numel()) ** 0.5).tolist()
     return change, size
 
 
+@torch.no_grad()
+def full_rows(gradient: Tensor) -> Tensor | None:
+    """Return which rows of a gradient are not all zero; None if it has no rows."""
+    if gradient.is_sparse or not gradient.dim():
+        return None
+    return (gradient != 0).reshape(len(gradient), -1).any(1)
+
+
 def drifts(before: Tensor, parameter: Tensor, masked: Tensor) -> bool:
-    """Say whether rows moved whose gradient a hook has set to zero, while others have one."""
+    """Return whether rows moved whose gradient a hook zeroed, while others have a gradient."""
     if before.shape != parameter.shape or len(masked) != len(parameter):
         return False
     moved = (before != parameter.detach()).reshape(len(before), -1).any(1)

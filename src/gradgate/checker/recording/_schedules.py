@@ -1,4 +1,4 @@
-"""Learning-rate schedulers, gradient scalers, data loaders: what goes on around the steps."""
+"""Around the steps: learning-rate schedulers, gradient scalers, data loaders."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
-from torch.amp import GradScaler
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
+from gradgate.autograd_graph import roots_of
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._graph import roots_of
+from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._steps import Steps
-from gradgate.checker.recording._tracing import tracing
 from gradgate.events import (
     EpochEnded,
     EpochStarted,
@@ -34,40 +33,31 @@ from gradgate.torch_compat import inner_milestones, inner_schedulers, node_numbe
 
 _PERIODIC = ("CyclicLR", "CosineAnnealingWarmRestarts")
 _HORIZONS = ("T_max", "total_steps", "total_iters", "step_size", "T_0", "patience")
+_MOST_SCALED = 4096
+_MOST_ITERATORS = 1024
+
+SCHEDULERS = dict.fromkeys(
+    kind for kind in vars(lr_scheduler).values() if isinstance(kind, type) and issubclass(kind, LRScheduler)
+)
 
 
 class Schedulers:
-    """Watches every scheduler's ``step``; the call in its constructor does not count."""
+    """Watches every scheduler's ``step``. The call in its constructor doesn't count."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._depth = 0
         self._making = 0
 
-    def install(self) -> None:
-        """Stand around each class that has a ``step`` or a constructor of its own."""
-        patches = self._recorder.patches
-        classes = [
-            kind
-            for kind in vars(lr_scheduler).values()
-            if isinstance(kind, type) and issubclass(kind, LRScheduler)
-        ]
-        for kind in dict.fromkeys(classes):
-            if "step" in vars(kind):
-                patches.wrap(kind, "step", self._around_step)
-            if "__init__" in vars(kind):
-                patches.wrap(kind, "__init__", self._around_init)
-
-    def _around_init(self, original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
+    def made(self, scheduler: Any, *_: Any, **__: Any) -> Around:
+        """Record that a scheduler was constructed."""
         self._making += 1
         try:
-            original(scheduler, *args, **kwargs)
+            yield
         finally:
             self._making -= 1
-        recorder = self._recorder
-        if recorder.active and not self._making:
-            with recorder.working():
-                self._meet(scheduler)
+        if not self._making:
+            self._meet(scheduler)
 
     def _meet(self, scheduler: Any) -> int:
         recorder = self._recorder
@@ -87,23 +77,23 @@ class Schedulers:
         )
         return number
 
-    def _around_step(self, original: Any, scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+    def step(self, scheduler: Any, *_: Any, **__: Any) -> Around:
+        """Record that a scheduler was advanced."""
         recorder = self._recorder
+        start, at = recorder.clock, recorder.events.count
         self._depth += 1
-        start = recorder.clock
         try:
-            result = original(scheduler, *args, **kwargs)
+            yield
         finally:
             self._depth -= 1
-        if recorder.active and not self._depth and not self._making:
-            recorder.took("schedule", start, recorder.journal.count)
-        if recorder.active and not self._making and not tracing():
-            with recorder.working():
-                number = recorder.schedulers.known(scheduler)
-                number = self._meet(scheduler) if number is None else number
-                rates = _rates(getattr(scheduler, "optimizer", None))
-                recorder.add(Scheduled(recorder.site(), number, rates, inner=self._depth > 0))
-        return result
+        if self._making:
+            return
+        if not self._depth:
+            recorder.took("schedule", start, at)
+        number = recorder.schedulers.known(scheduler)
+        number = self._meet(scheduler) if number is None else number
+        rates = _rates(getattr(scheduler, "optimizer", None))
+        recorder.add(Scheduled(recorder.site(), number, rates, inner=self._depth > 0))
 
 
 def _rates(optimizer: Any) -> tuple[float, ...]:
@@ -111,17 +101,17 @@ def _rates(optimizer: Any) -> tuple[float, ...]:
 
 
 def _horizon(scheduler: Any) -> float | None:
-    """Return after how many steps a scheduler has run its course, as far as it says so.
+    """Return a scheduler's length in steps, if it has one.
 
-    One that asks a function has no such number: the largest that its functions were given stands for it.
+    For a LambdaLR, this is the largest number that its functions were given.
     """
     inner = inner_schedulers(scheduler)
     if inner:
-        known = [_horizon(one) for one in inner]
+        known = [_horizon(each) for each in inner]
         starts = inner_milestones(scheduler)
         if starts:
             return None if known[-1] is None else float(starts[-1]) + known[-1]
-        return max((one for one in known if one is not None), default=None)
+        return max((each for each in known if each is not None), default=None)
     milestones = getattr(scheduler, "milestones", None)
     if milestones:
         return float(max(milestones))
@@ -129,163 +119,125 @@ def _horizon(scheduler: Any) -> float | None:
     if isinstance(named, (int, float)):
         return float(named)
     functions = getattr(scheduler, "lr_lambdas", None)
-    numbers = [number for one in functions or () for number in _numbers(one)]
+    numbers = [number for function in functions or () for number in _numbers(function)]
     return max(numbers, default=None)
 
 
 def _numbers(function: Any) -> Iterator[float]:
-    """Yield the numbers that a function was given: bound, closed over, or held by the object it belongs to."""
+    """Yield the numbers that a function knows: bound, closed over, global, or attributes of its object."""
     values: list[Any] = []
     while isinstance(function, functools.partial):
         values += [*function.args, *function.keywords.values()]
         function = function.func
     values += getattr(function, "__defaults__", None) or ()
-    values += vars(getattr(function, "__self__", None) or function).values() if _has_dict(function) else ()
+    values += getattr(getattr(function, "__self__", None) or function, "__dict__", {}).values()
     code = getattr(function, "__code__", None)
     if code is not None:
         known = getattr(function, "__globals__", {})
         values += [known[name] for name in code.co_names if name in known]
         values += code.co_consts
     for cell in getattr(function, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # not bound yet
+        with contextlib.suppress(ValueError):  # an empty cell
             values.append(cell.cell_contents)
-    yield from (float(one) for one in values if isinstance(one, (int, float)) and 1 < one < float("inf"))
-
-
-def _has_dict(function: Any) -> bool:
-    return hasattr(getattr(function, "__self__", None) or function, "__dict__")
+    yield from (float(each) for each in values if isinstance(each, (int, float)) and 1 < each < float("inf"))
 
 
 class Scalers:
-    """Watches torch.amp.GradScaler; a scaler that is switched off is followed as if it were on."""
+    """Watches torch.amp.GradScaler. A disabled scaler is followed as if it were enabled."""
 
     def __init__(self, recorder: Recorder, gradients: Gradients, steps: Steps) -> None:
         self._recorder = recorder
         self._gradients = gradients
         self._steps = steps
 
-    def install(self) -> None:
-        """Stand around the scaler's methods."""
-        patches = self._recorder.patches
-        patches.wrap(GradScaler, "__init__", self._around_init)
-        patches.wrap(GradScaler, "scale", self._around_scale)
-        patches.wrap(GradScaler, "unscale_", self._around_unscale)
-        patches.wrap(GradScaler, "step", self._around_step)
-        patches.wrap(GradScaler, "update", self._around_update)
+    def made(self, scaler: Any, *_: Any, **__: Any) -> Around:
+        """Record that a scaler was constructed."""
+        yield
+        self._recorder.add(ScalerMade(self._recorder.site(), self._recorder.scalers.number(scaler)))
 
-    def _around_init(self, original: Any, scaler: Any, *args: Any, **kwargs: Any) -> None:
-        original(scaler, *args, **kwargs)
+    def scale(self, scaler: Any, outputs: Any) -> Around:
+        """Record that a loss was scaled, and by which node of its graph."""
+        scaled = yield
         recorder = self._recorder
-        if recorder.active:
-            with recorder.working():
-                number = recorder.scalers.number(scaler)
-                recorder.add(ScalerMade(recorder.site(), number, scaler.is_enabled()))
+        number = recorder.scalers.number(scaler)
+        if len(recorder.scaled) > _MOST_SCALED:
+            recorder.scaled.clear()
+        for node in roots_of(scaled if isinstance(scaled, (Tensor, list, tuple)) else ()):
+            # A disabled scaler returns the loss itself: its node is not a product with the scale.
+            recorder.scaled[node_number.use(node)] = ~number if scaled is outputs else number
+        recorder.add(Scaled(recorder.site(), number))
 
-    def _around_scale(self, original: Any, scaler: Any, outputs: Any) -> Any:
-        scaled = original(scaler, outputs)
-        recorder = self._recorder
-        if recorder.active and not tracing():
-            with recorder.working():
-                number = recorder.scalers.number(scaler)
-                if len(recorder.scaled) > 4096:
-                    recorder.scaled.clear()
-                for node in roots_of(scaled if isinstance(scaled, (Tensor, list, tuple)) else ()):
-                    # A scaler that is switched off returns the loss itself: its node is no product with the scale.
-                    recorder.scaled[node_number.use(node)] = ~number if scaled is outputs else number
-                recorder.add(Scaled(recorder.site(), number))
-        return scaled
+    def unscale(self, scaler: Any, optimizer: Any) -> Around:
+        """Record that the user's code unscaled gradients. The scaler's own step does so too, and is left out."""
+        recorder, by_user = self._recorder, not self._recorder.in_library
+        yield
+        if by_user:
+            numbers = recorder.scalers.number(scaler), recorder.optimizers.number(optimizer)
+            recorder.add(Unscaled(recorder.site(), *numbers))
+        self._gradients.note()
 
-    def _around_unscale(self, original: Any, scaler: Any, optimizer: Any) -> Any:
-        recorder = self._recorder
-        inside = recorder.quiet
-        with recorder.library():
-            result = original(scaler, optimizer)
-        if recorder.active:
-            with recorder.working():
-                if not inside:  # else the scaler does it in its own step
-                    numbers = recorder.scalers.number(scaler), recorder.optimizers.number(optimizer)
-                    recorder.add(Unscaled(recorder.site(), *numbers))
-                self._gradients.note()
-        return result
-
-    def _around_step(self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder = self._recorder
-        if not recorder.active:
-            return original(scaler, optimizer, *args, **kwargs)
-        with recorder.working():
-            self._gradients.compare()
-        number, steps = recorder.scalers.number(scaler), recorder.steps
+    def step(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> Around:
+        """Record that a scaler stepped an optimizer, or skipped the step."""
+        recorder, steps = self._recorder, self._recorder.steps
+        number = recorder.scalers.number(scaler)
+        self._gradients.compare()
         self._steps.scaler, before = number, self._steps.scaler
         try:
-            with recorder.library():
-                result = original(scaler, optimizer, *args, **kwargs)
+            yield
         finally:
             self._steps.scaler = before
-        with recorder.working():
-            skipped = recorder.steps == steps
-            known = recorder.optimizers.number(optimizer)
-            recorder.add(ScalerStepped(recorder.site(), number, known, skipped))
-            self._gradients.note()
-        return result
+        known = recorder.optimizers.number(optimizer)
+        recorder.add(ScalerStepped(recorder.site(), number, known, skipped=recorder.steps == steps))
+        self._gradients.note()
 
-    def _around_update(self, original: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(scaler, *args, **kwargs)
-        recorder = self._recorder
-        if recorder.active:
-            with recorder.working():
-                number = recorder.scalers.number(scaler)
-                recorder.add(ScalerUpdated(recorder.site(), number))
-        return result
+    def update(self, scaler: Any, *_: Any, **__: Any) -> Around:
+        """Record that a scaler may have changed its scale."""
+        yield
+        self._recorder.add(ScalerUpdated(self._recorder.site(), self._recorder.scalers.number(scaler)))
 
 
 class Loaders:
-    """Watches where a DataLoader begins and ends: the epochs."""
+    """Watches where the iteration over a DataLoader begins and ends: the epochs."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._owners: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}  # identity of an iterator: its loader
         self._kinds: set[type | None] = set()
 
-    def install(self) -> None:
-        """Stand around the loader's iteration."""
-        patches = self._recorder.patches
-        patches.wrap(DataLoader, "__iter__", self._around_iter)
-
-    def _around_iter(self, original: Any, loader: Any) -> Any:
+    def iterate(self, loader: Any) -> Around:
+        """Record that an epoch began."""
         recorder = self._recorder
-        iterator = original(loader)
+        iterator = yield
         self._watch(type(iterator))
-        if recorder.active:
-            with recorder.working():
-                number = recorder.loaders.number(loader)
-                if len(self._owners) > 1024:  # iterators that were never exhausted
-                    self._owners.clear()
-                self._owners[id(iterator)] = number
-                # A loader over an iterable that is asked for its length warns when more comes than it said.
-                length: int | None = None
-                if not isinstance(loader.dataset, IterableDataset):
-                    with contextlib.suppress(TypeError):
-                        length = len(loader)
-                recorder.add(EpochStarted(recorder.site(), number, length))
-        return iterator
+        number = recorder.loaders.number(loader)
+        if len(self._numbers) > _MOST_ITERATORS:  # that were never exhausted
+            self._numbers.clear()
+        self._numbers[id(iterator)] = number
+        # An iterable data set that is asked for its length warns when it turns out to be longer.
+        length: int | None = None
+        if not isinstance(loader.dataset, IterableDataset):
+            with contextlib.suppress(TypeError):
+                length = len(loader)
+        recorder.add(EpochStarted(recorder.site(), number, length))
 
     def _watch(self, kind: type) -> None:
-        """Stand around ``__next__`` of a loader's iterators, whose classes have no public name."""
-        owner = next((one for one in kind.__mro__ if "__next__" in vars(one)), None)
+        """Watch ``__next__`` of a loader's iterators, whose classes have no public name."""
+        owner = next((base for base in kind.__mro__ if "__next__" in vars(base)), None)
         if owner not in self._kinds and isinstance(vars(owner).get("__next__"), types.FunctionType):
             self._kinds.add(owner)
-            self._recorder.patches.wrap(owner, "__next__", self._around_next)
+            self._recorder.patches.wrap(owner, "__next__", self._next)
 
-    def _around_next(self, original: Any, iterator: Any) -> Any:
+    def _next(self, original: Any, iterator: Any) -> Any:
         recorder = self._recorder
+        start, at = recorder.clock, recorder.events.count
         try:
-            if not recorder.active:
-                return original(iterator)
-            with recorder.timed("load"):
-                return original(iterator)
+            item = original(iterator)
         except StopIteration:
             if recorder.active:
                 with recorder.working():
-                    number = self._owners.pop(id(iterator), -1)
+                    number = self._numbers.pop(id(iterator), -1)
                     recorder.add(EpochEnded(recorder.site(), number))
             raise
+        if recorder.active:
+            recorder.took("load", start, at)
+        return item

@@ -1,4 +1,4 @@
-"""The steps of optimizers: what each is given, and what it moves."""
+"""The steps of optimizers: the gradients that each gets, and the values that it changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -18,79 +19,100 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from gradgate.checker.recording._creation import Creation, number_of, parameters_of
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._optimizers import Optimizers, number_of
+from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
-from gradgate.checker.recording._samples import drifts, moved_by, same, sample, sizes, sum_of
-from gradgate.checker.recording._tracing import tracing
-from gradgate.events import Ids, Stepped
+from gradgate.checker.recording._samples import drifts, full_rows, moved_by, same, sample, sizes, sum_of
+from gradgate.events import Ids, Site, Stepped
 
 _NORMS = 8
-_MOST_MEASURED = 2_000  # parameters whose norms are kept at each step that is looked at
+_MOST_MEASURED = 2_000  # parameters whose norms are recorded at each step
+_MOST_ELEMENTS = 1 << 20  # of a parameter whose masked rows are compared
 _STEP_FILE = inspect.getfile(Optimizer)
+
+Pairs = list[tuple[int, Tensor]]
+
+
+@dataclass(eq=False)
+class _OpenStep:
+    """A step that has begun. If it raises, this stays for a while, and must not keep the user's objects alive."""
+
+    optimizer: weakref.ref[Optimizer]
+    closure: bool
+    code: types.CodeType | None  # of the closure
+    frame: int  # identity of the running call of step()
+    thread: int
+    backwards: int
+    start: float
+    site: Site = ()
+    at: int = 0  # number of events before it
+    numbers: list[int] = field(default_factory=list)
+    values: dict[int, Tensor] | None = None  # samples from before the step, if it is looked at
+    rows: dict[int, Tensor] = field(default_factory=dict)  # parameters with rows whose gradient a hook zeroed
+    changed: Ids = frozenset()
+    given: dict[str, Any] = field(default_factory=dict)  # what it found in the gradients
+    norms: dict[int, float] = field(default_factory=dict)
+    whole: bool = False  # no parameter is sharded
+    delegated: bool = False  # another optimizer stepped inside
+    counted: bool = False
 
 
 class Steps:
-    """Watches steps through torch.optim's own global hooks; a replaced ``step`` would break schedulers."""
+    """Watches steps through torch's own global hooks: schedulers would notice a replaced ``step``."""
 
-    def __init__(self, recorder: Recorder, gradients: Gradients, optimizers: Optimizers) -> None:
+    def __init__(self, recorder: Recorder, gradients: Gradients, creation: Creation) -> None:
         self._recorder = recorder
         self._gradients = gradients
-        self._optimizers = optimizers
-        self._open: list[dict[str, Any]] = []  # steps that have begun, an optimizer within an optimizer last
+        self._creation = creation
+        self._open: list[_OpenStep] = []  # an optimizer inside another one comes last
         self.before: dict[int, Tensor] = {}  # sampled values before the last step
         self._after: dict[int, Tensor] = {}  # and after it
-        self._sums: dict[int, set[float]] = {}  # of the values that the steps have left
-        self.masked: dict[int, Tensor] = {}  # rows of a parameter whose gradient a hook has set to zero
-        self.scaler: int | None = None  # that is stepping
+        self._sums: dict[int, set[float]] = {}  # of the values that each step left
+        self._masked: dict[int, Tensor] = {}  # rows of a parameter whose gradient a hook has zeroed
+        self.scaler: int | None = None  # the gradient scaler that is stepping
         self.after_step: list[Callable[[], None]] = []
-        self._handles: list[Any] = []
-        self.stepped: set[int] = set()  # optimizers that have
+        self.stepped: set[int] = set()
 
     def install(self) -> None:
-        """Register the hooks."""
-        self._handles = [
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
-        ]
+        """Register the hooks, and watch the hooks that the user registers."""
+        patches = self._recorder.patches
+        patches.on_undo(register_optimizer_step_pre_hook(self._before_step).remove)
+        patches.on_undo(register_optimizer_step_post_hook(self._after_step).remove)
+        patches.wrap(Tensor, "register_hook", self._register_hook)
 
     def was_left(self, number: int, values: Tensor) -> bool:
-        """Say whether an earlier step has left these values."""
+        """Return whether an earlier step left these values."""
         return sum_of(values) in self._sums.get(number, ())
 
-    def remove(self) -> None:
-        """Take the hooks away."""
-        for handle in self._handles:
-            handle.remove()
-
     def give_up(self) -> None:
-        """Forget steps that began and never ended, because they raised: their call is not running any more."""
-        mine = threading.get_ident()
-        running: set[int] | None = None
-        for record in [one for one in self._open if one["thread"] == mine]:
-            running = _running() if running is None else running
-            if record["frame"] not in running:
-                self._close(record)
-
-    def _last_open(self) -> dict[str, Any] | None:
-        """Return the step that this thread is in."""
-        mine = threading.get_ident()
-        return next((record for record in reversed(self._open) if record["thread"] == mine), None)
+        """Forget steps that raised: their call is no longer running."""
+        mine = [step for step in self._open if step.thread == threading.get_ident()]
+        running = (
+            {id(frame) for frame in _frames() if frame.f_code.co_filename == _STEP_FILE} if mine else set()
+        )
+        for step in mine:
+            if step.frame not in running:
+                self._close(step)
 
     def writes_itself(self) -> bool:
-        """Say whether an optimizer that was given a closure is writing, and not the closure that it called."""
-        record = self._last_open()
-        if record is None or record["code"] is None:
-            return False
-        frame: types.FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code is not record["code"]:
-            frame = frame.f_back
-        return frame is None
+        """Return whether an optimizer with a closure is writing, and not the closure that it called."""
+        step = self._last_open()
+        return (
+            step is not None
+            and step.code is not None
+            and all(frame.f_code is not step.code for frame in _frames())
+        )
 
-    def _close(self, record: dict[str, Any]) -> None:
-        self._open = [one for one in self._open if one is not record]
-        self._recorder.end_step(closure=record["closure"])
+    def _last_open(self) -> _OpenStep | None:
+        """Return the step that this thread is in."""
+        mine = threading.get_ident()
+        return next((step for step in reversed(self._open) if step.thread == mine), None)
+
+    def _close(self, step: _OpenStep) -> None:
+        self._open = [each for each in self._open if each is not step]
+        self._recorder.end_step(closure=step.closure)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         recorder = self._recorder
@@ -98,86 +120,79 @@ class Steps:
             return
         recorder.stop_if_due()
         self.give_up()
-        given = args[1] if len(args) > 1 else (kwargs or {}).get("closure")
-        closure = given is not None
-        # A step that raises leaves its record here for a while, which must keep nothing of the user's alive.
-        record: dict[str, Any] = {"optimizer": weakref.ref(optimizer), "closure": closure}
-        record["code"] = _code_of(given)
-        record["frame"] = id(sys._getframe(1))
-        record["backwards"] = recorder.backwards
-        record["thread"] = threading.get_ident()
+        closure = args[1] if len(args) > 1 else (kwargs or {}).get("closure")
+        step = _OpenStep(
+            weakref.ref(optimizer),
+            closure is not None,
+            _code_of(closure),
+            id(sys._getframe(1)),
+            threading.get_ident(),
+            recorder.backwards,
+            recorder.clock,
+        )
         with recorder.working():
-            record["site"], record["at"] = recorder.site(), recorder.journal.count
+            step.site, step.at = recorder.site(), recorder.events.count
             if recorder.optimizers.known(optimizer) is None:
-                self._optimizers.meet(optimizer)
+                self._creation.meet(optimizer)
             self._gradients.compare()
-            parameters = [
-                (recorder.parameters.number(parameter), parameter)
-                for group in optimizer.param_groups
-                for parameter in group["params"]
-            ]
-            record["numbers"] = [number for number, _ in parameters]
-            sharded = any(is_sharded(parameter) for _, parameter in parameters)
-            looking = recorder.looking and not sharded
-            if sharded:  # the graph may have other tensors than the optimizer, and a part says little
-                recorder.not_judged = (
-                    "Parameters lie in parts on several ranks: their steps are only counted."
-                )
-            if looking:
-                record["values"] = values = {number: sample(parameter) for number, parameter in parameters}
-                for number, one in values.items():
-                    sight = recorder.parameters.sights[number]
-                    if sight.began is None:
-                        sight.began = sum_of(one)
-                after = self._after
-                record["changed"] = recorder.parameters.same(
-                    number
-                    for number, one in values.items()
-                    if number in after and not same(after[number], one)
-                )
+            pairs = [(recorder.parameters.number(each), each) for each in parameters_of(optimizer)]
+            step.numbers = [number for number, _ in pairs]
+            step.whole = not any(is_sharded(parameter) for _, parameter in pairs)
+            if not step.whole:  # the graph may have other tensors than the optimizer, and a shard says little
+                recorder.not_judged = "Parameters are sharded over ranks: their steps are only counted."
+            if step.whole and recorder.looking:
+                self._look(step, pairs)
             else:
                 self._after.clear()
-            if looking:
-                record["rows"] = {
-                    number: parameter.detach().clone()
-                    for number, parameter in parameters
-                    if number in self.masked and parameter.dim() and parameter.numel() < 1 << 20
-                }
-            if not closure and not sharded:
-                record.update(self._used(parameters))
-            record["whole"] = not sharded
-        self._open.append(record)
-        record["start"] = recorder.clock
-        recorder.begin_step(closure=closure)
+            if step.whole and not step.closure:
+                self._read_gradients(step, pairs)
+        self._open.append(step)
+        step.start = recorder.clock
+        recorder.begin_step(closure=step.closure)
 
-    def _used(self, parameters: list[tuple[int, Tensor]]) -> dict[str, Any]:
-        """Return what the step is given: which gradients there are, which are zero, which not finite."""
-        recorder = self._recorder
-        given = [
-            (number, parameter)
-            for number, parameter in parameters
-            if parameter.is_leaf and parameter.grad is not None
-        ]
-        facts: dict[str, Any] = {
-            "used": recorder.parameters.same(number for number, _ in given),
-            "frozen": recorder.parameters.same(number for number, one in given if not one.requires_grad),
+    def _look(self, step: _OpenStep, pairs: Pairs) -> None:
+        """Sample the parameters' values."""
+        parameters, after = self._recorder.parameters, self._after
+        step.values = {number: sample(parameter) for number, parameter in pairs}
+        for number, values in step.values.items():
+            record = parameters.records[number]
+            record.began = sum_of(values) if record.began is None else record.began
+        step.changed = parameters.same(
+            number
+            for number, values in step.values.items()
+            if number in after and not same(after[number], values)
+        )
+        step.rows = {
+            number: parameter.detach().clone()
+            for number, parameter in pairs
+            if number in self._masked and parameter.dim() and parameter.numel() < _MOST_ELEMENTS
         }
-        if recorder.looking:
-            found = sizes([parameter.grad for _, parameter in given])
-            pairs = [(number, size) for (number, _), (size, _) in zip(given, found, strict=True)]
-            norms = {number: norm for (number, _), (_, norm) in zip(given, found, strict=True)}
-            facts["norms"] = norms if len(norms) <= _MOST_MEASURED else {}
-            for number, size in pairs:
-                sight = recorder.parameters.sights[number]
-                sight.looks += 1
-                sight.zeros += size == 0
-                if len(sight.norms) < _NORMS:
-                    sight.norms.append(size)
-            facts["zero"] = recorder.parameters.same(number for number, size in pairs if size == 0)
-            facts["nonfinite"] = recorder.parameters.same(
-                number for number, size in pairs if not size < float("inf")
-            )
-        return facts
+
+    def _read_gradients(self, step: _OpenStep, pairs: Pairs) -> None:
+        """Find which gradients the step gets, which are zero, and which not finite."""
+        recorder = self._recorder
+        given = [(number, each) for number, each in pairs if each.is_leaf and each.grad is not None]
+        same_ids = recorder.parameters.same
+        step.given["used"] = same_ids(number for number, _ in given)
+        step.given["frozen"] = same_ids(number for number, each in given if not each.requires_grad)
+        if not recorder.looking:
+            return
+        found = dict(
+            zip((number for number, _ in given), sizes([each.grad for _, each in given]), strict=False)
+        )
+        step.norms = (
+            {number: norm for number, (_, norm) in found.items()} if len(found) <= _MOST_MEASURED else {}
+        )
+        for number, (largest, _) in found.items():
+            record = recorder.parameters.records[number]
+            record.looks += 1
+            record.zeros += largest == 0
+            if len(record.norms) < _NORMS:
+                record.norms.append(largest)
+        step.given["zero"] = same_ids(number for number, (largest, _) in found.items() if largest == 0)
+        step.given["nonfinite"] = same_ids(
+            number for number, (largest, _) in found.items() if not largest < float("inf")
+        )
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if tracing():
@@ -186,98 +201,116 @@ class Steps:
         if recorder.left_off:
             recorder.steps += 1
             recorder.stop_if_due()
-        record = self._last_open()
-        if record is None or record["optimizer"]() is not optimizer:
+        step = self._last_open()
+        if step is None or step.optimizer() is not optimizer:
             return
-        recorder.took("step", record["start"], record["at"])
-        self._close(record)
+        recorder.took("step", step.start, step.at)
+        self._close(step)
         outer = self._last_open()
         if outer is not None:
-            outer["handed_on"] = True
-        if "handed_on" in record:
-            return  # an optimizer that only hands on to another has not stepped itself
+            outer.delegated = True
+        if step.delegated:
+            return  # an optimizer that only calls another one has not stepped itself
         with recorder.working():
-            if record.get("whole"):
-                self._record(optimizer, record)
-        if "counted" not in record:  # looking at it failed: it is a step all the same
+            if step.whole:
+                self._record(optimizer, step)
+        if not step.counted:  # sharded, or looking at it failed: it is a step all the same
             recorder.stepped()
         if outer is None:
             recorder.stop_if_due()
 
-    def _record(self, optimizer: Optimizer, record: dict[str, Any]) -> None:
+    def _record(self, optimizer: Optimizer, step: _OpenStep) -> None:
         recorder = self._recorder
-        known = recorder.parameters.numbers
-        pairs = [(number, known.get(number)) for number in record["numbers"]]
-        parameters = [(number, parameter) for number, parameter in pairs if parameter is not None]
-        if record["closure"]:
-            record.update(self._used(parameters))
+        found = [(number, recorder.parameters.numbers.get(number)) for number in step.numbers]
+        pairs = [(number, parameter) for number, parameter in found if parameter is not None]
+        if step.closure:
+            self._read_gradients(step, pairs)
         moved: Ids = frozenset()
         norms: tuple[tuple[int, float, float, float], ...] = ()
-        if "values" in record:
-            self.before = record["values"]
-            now = {number: sample(parameter) for number, parameter in parameters}
+        if step.values is not None:
+            before = self.before = step.values
+            now = {number: sample(parameter) for number, parameter in pairs}
             moved = recorder.parameters.same(
-                number for number, old in self.before.items() if not same(old, now[number])
+                number for number in before if not same(before[number], now[number])
             )
             for number in moved:
-                recorder.parameters.sights[number].still = False
-            measured = record.get("norms", {})
+                recorder.parameters.records[number].still = False
             norms = tuple(
-                (number, measured[number], *moved_by(self.before[number], now[number], parameter.numel()))
-                for number, parameter in parameters
-                if number in measured
+                (number, step.norms[number], *moved_by(before[number], now[number], parameter.numel()))
+                for number, parameter in pairs
+                if number in step.norms
             )
             self._after.update(now)
             for number, values in now.items():
                 self._sums.setdefault(number, set()).add(sum_of(values))
-        rows = frozenset(
+        rows = recorder.parameters.same(
             number
-            for number, parameter in parameters
-            if number in record.get("rows", {})
-            and drifts(record["rows"][number], parameter, self.masked[number])
+            for number, parameter in pairs
+            if number in step.rows and drifts(step.rows[number], parameter, self._masked[number])
         )
         recorder.stepped()
-        record["counted"] = True
-        self.stepped.add(recorder.optimizers.number(optimizer))
+        step.counted = True
+        number = recorder.optimizers.number(optimizer)
+        self.stepped.add(number)
         recorder.add(
             Stepped(
-                record["site"],
-                recorder.optimizers.number(optimizer),
-                record["used"],
-                zero=record.get("zero", frozenset()),
-                frozen=record["frozen"],
+                step.site,
+                number,
+                **step.given,
                 moved=moved,
-                changed=record.get("changed", frozenset()),
-                nonfinite=record.get("nonfinite", frozenset()),
-                skipped_rows=recorder.parameters.same(rows),
+                changed=step.changed,
+                skipped_rows=rows,
                 lr=tuple(number_of(group.get("lr")) or 0.0 for group in optimizer.param_groups),
-                # A trainer may hand over a closure that does nothing.
-                closure=record["closure"] and recorder.backwards > record["backwards"],
+                # A trainer may pass a closure that does nothing.
+                closure=step.closure and recorder.backwards > step.backwards,
                 scaler=self.scaler,
-                seen="values" in record,
+                seen=step.values is not None,
                 norms=norms,
             )
         )
         for act in self.after_step:
             act()
 
+    def _register_hook(self, original: Any, tensor: Tensor, hook: Any) -> Any:
+        """Watch which rows of a parameter's gradient a hook sets to zero."""
+        recorder = self._recorder
+        number: int | None = None
+        if recorder.active and not tracing():
+            with recorder.working():
+                number = recorder.parameters.number(tensor) if tensor.is_leaf else None
+        if number is None:
+            return original(tensor, hook)
+
+        def watched(gradient: Tensor) -> Any:
+            if not recorder.looking or not recorder.active:
+                return hook(gradient)
+            before: Tensor | None = None
+            with recorder.working():
+                before = full_rows(gradient)
+            result = hook(gradient)
+            with recorder.working():
+                after = full_rows(gradient if result is None else result)
+                if before is not None and after is not None and before.shape == after.shape:
+                    zeroed, known = before & ~after, self._masked.get(number)
+                    self._masked[number] = zeroed if known is None else zeroed | known
+            return result
+
+        return original(tensor, functools.wraps(hook)(watched) if hasattr(hook, "__name__") else watched)
+
 
 def _code_of(function: Any) -> types.CodeType | None:
-    """Return what runs when something is called, as far as that is python."""
+    """Return the code that runs when something is called, if it is Python."""
     while isinstance(function, functools.partial):
         function = function.func
     if not hasattr(function, "__code__"):
-        function = getattr(type(function), "__call__", None)  # noqa: B004  (its code is what is wanted)
+        function = getattr(type(function), "__call__", None)  # noqa: B004  (its code is wanted)
     code = getattr(function, "__code__", None)
     return code if isinstance(code, types.CodeType) else None
 
 
-def _running() -> set[int]:
-    """Return the calls of ``step`` that this thread is in, by their frames."""
-    found = set()
+def _frames() -> Iterator[types.FrameType]:
+    """Yield the running frames of this thread."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_filename == _STEP_FILE:
-            found.add(id(frame))
+        yield frame
         frame = frame.f_back
-    return found

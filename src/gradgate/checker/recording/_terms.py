@@ -1,210 +1,158 @@
-"""The scalar head of a loss: which reductions it adds up, and by what each is multiplied on the way to the root.
+"""The terms of a loss: which reductions it adds up, and what multiplies each one on the way to the root.
 
-The graph itself carries all of it, as autograd saves what it needs for the derivative: the other operand of a
+The graph itself carries all of it, because autograd saves what it needs for the derivative: the other operand of a
 product or quotient, the reduction of torch's losses, the number of valid targets, the shape that was reduced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gradgate.autograd_graph import (
+    LEAF,
+    RESHAPES,
+    Graph,
+    Input,
+    NotUnderstoodError,
+    divisor_of,
+    inputs_of,
+    reduced_shape,
+    reduction_of,
+)
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.events import Ids, Site, Term
 from gradgate.torch_compat import node_number
 
 _MOST_TERMS = 128
+_MOST_WITH_REACH = 12
 _MOST_MASK = 1 << 22  # elements of a mask that is looked at
+_PLAIN = {"MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum"}
 
-_REDUCTIONS = {1: "mean", 2: "sum"}  # at::Reduction, as torch's loss nodes save it
-
-# One number in, the same number out.
-_PASSING = frozenset(
-    f"{name}Backward0"
-    for name in (
-        *(
-            "View",
-            "Reshape",
-            "ReshapeAlias",
-            "UnsafeView",
-            "Squeeze",
-            "Unsqueeze",
-            "Expand",
-            "Clone",
-            "ToCopy",
-        ),
-        *("Alias", "Contiguous", "Select", "Copy", "Identity"),
-    )
-) | {"SqueezeBackward1", "CopyBackwards", "AliasBackward0"}
+_Factors = tuple[tuple[str, float, Site], ...]
 
 
-class Head:
+class Terms:
     """Reads the terms of one loss.
 
-    ``scaled`` maps the key of a node to the gradient scaler that made it, or to ``~scaler`` of one switched off.
-    ``parameter`` gives the number of the parameter that a leaf is, or None.
+    Args:
+        scaled: by the key of a node, the gradient scaler that made it, or ``~scaler`` if that is switched off.
+        number_of: returns the number of a leaf that is a parameter, or None.
+
+    Attributes:
+        scaler: the gradient scaler whose factor is on the way.
     """
 
-    def __init__(self, scaled: dict[int, int], parameter: Any) -> None:
+    def __init__(self, scaled: dict[int, int], number_of: Callable[[Tensor], int | None]) -> None:
         self._scaled = scaled
-        self._parameter = parameter
+        self._number_of = number_of
         self.scaler: int | None = None
 
-    def terms(self, root: Any) -> tuple[Term, ...]:
-        """Return the terms below a root node."""
+    def read(self, root: Any, *, reach: bool = False) -> tuple[Term, ...]:
+        """Return the terms below a root node; with ``reach``, also what each of the first few reaches."""
         found: dict[int, Term] = {}
-        todo: list[tuple[Any, tuple[tuple[str, float, Site], ...], bool]] = [(root, (), False)]
-        joints: dict[int, Site] = {}  # the sum nearest to the root on the way to a node
-        constants = 0
+        nodes: dict[int, Any] = {}
+        joints: dict[int, Site] = {}  # by node, the sum nearest to the root on the way to it
+        todo: list[tuple[Any, _Factors, bool]] = [(root, (), False)]
         while todo and len(found) < _MOST_TERMS:
             node, factors, scaled = todo.pop()
             key = node_number.use(node)
-            name = node.name()
-            children = node.next_functions
-            passed = False
+            inputs = _inputs(node)
             if key in self._scaled:
                 number = self._scaled[key]
                 self.scaler, scaled = max(number, ~number), True
-                passed = number >= 0 and name.startswith("Mul")
-            if passed:
-                todo.append((children[0][0] or children[1][0], factors, scaled))
-                continue
-            below = self._through(node, name, children)
-            if below is None:
-                term = found.get(key)
-                if term is not None:
-                    found[key] = replace(term, paths=term.paths + 1, joined=joints.get(key, ()))
+                if number >= 0 and inputs is not None and node.name().startswith("Mul"):
+                    inputs = [Input(inputs[0].node)]
+            if inputs is None:
+                if key in found:
+                    found[key] = replace(found[key], paths=found[key].paths + 1, joined=joints.get(key, ()))
                 else:
-                    found[key] = self._term(node, name, key, factors, scaled)
+                    found[key], nodes[key] = self._term(node, key, factors, scaled), node
                 continue
-            for child, factor in below:
+            line = line_of(node)
+            for child, op, factor in inputs:
                 if child is None:
-                    constants += 1
-                    found[-constants] = Term(-constants, "constant", name, site=line_of(node))
-                elif child.name() != "torch::autograd::AccumulateGrad":
-                    if len(below) > 1:
-                        joints[node_number.use(child)] = joints.get(key) or line_of(node)
-                    elif key in joints:
-                        joints[node_number.use(child)] = joints[key]
-                    todo.append((child, (*factors, *([factor] if factor else [])), scaled))
-                else:
-                    number = self._parameter(child.variable)
-                    squares = frozenset(() if number is None else (number,))
-                    found[id(child)] = Term(-1, "other", "leaf", factors, site=line_of(node), squares=squares)
+                    key_of_constant = -1 - len(found)
+                    found[key_of_constant] = Term(key_of_constant, "constant", node.name(), site=line)
+                    continue
+                passed = factors if factor is None else (*factors, (op, float(factor), line))
+                if child.name() == LEAF:
+                    squares = self._ids(child)
+                    found[id(child)] = Term(-1, "other", "leaf", passed, site=line, squares=squares)
+                    continue
+                joint = joints.get(key) or (line if len(inputs) > 1 else None)
+                if joint is not None:
+                    joints[node_number.use(child)] = joint
+                todo.append((child, passed, scaled))
+        if reach and len(found) > 1:
+            for key in [key for key in found if key in nodes][:_MOST_WITH_REACH]:
+                numbers = map(self._number_of, Graph(nodes[key]).leaves.values())
+                reached = frozenset(number for number in numbers if number is not None)
+                found[key] = replace(found[key], reach=reached)
         return tuple(found.values())
 
-    def _through(self, node: Any, name: str, children: Any) -> list[tuple[Any, Any]] | None:
-        """Return what a node of the head passes on to, with the factor, or None where a term begins."""
-        if name == "NegBackward0":
-            return [(children[0][0], ("mul", -1.0, line_of(node)))]
-        if name in _PASSING and len(children) == 1:
-            return [(children[0][0], None)] if _is_scalar(node) else None
-        if name == "MulBackward1":
-            return [(children[0][0], ("mul", float(node._saved_other), line_of(node)))]
-        if name in ("MulBackward0", "DivBackward0"):
-            return _factor(node, name, children)
-        if name in ("AddBackward0", "SubBackward0", "AddBackward1", "SubBackward1", "RsubBackward1"):
-            alpha = float(getattr(node, "_saved_alpha", 1))
-            signs = (alpha if name.startswith("Add") else -alpha) if len(children) == 2 else 1.0
-            first = (children[0][0], ("mul", -1.0, line_of(node)) if name.startswith("Rsub") else None)
-            if len(children) == 1:
-                return [first]
-            return [first, (children[1][0], ("mul", signs, line_of(node)) if signs != 1 else None)]
-        if name in ("MeanBackward0", "SumBackward0"):
-            sizes = tuple(int(size) for size in node._saved_self_sym_sizes)
-            if not sizes or sizes == (1,):
-                return [(children[0][0], None)]
-            stack = children[0][0]
-            if (
-                len(sizes) == 1
-                and stack is not None
-                and stack.name() == "StackBackward0"
-                and len(stack.next_functions) == sizes[0]
-            ):
-                factor = ("div", float(sizes[0]), line_of(node)) if name.startswith("Mean") else None
-                return [(child, factor) for child, _ in stack.next_functions]
-        return None
-
-    def _term(self, node: Any, name: str, key: int, factors: Any, scaled: bool) -> Term:
-        kind, items = "other", None
-        sizes: tuple[int, ...] = ()
-        masked = classes = None
-        squares: Ids = frozenset()
-        if name in ("MeanBackward0", "SumBackward0"):
-            sizes = tuple(int(size) for size in node._saved_self_sym_sizes)
-            kind = "mean" if name.startswith("Mean") else "sum"
-            items = float(node._saved_self_sym_numel) if kind == "mean" else None
-            masked = _padding_mask(node) if kind == "mean" else None
-            classes = _classes(node) if kind == "mean" else None
-            squares = self._squares(node.next_functions[0][0]) if kind == "sum" else squares
-        elif name in ("LinalgVectorNormBackward0", "NormBackward0", "NormBackward1", "NormBackward2"):
-            squares = self._squares(node)
-        else:
-            kind = _REDUCTIONS.get(getattr(node, "_saved_reduction", 0), "other")
-            if kind != "other":
-                items, sizes = _items(node, name)
-                items = items if kind == "mean" else None
-        return Term(
-            key, kind, name, factors, items, sizes, line_of(node), squares, masked, classes, scaled=scaled
-        )  # fmt: skip
-
-    def _squares(self, node: Any) -> Ids:
-        """Return the parameter whose square (or norm) a node is taken of."""
-        if node is None:
-            return frozenset()
+    def _term(self, node: Any, key: int, factors: _Factors, scaled: bool) -> Term:
         name = node.name()
-        if name == "PowBackward0" and float(node._saved_exponent) != 2:
-            return frozenset()
+        plain = _PLAIN.get(name)
+        kind = plain or reduction_of(node) or "other"
+        squared = node if name.startswith(("LinalgVectorNorm", "Norm")) else None
+        items: float | None = None
+        sizes: tuple[int, ...] = ()
+        if kind != "other":
+            with suppress(NotUnderstoodError):
+                sizes = reduced_shape(node)
+                divisor = divisor_of(node) if kind == "mean" else None
+                items = None if divisor is None else float(divisor)
+        if plain == "sum":
+            squared = node.next_functions[0][0]
+        return Term(
+            *(key, kind, name, factors, items, sizes, line_of(node), self._squared(squared)),
+            masked=_padding_mask(node) if plain == "mean" else None,
+            classes=_classes(node) if plain == "mean" else None,
+            scaled=scaled,
+        )
+
+    def _squared(self, node: Any) -> Ids:
+        """Return the parameter of which a node is the square or the norm."""
+        name = "" if node is None else node.name()
         if not name.startswith(("Pow", "Mul", "LinalgVectorNorm", "Norm", "Square")):
             return frozenset()
-        leaves = {child for child, _ in node.next_functions}
-        if len(leaves) != 1:
+        if name == "PowBackward0" and float(node._saved_exponent) != 2:
             return frozenset()
-        (leaf,) = leaves
-        if leaf is None or leaf.name() != "torch::autograd::AccumulateGrad":
-            return frozenset()
-        number = self._parameter(leaf.variable)
-        return frozenset(() if number is None else (number,))
+        operands = {child for child, _ in node.next_functions}
+        return self._ids(operands.pop()) if len(operands) == 1 else frozenset()
+
+    def _ids(self, node: Any) -> Ids:
+        """Return the number of the parameter whose leaf a node is."""
+        number = self._number_of(node.variable) if node is not None and node.name() == LEAF else None
+        return frozenset() if number is None else frozenset([number])
 
 
-def _is_scalar(node: Any) -> bool:
-    """Say whether what a reshaping node was given holds one number, as far as it knows."""
-    sizes = getattr(node, "_saved_self_sym_sizes", ())
-    return all(int(size) == 1 for size in sizes)
-
-
-def _factor(node: Any, name: str, children: Any) -> list[tuple[Any, Any]] | None:
-    """Return the differentiable operand of a product or quotient of a scalar, and what it is multiplied by."""
-    first, second = children[0][0], children[1][0]
-    if first is not None and second is not None:
-        return None  # both learn: a learned weight
-    if first is None and name == "DivBackward0":
+def _inputs(node: Any) -> list[Input] | None:
+    """Return what a node of the head passes on to; None where a term begins."""
+    name = node.name()
+    if name not in ("MeanBackward0", "SumBackward0"):
+        inputs = inputs_of(node)
+        return None if inputs is None else list(inputs)
+    sizes = reduced_shape(node)
+    below = node.next_functions[0][0]
+    if sizes in ((), (1,)):
+        return [Input(below)]
+    if len(sizes) != 1 or below is None or below.name() != "StackBackward0":
         return None
-    other = node._saved_other if first is not None else node._saved_self
-    if not isinstance(other, Tensor) or other.numel() != 1 or other.is_complex():
+    stacked = [child for child, _ in below.next_functions]
+    if len(stacked) != sizes[0]:
         return None
-    operand = first if first is not None else second
-    return [(operand, ("div" if name.startswith("Div") else "mul", float(other), line_of(node)))]
-
-
-def _items(node: Any, name: str) -> tuple[float | None, tuple[int, ...]]:
-    """Return what one of torch's loss nodes averages over, and the shape of its input."""
-    if name in ("NllLossBackward0", "NllLoss2DBackward0"):
-        target = node._saved_target
-        ignored = node._saved_ignore_index
-        ignored -= 2**64 if ignored >= 2**63 else 0  # saved without its sign
-        if node._saved_weight is not None:
-            return float(node._saved_total_weight), tuple(target.shape)
-        return float((target != ignored).sum()), tuple(target.shape)
-    saved = getattr(node, "_saved_self", None)
-    return (float(saved.numel()), tuple(saved.shape)) if isinstance(saved, Tensor) else (None, ())
+    return [Input(child, "div", float(sizes[0]) if name == "MeanBackward0" else None) for child in stacked]
 
 
 def _classes(mean: Any) -> int | None:
-    """Return the number of classes where a mean over samples and classes is taken of targets * log_softmax."""
+    """Return the number of classes if a mean over samples and classes is taken of targets * log_softmax."""
     node = mean.next_functions[0][0]
     while node is not None and node.name() in ("NegBackward0", "SubBackward0"):
         node = next((child for child, _ in node.next_functions if child is not None), None)
@@ -213,31 +161,30 @@ def _classes(mean: Any) -> int | None:
     below = [child for child, _ in node.next_functions if child is not None]
     if len(below) != 1 or below[0].name() != "LogSoftmaxBackward0":
         return None
-    result = below[0]._saved_result
-    return int(result.shape[int(below[0]._saved_dim) if below[0]._saved_dim < result.dim() else -1])
+    result, dim = below[0]._saved_result, int(below[0]._saved_dim)
+    return int(result.shape[dim if dim < result.dim() else -1])
 
 
 def _padding_mask(mean: Any) -> float | None:
-    """Return the share of ones where a mean is taken of a product with a 0/1 mask that marks padding.
+    """Return the share of ones if a mean is taken of a product with a 0/1 mask that marks padding.
 
-    Padding stands at one end of the last dimension: in each row ones, then zeros, or the other way round.
+    Padding is at one end of the last dimension: each row has ones, then zeros, or the other way round.
     """
     product = mean.next_functions[0][0]
-    while product is not None and product.name() in _PASSING and len(product.next_functions) == 1:
+    while product is not None and product.name() in RESHAPES:
         product = product.next_functions[0][0]
     if product is None or product.name() != "MulBackward0":
         return None
-    first, second = product.next_functions[0][0], product.next_functions[1][0]
+    (first, _), (second, _) = product.next_functions
     if (first is None) == (second is None):
         return None
     mask = product._saved_other if second is None else product._saved_self
     if not isinstance(mask, Tensor) or mask.dim() < 2 or not 1 < mask.numel() <= _MOST_MASK:
         return None
     ones = mask == 1
-    if not bool((ones | (mask == 0)).all()) or bool(ones.all()):
+    if bool(ones.all()) or not bool((ones | (mask == 0)).all()):
         return None
-    rows = torch.atleast_2d(ones.squeeze()).to(torch.int8)
-    steps = rows.diff(dim=-1)
-    if not (bool((steps <= 0).all()) or bool((steps >= 0).all())):
+    steps = torch.atleast_2d(ones.squeeze()).to(torch.int8).diff(dim=-1)
+    if bool((steps < 0).any()) and bool((steps > 0).any()):
         return None
     return float(ones.float().mean())

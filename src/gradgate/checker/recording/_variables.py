@@ -1,4 +1,4 @@
-"""The variables of running frames, read so that nobody can tell that they were."""
+"""The variables of running frames, read without a trace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-# A function whose code uses one of these may hold the very dict that reading its locals would fill again.
+# A function that uses one of these may hold the very dict that reading its locals would fill again.
 _TELLING = frozenset(("locals", "vars", "eval", "exec", "f_locals"))
 # pytest rewrites each assert of a test so that its message asks for locals(), which happens when it has failed.
 _REWRITTEN = "@py_builtins"

@@ -1,4 +1,4 @@
-"""What a rule has to say about a run."""
+"""What a rule reports about a run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from gradgate.checker.fixes import Fix
 from gradgate.events import Ids
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 """error: the update is wrong; warning: almost surely not meant; info: waste, or a note."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Finding:
     """A mistake, and the line of the user's code to change."""
 
@@ -23,7 +24,11 @@ class Finding:
     line: int
     message: str  # what happened, with numbers: one sentence
     why: str  # why it matters
-    fix: str  # what to write instead
+    advice: str  # what to write instead: one sentence
     count: int = 1  # how often
     evidence: Mapping[str, Any] = field(default_factory=dict)  # what was measured
-    about: Ids = frozenset()  # parameters whose gradients it speaks of, where that is told
+    about: Ids = frozenset()  # parameters whose gradients it is about
+    fix: Fix = ()  # the changes that do what the advice says, where they are safe to make
+
+    def __repr__(self) -> str:
+        return f"<Finding {self.code} {self.category}: {self.severity} at {self.file}:{self.line}>"

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.events import Frame, Site
+
+FixAt: TypeAlias = Callable[[Statement], Fix]
+"""Reads a finding's statement, and returns the fix, or () where none is safe."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What one file of this room holds. ``doc`` is that file's docstring.
+    """A rule, as one file of this package defines it. ``doc`` is that file's docstring.
 
-    ``judge`` is given one process's run. ``judge_ranks``, if the rule has one, is given those of all ranks, for
-    what only their comparison shows, and the rule.
+    ``judge`` gets the run of one process. ``judge_ranks``, if there is one, gets the runs of all ranks, for what
+    only their comparison shows, and the rule.
     """
 
     code: str
@@ -37,14 +42,22 @@ class Rule:
         message: str,
         *,
         why: str,
-        fix: str,
+        advice: str = "",
+        fix: Fix | FixAt = (),
         severity: Severity | None = None,
         count: int = 1,
         evidence: Mapping[str, Any] | None = None,
         about: Iterable[int] = (),
     ) -> Finding:
-        """Make a finding of this rule."""
+        """Make a finding of this rule.
+
+        ``fix`` may be a function, which is given the statement at the place, where that can be read. Without an
+        advice the fix is put into words.
+        """
         frame = where if isinstance(where, Frame) else innermost(where)
+        if callable(fix):
+            statement = Statement.at(frame)
+            fix = fix(statement) if statement is not None else ()
         return Finding(
             self.code,
             self.name,
@@ -53,8 +66,9 @@ class Rule:
             frame.line,
             message,
             why,
-            fix,
+            advice or " ".join(map(str, fix)),
             count,
             evidence or {},
             frozenset(about),
+            fix,
         )

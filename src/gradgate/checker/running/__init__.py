@@ -1,4 +1,4 @@
-"""Run a program under watch as python runs it, in all its processes. Nothing here imports torch."""
+"""Run a program under watch as Python runs it, in all its processes. Nothing here imports torch."""
 
 from gradgate.checker.running._children import prepare_child
 from gradgate.checker.running._script import How, Program

@@ -1,44 +1,32 @@
-"""The interpreters that a watched script starts: how they learn of it, and the logs that they leave."""
+"""The processes that a watched one forks, starts as interpreters, or starts through multiprocessing.
+
+Each gets a watcher of its own, and leaves its log in the run's folder when it ends. A child that only loads data
+gets none.
+"""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import tempfile
-from pathlib import Path
+import sys
+from typing import Any
 
+from gradgate.checker.running import _process
 from gradgate.checker.running._exits import guard_exits
-from gradgate.checker.running._multiprocessing import hook_into_forks, hook_into_spawned
-from gradgate.checker.running._process import started_alone, watch_this_child
-from gradgate.checker.running._settings import VARIABLE, Settings
-from gradgate.events import Log, from_json
+from gradgate.checker.running._imports import after_import
+from gradgate.checker.running._logs import Settings
+from gradgate.torch_compat import before_spawned, process_arguments, process_target
+
+# Modules of functions that run in processes that serve others and train nothing.
+_SERVANTS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
+_POOLS = ("multiprocessing.pool", "torch.multiprocessing.pool")
 
 
-class Children:
-    """A folder for the children's logs, and the environment that tells them of it."""
-
-    def __init__(self, max_steps: int | None) -> None:
-        self.settings = Settings(tempfile.mkdtemp(prefix="gradgate-"), max_steps)
-        self._before = {name: os.environ.get(name) for name in ("PYTHONPATH", VARIABLE)}
-        os.environ.update(self.settings.added_to(os.environ))
-
-    def logs(self) -> list[Log]:
-        """Return the logs that children have left, and give back folder and environment."""
-        for name, value in self._before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        logs = read_logs(Path(self.settings.folder))
-        shutil.rmtree(self.settings.folder, ignore_errors=True)
-        return logs
+class _Anchor:
+    """multiprocessing remembers what to do in a child as long as this is alive."""
 
 
-def read_logs(folder: Path) -> list[Log]:
-    """Return the logs in a folder, by rank."""
-    found = [from_json(json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("*.json"))]
-    return sorted(found, key=lambda log: log.rank)
+_anchor = _Anchor()
+_hooked: list[str] = []
 
 
 def prepare_child(*, of_multiprocessing: bool) -> None:
@@ -46,10 +34,68 @@ def prepare_child(*, of_multiprocessing: bool) -> None:
     settings = Settings.from_environment()
     if settings is None:
         return
-    watch_this_child(settings)
-    if of_multiprocessing:
-        hook_into_spawned()
+    _process.watch_this_child(settings)
+    if of_multiprocessing:  # what it is for is known only later
+        after_import("multiprocessing.context", lambda: before_spawned(_began))
     else:
-        started_alone()
+        _process.started_alone()
     guard_exits()
     hook_into_forks()
+
+
+def hook_into_forks() -> None:
+    """Prepare for the children that this process forks, however it does that."""
+    if "forks" in _hooked:
+        return
+    _hooked.append("forks")
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_forked)
+    after_import("multiprocessing.util", _hook_into_children)
+
+
+def _forked() -> None:
+    had_one = _process.forked()
+    if sys._getframe(1).f_globals.get("__name__", "").startswith("multiprocessing."):
+        return  # _began is called when the child knows what it is for
+    if had_one:
+        _process.start()
+
+
+def _hook_into_children() -> None:
+    from multiprocessing import util
+
+    util.register_after_fork(_anchor, _began)
+
+
+def _began(_: Any = None) -> None:
+    """Start watching a process of multiprocessing, forked or spawned, before it does its work."""
+    from multiprocessing import process, util
+
+    if _process.settings() is None:
+        return
+    current = process.current_process()
+    module = getattr(process_target(current), "__module__", None) or ""
+    if module.startswith(_SERVANTS):
+        _process.let_go()
+        return
+    if module in _POOLS:
+        _process.serves_a_pool()
+        _leave_logs_with_results(current)
+    # These children end with os._exit, which skips atexit but runs multiprocessing's finalizers, lowest last.
+    util.Finalize(None, _process.leave_log, exitpriority=-100)
+    after_import("torch", _process.start)
+
+
+def _leave_logs_with_results(worker: Any) -> None:
+    """Leave the log before each result is returned: ``with Pool() as pool:`` kills its workers at the end."""
+    arguments = process_arguments(worker)
+    if len(arguments) < 2:
+        return
+    results = arguments[1]
+    hand_over = results.put
+
+    def put(result: Any) -> None:
+        _process.leave_log_so_far()
+        hand_over(result)
+
+    results.put = put

@@ -1,4 +1,4 @@
-"""Ways out that do not lead back to who runs the program: os._exit, os.exec*, SIGTERM."""
+"""Ways to end a process that do not return: os._exit, os.exec*, SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _os: Any = os
 
 
 def guard_exits() -> None:
-    """Let no process of a run end without a word, nor start another one that does not know of the run."""
+    """Make every process of a run leave its log, and every process it starts join the run."""
     if os._exit is not _exit:
         return
     _os._exit, _os.execv, _os.execve = _leave, _execute, _execute
@@ -24,7 +24,7 @@ def guard_exits() -> None:
 
 
 def guard_termination() -> None:
-    """Let SIGTERM end the process that the user started only after its last words."""
+    """Report before SIGTERM ends the process that the user started."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)
@@ -33,7 +33,7 @@ def guard_termination() -> None:
 
 
 def give_back_termination() -> None:
-    """Let SIGTERM end the process as it did before. Another thread cannot, and ends the process anyhow."""
+    """Restore SIGTERM. Only the main thread can; another one is about to end the process anyway."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) == _terminated:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -44,7 +44,7 @@ def _leave(status: int) -> NoReturn:
 
 
 def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
-    """Replace this process by another program; the one that the user started stays, to report of both."""
+    """Replace this process by another program. The one that the user started stays, to report on both."""
     settings = _process.settings()
     if settings is not None and not _process.is_child():
         import subprocess
@@ -52,7 +52,7 @@ def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
         code = subprocess.run(
             list(arguments), executable=path, env=environment, close_fds=False, check=False
         ).returncode
-        _leave(code if code >= 0 else 128 - code)  # as a shell tells of a signal
+        _leave(code if code >= 0 else 128 - code)  # as a shell reports a signal
     _process.last_words("finished", 0)
     if environment is None:
         _execv(path, arguments)
@@ -67,7 +67,7 @@ def _terminated(number: int, _: FrameType | None) -> None:
 
 
 def _hook_into_popen() -> None:
-    """Let processes that are given an environment of their own know of the run, too."""
+    """Make processes that get an environment of their own join the run, too."""
     import subprocess
     from functools import wraps
 

@@ -1,4 +1,4 @@
-"""Do something as soon as a module has been imported, by whomever: nothing is imported before its time."""
+"""Do something as soon as somebody has imported a module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 def after_import(name: str, act: Callable[[], None]) -> None:
-    """Call ``act`` once, when module ``name`` has been imported; at once, if it is there already."""
+    """Call ``act`` once, after module ``name`` is imported; now, if that has happened already."""
     if name in sys.modules:
         act()
     else:
@@ -17,7 +17,7 @@ def after_import(name: str, act: Callable[[], None]) -> None:
 
 
 class _Waiting:
-    """Finds nothing itself: it lets the others find the module, and stands by while that is executed."""
+    """A finder that lets the others find the module, and acts after that is executed."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self._name = name
@@ -29,24 +29,24 @@ class _Waiting:
     ) -> ModuleSpec | None:
         if name != self._name or self._asking:
             return None
-        self._asking = True  # the finders below may be others that wait, and ask in turn
+        self._asking = True  # the finders below may be others that wait
         try:
             specs = (finder.find_spec(name, path, target) for finder in list(sys.meta_path))
-            spec = next((one for one in specs if one is not None), None)
+            spec = next((each for each in specs if each is not None), None)
         finally:
             self._asking = False
         if spec is not None:
-            self._stand_by(spec)
+            self._act_after(spec)
         return spec
 
-    def _stand_by(self, spec: ModuleSpec) -> None:
+    def _act_after(self, spec: ModuleSpec) -> None:
         loader = spec.loader
         if loader is None or not hasattr(loader, "exec_module"):
             return
         execute = loader.exec_module
 
         def execute_and_act(module: ModuleType) -> None:
-            vars(loader).pop("exec_module", None)  # the module keeps its loader, which is as it was
+            vars(loader).pop("exec_module", None)  # the module keeps its loader: leave it as it was
             execute(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)

@@ -1,6 +1,6 @@
 """The watcher of this process, and the log that a child leaves.
 
-Nothing is imported for any of this: the watcher starts when torch has been imported, whoever does that.
+The watcher starts when torch has been imported, whoever imports it: nothing is imported before its time.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import atexit
 import gc
 import io
-import json
 import os
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from gradgate.checker.running._imports import after_import
-from gradgate.checker.running._settings import Settings
-from gradgate.checker.running._stalled import when_stalled
+from gradgate.checker.running._logs import Settings, write_logs
+from gradgate.torch_compat import running_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from gradgate.checker.running._script import How
 
 _PATIENCE = 3  # times that a script may catch what is to stop it
+_STALLED_SECONDS = 5.0  # without doing anything
+_STALLED_SECONDS_WITH_CHILDREN = 30.0  # which may be working
+_IDLE = 0.02  # fraction of a processor that counts as nothing
+_TICK = 0.25
 _exit = os._exit
 
 
@@ -35,31 +39,31 @@ _exit = os._exit
 class _State:
     settings: Settings | None = None  # None: this process is not watched
     watcher: Watcher | None = None
-    # Called before the process ends in a way that leads back to nobody: with how, and the code; returns the code.
+    # Called with the outcome and exit code before the process ends without returning; returns the exit code.
     end: Callable[[How, int], int] | None = None
     is_child: bool = False
-    in_pool: bool = False  # a worker that must not die of what stops its task
+    in_pool: bool = False  # a worker: what stops a task must not stop the worker
     log: Path | None = None
-    told: int = 0  # steps and backward calls of the log that was left
+    recorded: int = 0  # steps and backward calls in the log that was left last
 
 
 _state = _State()
 
 
 def watch_this_process(settings: Settings, end: Callable[[How, int], int]) -> None:
-    """Watch the process that the user started. ``end`` is what remains to be done where that leaves of itself."""
+    """Watch the process that the user started. ``end`` does what remains if the script ends the process itself."""
     _state.settings, _state.end, _state.is_child = settings, end, False
     after_import("torch", start)
 
 
 def watch_this_child(settings: Settings) -> None:
-    """Take this process for one that the run has started: its log is left when it ends."""
+    """Watch a process that the run has started. It leaves its log when it ends."""
     _state.settings, _state.end, _state.is_child = settings, _end_child, True
     _state.log = None
 
 
 def forked() -> bool:
-    """Give up the parent's watcher in a child that was forked off; say whether there was one."""
+    """Drop the parent's watcher in a forked child, and return whether there was one."""
     inherited, _state.watcher = _state.watcher, None
     if _state.settings is None:
         return False
@@ -70,17 +74,17 @@ def forked() -> bool:
 
 
 def started_alone() -> None:
-    """Prepare an interpreter that runs a program of its own: it leaves its log when it ends."""
-    after_import("torch", start)
-    after_import("torch", _leave_log_at_exit)
+    """Prepare an interpreter that runs a program: it leaves its log at exit."""
 
+    def start_and_leave_log() -> None:
+        start()
+        atexit.register(leave_log)
 
-def _leave_log_at_exit() -> None:
-    atexit.register(leave_log)
+    after_import("torch", start_and_leave_log)
 
 
 def settings() -> Settings | None:
-    """Return what this process is watched for, if it is."""
+    """Return the settings of the run, if this process is watched."""
     return _state.settings
 
 
@@ -90,17 +94,17 @@ def current() -> Watcher | None:
 
 
 def is_child() -> bool:
-    """Say whether this process was forked off, or started, by the one that the user started."""
+    """Return whether the process that the user started has forked or started this one."""
     return _state.is_child
 
 
 def let_go() -> None:
-    """Forget the run: what happens in this process, and in its children to come, is nobody's business."""
+    """Forget the run: neither this process nor its future children are watched."""
     _state.settings = _state.watcher = _state.end = None
 
 
 def serves_a_pool() -> None:
-    """Say that this child does tasks: what stops one must be an error of the task, or its caller waits for ever."""
+    """Note that this child is a pool's worker: a task must end with an error, or its caller waits forever."""
     _state.in_pool = True
 
 
@@ -110,34 +114,30 @@ def leave_log(how: Literal["finished", "stopped", "failed"] = "finished") -> Non
     let_go()
     if settings is None or watcher is None:
         return
-    # Called by multiprocessing the error is on its way; called at the interpreter's exit it has been shown.
+    # In multiprocessing's finalizer the error is being handled; at the interpreter's exit it was shown already.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     watcher.stop("failed" if isinstance(error, Exception) else how)
     _write_log(settings, watcher)
 
 
 def leave_log_so_far() -> None:
-    """Leave what this child has seen, for the case that it is killed; the next log takes its place."""
+    """Leave what this child has seen, in case it is killed. The next log replaces it."""
     settings, watcher = _state.settings, _state.watcher
     if settings is None or watcher is None:
         return
     seen = watcher.steps + watcher.backwards
-    if seen > 1.5 * _state.told:  # a log takes time to write
-        _state.told = seen
+    if seen > 1.5 * _state.recorded:  # writing takes time
+        _state.recorded = seen
         _write_log(settings, watcher)
 
 
 def _write_log(settings: Settings, watcher: Watcher) -> None:
     if not (watcher.steps or watcher.backwards):
         return
-    from gradgate.events import to_json
-
     if _state.log is None:
         _state.log = Path(settings.folder) / f"{os.getpid()}-{time.time_ns()}.json"
-    path = _state.log
     with suppress(OSError):  # the run was given up, and its folder removed
-        path.with_suffix(".part").write_text(json.dumps(to_json(watcher.log())), encoding="utf-8")
-        path.with_suffix(".part").replace(path)  # nobody reads half a log
+        write_logs(_state.log, [watcher.log()])
 
 
 def _end_child(how: How, code: int) -> int:
@@ -146,19 +146,17 @@ def _end_child(how: How, code: int) -> int:
 
 
 def last_words(how: How, code: int) -> int:
-    """Do what is to be done before this process ends, and return the code that it is to end with."""
+    """Do what remains before this process ends, and return its exit code."""
     return code if _state.end is None else _state.end(how, code)
 
 
-def stop_at_once() -> None:
-    """End a process that was told to stop, and does not."""
-    end_at_once(last_words("stopped", 0))
-
-
 def end_at_once(code: int) -> NoReturn:
-    """End the process without a further line of the script, and lose nothing that it has written."""
-    # type(), and not isinstance: that would ask each object for its __class__, which some compute, and warn.
-    for file in [one for one in gc.get_objects() if issubclass(type(one), io.IOBase)]:
+    """End the process without running another line of the script, and lose nothing that it wrote to files.
+
+    A file object that ``gc.freeze()`` has set aside is not found: what its buffer holds is lost.
+    """
+    # type(), not isinstance: that would read each object's __class__, which some compute, with warnings.
+    for file in [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]:
         with suppress(Exception):
             file.flush()
     _exit(code)
@@ -170,17 +168,28 @@ def start() -> None:
         return
     from gradgate.checker.recording import StopRun, StopTask, Watcher
 
-    main = sys.modules.get("__main__")
-    script = getattr(main, "__file__", None) or ""
+    script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     watcher = _state.watcher = Watcher(script, _state.settings.max_steps)
     watcher.stop_with(StopTask if _state.in_pool else StopRun, _stopping)
     watcher.start()
 
 
 def _stopping(times: int) -> None:
-    """Called before the script is told to stop, with how often it was told, this time included."""
+    """Make sure that the script ends. Called each time before it is told to stop."""
     if times > _PATIENCE:
-        stop_at_once()
+        end_at_once(last_words("stopped", 0))
     elif times == 1 and not _state.in_pool:
-        watcher = _state.watcher
-        when_stalled(stop_at_once, unless=lambda: _state.watcher is not watcher)
+        threading.Thread(target=_end_if_stalled, args=[_state.watcher], name="gradgate", daemon=True).start()
+
+
+def _end_if_stalled(watcher: Watcher | None) -> None:
+    """End a process that does nothing anymore: it may wait forever, for a stopped thread or a queue."""
+    since, used = time.monotonic(), time.process_time()
+    while _state.watcher is watcher:
+        time.sleep(_TICK)
+        now, busy = time.monotonic(), time.process_time()
+        if busy - used > _IDLE * max(now - since, 1.0):
+            since, used = now, busy
+        patience = _STALLED_SECONDS_WITH_CHILDREN if running_children() else _STALLED_SECONDS
+        if now - since > patience and _state.watcher is watcher:
+            end_at_once(last_words("stopped", 0))

@@ -1,4 +1,4 @@
-"""Run somebody's script the way python itself runs it."""
+"""Run a script the way Python runs it, and show its errors the way Python shows them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import builtins
 import io
 import os
 import sys
+import traceback
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
+from itertools import pairwise
 from pathlib import Path
+from types import TracebackType
 from typing import Literal, TypeAlias
 
-from gradgate.checker.running._traceback import led_to, shown_as_python_does
 from gradgate.torch_compat import run_module_as_main
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+_OWN = tuple(str(_PACKAGE / name) + os.sep for name in ("checker", "cli"))
 
 How: TypeAlias = Literal["finished", "stopped", "interrupted", "failed"]
 
@@ -28,21 +34,20 @@ class Program:
 
     @property
     def file(self) -> str:
-        """The source file, as far as it is known without importing anything; "" where it is not."""
+        """The source file; "" for a module, which would have to be imported."""
         if not self.is_module:
             return os.path.join(os.getcwd(), self.target)  # noqa: PTH109, PTH118  (python keeps "./", Path does not)
         return ""
 
 
 def run(program: Program) -> tuple[How, int]:
-    """Run a program to its end; say how it ended, and with which exit code. What it raised has been shown.
+    """Run a program to its end, show what it raises, and return how it ended and with which exit code.
 
-    ``__main__`` is the program's from now on, also after this returns: what it registered for the exit of the
-    interpreter may need it.
+    ``__main__`` stays the program's after this returns: what it registered with ``atexit`` may need it.
     """
     try:
         (_run_module if program.is_module else _run_path)(program)
-    except BaseException as error:  # noqa: BLE001  (whatever a script raises ends it, and must not end us)
+    except BaseException as error:  # noqa: BLE001  (whatever a script raises must not end gradgate)
         return _ended_by(error)
     return "finished", 0
 
@@ -50,15 +55,15 @@ def run(program: Program) -> tuple[How, int]:
 def _ended_by(error: BaseException) -> tuple[How, int]:
     watcher = sys.modules.get("gradgate.checker.recording")
     if watcher is not None and any(isinstance(each, watcher.StopRun) for each in led_to(error)):
-        return "stopped", 0  # also where the script, or a trainer, made another error of it
+        return "stopped", 0  # also if the script, or a trainer, has turned it into another error
     if isinstance(error, SystemExit):
         if error.code is None:
             return "finished", 0
         if not isinstance(error.code, int):
-            sys.stderr.write(f"{error.code}\n")  # as python does
+            sys.stderr.write(f"{error.code}\n")  # as Python does
             return "failed", 1
         return "failed" if error.code else "finished", error.code
-    if isinstance(error, KeyboardInterrupt):  # whoever pressed the keys knows, and waits for the report
+    if isinstance(error, KeyboardInterrupt):  # whoever pressed Ctrl-C waits for the report
         return "interrupted", 130
     shown_as_python_does(error)
     return "failed", 1
@@ -74,7 +79,7 @@ def _new_main() -> types.ModuleType:
 def _run_path(program: Program) -> None:
     sys.argv[:] = [program.target, *program.arguments]
     main = _new_main()
-    if _is_package(program.target):  # a folder or an archive with a __main__.py
+    if _is_package(program.target):
         _set_first_path(program.file)
         run_module_as_main.use("__main__", alter_argv=False)
         return
@@ -95,6 +100,7 @@ def _run_module(program: Program) -> None:
 
 
 def _is_package(path: str) -> bool:
+    """Return whether a path is a folder or an archive, with a ``__main__.py``."""
     if Path(path).is_dir():
         return True
     with Path(path).open("rb") as file:
@@ -102,6 +108,49 @@ def _is_package(path: str) -> bool:
 
 
 def _set_first_path(folder: str) -> None:
-    """Put the script's folder where python puts it: in place of our own command's."""
+    """Put the script's folder where Python puts it, in place of the command's."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0:1] = [folder]
+
+
+def shown_as_python_does(error: BaseException) -> None:
+    """Pass an uncaught exception to ``sys.excepthook``, which the script may have replaced."""
+    drop_own_frames(error)
+    kind, trace = type(error), error.__traceback__
+    sys.last_type, sys.last_value, sys.last_traceback = kind, error, trace
+    try:
+        sys.excepthook(kind, error, trace)
+    except Exception:  # noqa: BLE001  (whatever the script's hook raises, its error must be shown)
+        traceback.print_exception(kind, error, trace)
+
+
+def drop_own_frames(error: BaseException) -> None:
+    """Remove gradgate's frames from the traceback of an exception, and of those that led to it."""
+    for each in led_to(error):
+        each.__traceback__ = _without_own(each.__traceback__)
+
+
+def led_to(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, its causes and contexts, and the members of a group."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            waiting += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
+
+
+def _without_own(trace: TracebackType | None) -> TracebackType | None:
+    kept: list[TracebackType] = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OWN):
+            kept.append(trace)
+        trace = trace.tb_next
+    if not kept:
+        return None
+    kept[-1].tb_next = None
+    for outer, inner in pairwise(kept):
+        outer.tb_next = inner
+    return kept[0]

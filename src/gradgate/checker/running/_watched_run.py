@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from gradgate.checker.running import _process
-from gradgate.checker.running._children import Children
+from gradgate.checker.running._children import hook_into_forks
 from gradgate.checker.running._exits import give_back_termination, guard_exits, guard_termination
-from gradgate.checker.running._multiprocessing import hook_into_forks
-from gradgate.checker.running._ranks import Ranks
+from gradgate.checker.running._logs import ChildLogs, Ranks
 from gradgate.checker.running._script import How, Program, run
 from gradgate.events import Log
 from gradgate.torch_compat import end_threads, run_exit_functions
@@ -26,8 +25,8 @@ class WatchedRun:
     Args:
         program: what to run.
         max_steps: optimizer steps after which each of its processes is stopped.
-        on_end: called once, with how the program ended and the logs of its processes; also where the program
-            swallows what is to stop it, in which case the process ends with what ``on_end`` returns.
+        on_end: called once, with how the program ended and the logs of its processes. Its result is the exit code,
+            also if the program ends the process itself.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class WatchedRun:
         self._program = program
         self._on_end = on_end
         self._max_steps = max_steps
-        self._children: Children | None = None
+        self._children: ChildLogs | None = None
         self._path, self._folder = list(sys.path), Path.cwd()
         self._ranks = Ranks()
         self._ending = threading.RLock()
@@ -44,11 +43,11 @@ class WatchedRun:
         self._reached = 0, 0  # when last asked
 
     def run(self) -> int:
-        """Run the program to the end of all that it started, and return what ``on_end`` makes of it.
+        """Run the program and all that it starts to the end, and return the exit code.
 
-        In a child that it forked off, and that comes out here too, the return value is the child's exit code.
+        A child that the program forked returns here, too, with its own exit code.
         """
-        self._children = Children(self._max_steps)
+        self._children = ChildLogs(self._max_steps)
         _process.watch_this_process(self._children.settings, self._left)
         guard_exits()
         guard_termination()
@@ -62,7 +61,7 @@ class WatchedRun:
 
     @property
     def reports(self) -> bool:
-        """Say whether this process reports: of several ranks on a machine one does so for all."""
+        """Whether this process reports. On a machine with several ranks, one reports for all."""
         return self._ranks.reports
 
     @property
@@ -74,11 +73,11 @@ class WatchedRun:
         return self._reached
 
     def _left(self, how: How, _: int) -> int:
-        """End where the program leaves by itself, or is made to leave, and does not come back to ``run``."""
+        """End a program that does not return to :meth:`run`."""
         return self._end(how)
 
     def _end(self, how: How) -> int:
-        with self._ending:  # whoever comes second, from another thread, waits for the end of the process
+        with self._ending:  # a second thread waits here for the end of the process
             if self._code is None:
                 self._code = self._ended(how)
         return self._code
@@ -91,20 +90,20 @@ class WatchedRun:
         logs = []
         if watcher is not None:
             if how == "finished" and watcher.told_to_stop:
-                how = "stopped"  # the script caught what stopped it, and ended in peace
+                how = "stopped"  # the script caught StopRun and returned
             watcher.stop(_plain(how))
             logs = [watcher.log()]
         if self._children is not None:
-            logs += self._children.logs()
-        # What is imported from here on is ours, whatever lies in the script's folder; and names of files are
-        # told as they are seen from where the user is.
+            logs += self._children.take()
+        # Import gradgate's modules from here on, whatever is in the script's folder, and name files as seen from
+        # where the user is.
         sys.path[:] = self._path
         with suppress(OSError):
             os.chdir(self._folder)
         if not self.reports:
             self._ranks.hand_over(logs)
-            return 2 if how == "failed" else 0  # whether something was found, the rank that reports says
-        return self._on_end(how, logs + self._ranks.gather(how))
+            return 2 if how == "failed" else 0  # the rank that reports says whether something was found
+        return self._on_end(how, logs + self._ranks.gather(wait=how == "finished"))
 
 
 def _plain(how: How) -> Literal["finished", "stopped", "failed"]:
@@ -112,10 +111,10 @@ def _plain(how: How) -> Literal["finished", "stopped", "failed"]:
 
 
 def _end_as_python_does() -> How | None:
-    """Wait for threads and run what was registered for the exit: then the program has said its last word.
+    """Wait for threads and run what was registered for the exit.
 
-    Both come before the report so that nothing is printed after it, and so that children which nobody waited for
-    have left their logs. At the real end of the interpreter there is nothing left to do.
+    Both come before the report, so that nothing is printed after it, and children that nobody waited for have left
+    their logs. At the real end of the interpreter nothing is left to do.
     """
     try:
         end_threads()

@@ -1,13 +1,12 @@
 """A window of micro-batches begins or ends at the wrong one.
 
 ## What it does
-Follows which backward calls each optimizer step uses. Reports a step that comes after the first micro-batch
-(``i % N == 0`` with ``i`` from 0), windows that are one too long or too short for their divisor, micro-batches at
-the end of an epoch that are cleared before any step or never used, and those that go on into the next epoch's
-first window.
+Follows which backward calls each optimizer step uses. Reports a step after the first micro-batch (``i % N == 0``
+with ``i`` from 0), windows that are one too long or too short for their divisor, micro-batches at the end of an
+epoch that are cleared before any step or never used, and those that are added to the next epoch's first window.
 
 ## Why is this bad?
-The gradients that are left over are lost, or are added to a window that is divided as if they were not there. The
+The gradients that are left over are lost, or are added to a window that is divided as if they weren't there. The
 first update of an epoch is made of one micro-batch at a fraction of its weight. Nothing crashes.
 
 ## Example
@@ -24,11 +23,11 @@ first update of an epoch is made of one micro-batch at a fraction of its weight.
             optimizer.step()
             optimizer.zero_grad()
 
-or let ``gradgate.windows(loader, size=4)`` cut the epoch and ``Accumulator.update()`` divide each window by what it
-holds.
+or let ``gradgate.windows(loader, size=4)`` split the epoch and ``Accumulator.update()`` divide each window by
+what it holds.
 
 ## Known limits
-Windows of very different sizes throughout are taken to be meant. Windows that go over the end of an epoch are right
+Windows whose sizes vary throughout are assumed to be intended. Windows that cross the end of an epoch are right
 where all of them hold the same number of micro-batches.
 
 ## Sources
@@ -37,16 +36,20 @@ docs/accumulation.md; the example of pytorch.org's AMP recipe, which steps at ``
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
 from gradgate.checker.analysis._history import Window
-from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import condition_around
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
-from gradgate.events import Frame, Site
+from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.events import Site
 
 _WHY = (
     "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is divided by has "
@@ -63,84 +66,70 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, list[int]]]) -> Finding | None:
     sizes = [len(micro) for _, micro in windows]
-    size, often = Counter(sizes).most_common(1)[0]
-    left = _left_over(run, optimizer, site, {number for _, micro in windows for number in micro})
-    step = run.events[windows[0][0].step].site
-    where: Frame | Site = condition_around(step, site) or innermost(step)
-    size = max(size, *(n for n, times in Counter(sizes).items() if times == often))
+    counts = Counter(sizes)
+    often = max(counts.values())
+    size = max(n for n, times in counts.items() if times == often)
     if size < 2:
         return None
-    facts = {"windows": sizes[:32], "left_over": left}
+    left = _left_over(run, optimizer, site, {number for _, micro in windows for number in micro})
+    varied = any(first > size and second > size for first, second in pairwise(sizes))
     divisor = _divisor(run, windows)
+    fix: FixAt = _count_from_one
     if sizes[0] == 1 and len(sizes) > 1:
-        return RULE.finding(
-            where,
-            f"The first step uses 1 micro-batch, the others {size}"
-            + (f"; {sum(left)} at the end are never used." if left else "."),
-            why=_WHY,
-            fix=f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch.",
-            count=1 + len(left),
-            evidence=facts,
-            about=windows[0][0].parameters,
-        )
-    if left and max(left) < max(size, *sizes):
-        return RULE.finding(
-            where,
+        count = 1 + len(left)
+        message = f"The first step uses 1 micro-batch, the others {size}"
+        message += f"; {sum(left)} at the end are never used." if left else "."
+        advice = f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch."
+    elif left and max(left) < max(sizes):
+        count, fix = len(left), _step_for_the_rest
+        message = (
             f"Windows of {size} micro-batches leave {max(left)} over at the end, whose gradients no step uses"
-            + (f" ({len(left)} times)." if len(left) > 1 else "."),
-            why=_WHY,
-            fix="Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are.",
-            count=len(left),
-            evidence=facts,
-            about=windows[0][0].parameters,
         )
-    next_to = any(one > size and other > size for one, other in pairwise(sizes))  # lengths that just differ
-    if any(n > size for n in sizes) and often * 2 > len(sizes) and not next_to:
-        return RULE.finding(
-            where,
-            f"A window holds {max(sizes)} micro-batches, the others {size}: what an epoch left over goes on into "
-            "the next one.",
-            why=_WHY,
-            fix="Step for what is left at the end of the epoch, divided by as many as there are.",
-            count=sum(n > size for n in sizes),
-            evidence=facts,
-            about=windows[0][0].parameters,
+        message += f" ({count} times)." if count > 1 else "."
+        advice = (
+            "Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are."
         )
-    if divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):
-        return RULE.finding(
-            where,
-            f"Windows hold {size} micro-batches and are divided by {divisor:g}.",
-            why=_WHY,
-            fix=f"Step after {divisor:g}: compare with >=, and count from 1.",
-            count=often,
-            evidence=facts,
-            about=windows[0][0].parameters,
+    elif max(sizes) > size and often * 2 > len(sizes) and not varied:
+        count = sum(n > size for n in sizes)
+        message = (
+            f"A window holds {max(sizes)} micro-batches, the others {size}: what one epoch leaves over is "
         )
-    return None
+        message += "added to the next."
+        advice = "Step for what is left at the end of the epoch, divided by as many as there are."
+    elif divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):
+        count, fix = often, _at_least
+        message = f"Windows hold {size} micro-batches and are divided by {divisor:g}."
+        advice = f"Step after {divisor:g}: compare with >=, and count from 1."
+    else:
+        return None
+    step = run.events[windows[0][0].step].site
+    return RULE.finding(
+        condition_around(step, site) or step,
+        message,
+        why=_WHY,
+        advice=advice,
+        fix=fix,
+        count=count,
+        evidence={"windows": sizes[:32], "left_over": left},
+        about=windows[0][0].parameters,
+    )
 
 
 def _left_over(run: Run, optimizer: int, site: Site, used: set[int]) -> list[int]:
-    """Return the lengths of the rows of backward calls at this line that no step used, though others were."""
-    rows: list[int] = []
-    open_row: list[int] = []
+    """Return the lengths of the runs of backward calls at this line that no step used."""
+    rows: list[list[int]] = [[]]
     for number, contributions in sorted(run.by_backward.items()):
         if number < 0 or run.events[number].site != site:
             continue
-        mine = [one for one in contributions if any(optimizer in run.owners[p] for p in one.atom)]
-        if number not in used and mine and not any(one.consumed for one in mine):
-            open_row.append(number)
-            if all(one.cleared is not None for one in mine):
-                continue
-        elif open_row:
-            rows.append(len(open_row))
-            open_row = []
-    if open_row and (run.ended == "finished" or _cleared(run, open_row)):
-        rows.append(len(open_row))
-    return rows
-
-
-def _cleared(run: Run, numbers: list[int]) -> bool:
-    return all(one.cleared is not None for number in numbers for one in run.by_backward[number])
+        mine = [part for part in contributions if any(optimizer in run.owners[p] for p in part.atom)]
+        if number not in used and mine and not any(part.consumed for part in mine):
+            rows[-1].append(number)
+        elif rows[-1]:
+            rows.append([])
+    last = [part for number in rows[-1] for part in run.by_backward[number]]
+    if run.ended != "finished" and any(part.cleared is None for part in last):
+        del rows[-1]  # a step may have been about to come
+    return [len(row) for row in rows if row]
 
 
 def _divisor(run: Run, windows: list[tuple[Window, list[int]]]) -> float | None:
@@ -154,6 +143,79 @@ def _divisor(run: Run, windows: list[tuple[Window, list[int]]]) -> float | None:
         if op == "div" and number > 1 and number == int(number)
     }
     return found.pop() if len(found) == 1 else None
+
+
+# The fix: another condition
+
+
+def _at_least(at: Statement) -> Fix:
+    """Compare by >= instead of >."""
+    test = getattr(at.node, "test", None)
+    if not isinstance(test, ast.Compare) or len(test.ops) > 1 or not isinstance(test.ops[0], ast.Gt):
+        return ()
+    left, right = map(ast.unparse, (test.left, test.comparators[0]))
+    return (Replace(at.line, ast.unparse(test), f"{left} >= {right}"),)
+
+
+def _step_for_the_rest(at: Statement) -> Fix:
+    """Step at the end of the loop too, unless each loss is divided by the size of a whole window."""
+    size = _counter_and_size(at)[1]
+    divisions = [node for node in ast.walk(at.loops[0]) if isinstance(node, ast.BinOp)] if at.loops else []
+    divided = any(isinstance(node.op, ast.Div) and ast.unparse(node.right) == size for node in divisions)
+    return () if divided else _count_from_one(at)
+
+
+def _count_from_one(at: Statement) -> Fix:
+    """Count micro-batches from 1, and step at the end of the loop too."""
+    counter, size = _counter_and_size(at)
+    length = _length(at, counter) if counter else ""
+    if not length:
+        return ()
+    new = f"({counter} + 1) % {size} == 0 or {counter} + 1 == {length}"
+    return (Replace(at.line, ast.unparse(at.node.test), new),)  # type: ignore[attr-defined]
+
+
+def _counter_and_size(at: Statement) -> tuple[str, str]:
+    """Return the names in ``if (i + 1) % N == 0``, or in ``if i % N == 0``."""
+    test = ast.unparse(at.node.test) if isinstance(at.node, ast.If) else ""
+    found = re.fullmatch(r"\(?(\w+)(?: \+ 1)?\)? % (.+?) == 0", test)
+    return (found[1], found[2]) if found else ("", "")
+
+
+def _length(at: Statement, counter: str) -> str:
+    """Return how long the innermost loop is, if its counter goes up from 0, as its line says it."""
+    loop = at.loops[0] if at.loops else None
+    over = getattr(loop, "iter", None)
+    if (
+        not isinstance(loop, ast.For)
+        or not isinstance(over, ast.Call)
+        or len(over.args) != 1
+        or over.keywords
+    ):
+        return ""
+    given, target, name = over.args[0], loop.target, getattr(over.func, "id", "")
+    if name == "range" and getattr(target, "id", "") == counter:
+        return ast.unparse(given) if isinstance(given, (ast.Name, ast.Attribute, ast.Constant)) else ""
+    counts = isinstance(target, ast.Tuple) and getattr(target.elts[0], "id", "") == counter
+    if name == "enumerate" and counts and isinstance(given, (ast.Name, ast.Attribute)):
+        return f"len({ast.unparse(given)})" if _has_length(at, ast.unparse(given)) else ""
+    return ""
+
+
+def _has_length(at: Statement, name: str) -> bool:
+    """Say whether nothing in the file suggests otherwise: no generator, no data set without a length."""
+    without = {"IterableDataset", "iter", "islice", "cycle"}
+    for node in ast.walk(at.module):
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return False
+        if getattr(node, "id", getattr(node, "attr", "")) in without:
+            return False
+    lazy = ("map", "zip", "filter", "enumerate")
+    return not any(
+        isinstance(value, ast.GeneratorExp)
+        or (isinstance(value, ast.Call) and ast.unparse(value.func) in lazy)
+        for value in at.assigned_to(name)
+    )
 
 
 RULE = Rule("GG101", "accumulation-window", "error", __doc__ or "", _judge)

@@ -1,9 +1,9 @@
 """A term of the loss counts twice.
 
 ## What it does
-Knows every node of a loss's graph. Reports a term that the loss adds up twice, one that is back-propagated
-by itself and again as a part of another loss in the same window, and an L2 penalty on parameters that the optimizer
-decays as well.
+Tracks every node of a loss's graph. Reports a term that the loss adds twice, one that is back-propagated by itself
+and again as a part of another loss in the same window, and an L2 penalty on parameters that the optimizer decays
+as well.
 
 ## Why is this bad?
 The term has another weight than the one that is written down, and the balance of the losses is off.
@@ -16,7 +16,7 @@ The term has another weight than the one that is written down, and the balance o
     (main + aux).backward()
 
 ## Known limits
-A term that is computed anew for each use is not known to be the same.
+A term that is computed again for each use isn't recognized as the same.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -24,15 +24,19 @@ docs/accumulation.md, "several losses".
 
 from __future__ import annotations
 
+import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._statement import Statement, method, owner
+from gradgate.checker.fixes import Delete, Fix
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Group, OptimizerMade, Site, Term
 
-_WHY = "The term weighs more than what is written down for it, and pulls the others' balance off."
+_WHY = "The term weighs more than what is written down for it, and the balance of the losses is off."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -53,9 +57,9 @@ def _added_twice(run: Run) -> Iterator[Finding]:
         term = terms[0]
         yield RULE.finding(
             term.joined or site,
-            f"The loss adds up one and the same term, of line {innermost(term.site).line}, {term.paths} times.",
+            f"The loss adds the same term, of line {innermost(term.site).line}, {term.paths} times.",
             why=_WHY,
-            fix="Add each term once: one of the sums that are added here holds it already.",
+            advice="Add each term once: one of the sums that are added here holds it already.",
             count=len(terms),
             evidence={"term_line": innermost(term.site).line, "times": term.paths},
         )
@@ -85,11 +89,12 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
         same = again == innermost(alone).line
         yield RULE.finding(
             alone,
-            "A loss that is back-propagated here is "
+            "The loss that is back-propagated here is "
             + ("back-propagated here again" if same else f"also a part of the one of line {again}")
             + ", before the same step.",
             why=_WHY,
-            fix="Back-propagate the sum of the losses once, without retain_graph.",
+            advice="Back-propagate the sum of the losses once, without retain_graph.",
+            fix=() if same else functools.partial(_left_out, again=again),
             count=count,
             evidence={"again_in_line": again},
         )
@@ -97,8 +102,15 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
 
 def _together(run: Run, first: int, second: int, step: int) -> bool:
     """Say whether both gave gradient to the same parameters for the same step."""
-    atoms = {one.atom for one in run.by_backward[first] if step in one.consumed and not one.touched}
-    return any(one.atom in atoms and step in one.consumed for one in run.by_backward[second])
+    atoms = {
+        contribution.atom
+        for contribution in run.by_backward[first]
+        if step in contribution.consumed and not contribution.touched
+    }
+    return any(
+        contribution.atom in atoms and step in contribution.consumed
+        for contribution in run.by_backward[second]
+    )
 
 
 def _decayed_twice(run: Run) -> Iterator[Finding]:
@@ -109,21 +121,33 @@ def _decayed_twice(run: Run) -> Iterator[Finding]:
             continue
         seen.add(event.site)
         squared = frozenset().union(*(term.squares for term in penalties))
-        made = [(one, group) for one in run.of(OptimizerMade) for group in one.groups if _decays(group)]
-        both = [(one, group) for one, group in made if group.parameters & squared]
+        made = [(owner, group) for owner in run.of(OptimizerMade) for group in owner.groups if _decays(group)]
+        both = [(owner, group) for owner, group in made if group.parameters & squared]
         if not both:
             continue
-        one, group = both[0]
+        owner, group = both[0]
         yield RULE.finding(
-            one.site,
+            owner.site,
             f"{len(group.parameters & squared)} parameters have an L2 penalty in the loss (line "
             f"{innermost(penalties[0].site).line}) and a weight decay of {group.weight_decay:g} in "
-            f"{run.optimizer(one.optimizer)} as well.",
+            f"{run.optimizer(owner.optimizer)} as well.",
             why="Both pull the weights to zero: the pull is the sum of the two.",
-            fix="Keep one of them: weight_decay=0 here, or no penalty in the loss.",
+            advice="Keep one of them: weight_decay=0 here, or no penalty in the loss.",
             severity="warning",
             evidence={"weight_decay": group.weight_decay, "parameters": len(group.parameters & squared)},
         )
+
+
+def _left_out(at: Statement, *, again: int) -> Fix:
+    """Delete the backward call whose loss is part of a later one, if the lines between only make that loss."""
+    last = [node for node in at.later("backward") if node.lineno == again]
+    between = [node for node in at.block if at.line < node.lineno < again]
+    makes = all(
+        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == owner(last[0])
+        for node in between
+        if last
+    )
+    return (Delete(at.line),) if last and makes and method(at.node) == "backward" else ()
 
 
 def _decays(group: Group) -> bool:

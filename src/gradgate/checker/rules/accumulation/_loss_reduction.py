@@ -1,13 +1,13 @@
 """A loss is averaged over the wrong thing.
 
 ## What it does
-Reads from the graph how a loss was reduced. Reports a mean that is divided by the batch size once more, a mean of
-the means of parts that hold unequal numbers of items, a mean over all positions of a sequence after the padding
-was masked with zeros, and a mean over samples *and* classes where targets are distributions.
+Reads from the graph how a loss was reduced. Reports a mean that is divided by the batch size again, a mean of the
+means of parts that hold unequal numbers of items, a mean over all positions of a sequence after the padding was
+masked with zeros, and a mean over samples *and* classes where targets are distributions.
 
 ## Why is this bad?
-The loss, and with it the learning rate, has another size than meant; where the divisor changes from batch to batch,
-so do the weights of the samples.
+The loss, and with it the learning rate, has another size than intended; where the divisor changes from batch to
+batch, so do the weights of the samples.
 
 ## Example
     loss = (F.cross_entropy(logits, y, reduction="none") * mask).mean()
@@ -16,7 +16,7 @@ so do the weights of the samples.
     loss = (F.cross_entropy(logits, y, reduction="none") * mask).sum() / mask.sum()
 
 ## Known limits
-A mask is told from other factors by its form: ones, then zeros, along the last dimension.
+A mask is distinguished from other factors by its form: ones, then zeros, along the last dimension.
 
 ## Sources
 The notes on ``reduction`` in ``torch.nn.functional``; those on ``kl_div``: "batchmean" is the divergence.
@@ -24,6 +24,7 @@ The notes on ``reduction`` in ``torch.nn.functional``; those on ``kl_div``: "bat
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -31,12 +32,16 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._loss_weights import Share, shares, spread
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of
+from gradgate.checker.analysis._statement import CLOSED, Statement, operand
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Site, Term
 
 _LEAST = 1.05
 _SIZE = re.compile(r"size\(0\)|shape\[0\]|len\(|batch_?size|\bbs\b|\bn\b|numel\(\)|\bB\b", re.IGNORECASE)
+
+_MASK = re.compile("mask|valid|keep")
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -54,13 +59,13 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _divided_again(events: list[Backward]) -> Iterator[Finding]:
-    """A mean over the batch that is divided by the size of the batch."""
+    """Report a mean over the batch that is divided by the batch size."""
     found: list[tuple[Share, float, Site]] = []
     for event in events:
         parts = shares(event.terms)
         for share in parts:
             for number, where in share.divisors:
-                alike = sum(any(where == other for _, other in one.divisors) for one in parts)
+                alike = sum(any(where == other for _, other in share.divisors) for share in parts)
                 if share.term.sizes and number == share.term.sizes[0] > 1 and alike == 1:
                     found.append((share, number, where))
     if len(found) < 2 or len(found) * 2 < len(events):
@@ -72,15 +77,16 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
     yield RULE.finding(
         where,
         f"A mean over {share.items or number:g} items is divided by the batch size, {number:g}, once more.",
-        why="The gradient is as many times too small, and a shorter batch counts more than a full one.",
-        fix="Leave the division out, or sum first: reduction='sum'.",
+        why="The gradient is too small by that factor, and a shorter batch counts more than a full one.",
+        advice="Leave the division out, or sum first: reduction='sum'.",
+        fix=_undivided,
         count=len(found),
         evidence={"divided_by": sorted(sizes)},
     )
 
 
 def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
-    """A plain mean over the means of parts of different sizes."""
+    """Report a plain mean over the means of parts of different sizes."""
     worst: tuple[float, list[Share]] | None = None
     hits = 0
     for event in events:
@@ -106,7 +112,7 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
         f"The mean of {len(parts)} means over {counts} items: an item of the smallest weighs {times:.3g} times as "
         "much as one of the largest.",
         why="The mean of means is the mean only where all parts hold the same number of items.",
-        fix="Add up sums and divide once by the number of all items.",
+        advice="Add up sums and divide once by the number of all items.",
         count=hits,
         evidence={"items": [share.items for share in parts], "times": times},
     )
@@ -122,7 +128,8 @@ def _over_padding(events: list[Backward]) -> Iterator[Finding]:
         f"A mean is taken over all {terms[0].items:g} positions although a mask leaves {100 * min(parts):.0f} to "
         f"{100 * max(parts):.0f} % of them.",
         why="The masked positions count as zeros: the more padding a batch has, the less its items count.",
-        fix="(loss * mask).sum() / mask.sum()",
+        advice="(loss * mask).sum() / mask.sum()",
+        fix=_mean_of_mask,
         count=len(parts),
         evidence={"left_by_mask": parts[:16]},
     )
@@ -138,8 +145,9 @@ def _over_classes(events: list[Backward]) -> Iterator[Finding]:
         _longest(terms),
         f"A mean over samples and {terms[0].classes} classes: the divergence or cross entropy is divided by "
         f"{terms[0].classes} as well.",
-        why="The loss is as many times smaller than the one that is named, beside whatever it is added to.",
-        fix="Sum over the classes and take the mean over the samples: reduction='batchmean', or .sum(1).mean().",
+        why="The loss is smaller by that factor than the one it is named after, relative to what it is added to.",
+        advice="Sum over the classes and take the mean over the samples: reduction='batchmean', or .sum(1).mean().",
+        fix=_batchmean,
         severity="warning",
         count=len(terms),
         evidence={"classes": terms[0].classes},
@@ -148,6 +156,35 @@ def _over_classes(events: list[Backward]) -> Iterator[Finding]:
 
 def _longest(terms: list[Term]) -> Site:
     return max((term.site for term in terms), key=len)
+
+
+# The fix: another reduction
+
+
+def _undivided(at: Statement) -> Fix:
+    divisions = at.divisions()
+    if len(divisions) != 1:
+        return ()
+    return (Replace(at.line, ast.unparse(divisions[0]), operand(divisions[0].left)),)
+
+
+def _batchmean(at: Statement) -> Fix:
+    given = [key.value for call in at.calls("kl_div") for key in call.keywords if key.arg == "reduction"]
+    known = len(given) == 1 and isinstance(given[0], ast.Constant)
+    return (Replace(at.line, ast.unparse(given[0]), '"batchmean"'),) if known else ()
+
+
+def _mean_of_mask(at: Statement) -> Fix:
+    """Divide by what the mask leaves: ``(loss * mask).mean()`` to ``(loss * mask).sum() / mask.sum()``."""
+    for call in at.calls("mean"):
+        product = getattr(call.func, "value", None)
+        if call.args or call.keywords or not isinstance(product, ast.BinOp):
+            continue
+        masks = [part for part in (product.left, product.right) if _MASK.search(ast.unparse(part))]
+        if isinstance(product.op, ast.Mult) and len(masks) == 1 and isinstance(masks[0], CLOSED):
+            new = f"({ast.unparse(product)}).sum() / {ast.unparse(masks[0])}.sum()"
+            return (Replace(at.line, ast.unparse(call), new if at.value is call else f"({new})"),)
+    return ()
 
 
 RULE = Rule("GG104", "loss-reduction", "error", __doc__ or "", _judge)

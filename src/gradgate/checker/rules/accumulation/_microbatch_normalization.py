@@ -1,13 +1,13 @@
 """Micro-batches that hold unequal numbers of items are given equal weight.
 
 ## What it does
-Compares what one item (a sample, a token that is not padding) counts in each micro-batch of a window: the weight of
-the loss, divided by the number of items that its mean was taken over. Reports windows in which that differs, and
-last windows of an epoch that are shorter and divided by the full number all the same. Over several ranks, whose
-gradients are averaged, it compares the items of all of them in the same step.
+Compares what one item (a sample, a token that isn't padding) counts in each micro-batch of a window: the weight of
+the loss, divided by the number of items in its mean. Reports windows in which that differs, and shorter windows at
+the end of an epoch that are divided by the full number nevertheless. Over several ranks, whose gradients are
+averaged, it compares the items of all of them in the same step.
 
 ## Why is this bad?
-The mean of means is not the mean: an item in a small micro-batch counts more than one in a large one. With token
+The mean of means isn't the mean: an item in a small micro-batch counts more than one in a large one. With token
 counts of 9 and 120 the small one's tokens count 13 times as much.
 
 ## Example
@@ -24,7 +24,7 @@ or ``update.backward(loss, count=(y != PAD).sum())`` of ``gradgate.Accumulator``
 
 ## Known limits
 Items are known for torch's own losses, for ``.mean()``, and for sums that are divided by hand. Differences below
-5 % are not reported, and those in fewer than a quarter of the windows are an info.
+5 % are not reported, and those in fewer than a quarter of the windows are a note.
 
 ## Sources
 docs/exactness.md; "Bugs in LLM training: gradient accumulation fix", Unsloth, 2024.
@@ -40,12 +40,12 @@ from gradgate.checker.analysis._loss_weights import Share, by_place, of_window, 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._uneven_ranks import uneven
+from gradgate.checker.rules.ranks._means import uneven
 from gradgate.events import Site
 
 _LEAST = 1.05
 _MOSTLY = 4  # one window in so many has to be unequal for an error
-_WHY = "The mean of means is not the mean over all items: those in small micro-batches count too much."
+_WHY = "The mean of means isn't the mean over all items: those in small micro-batches count too much."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -92,7 +92,7 @@ def _unequal(site: Site, unequal: list[list[Share]], windows: list[tuple[Window,
         f"{len(counts)} micro-batches of {shown} items count the same: an item of the smallest weighs {times:.3g} "
         "times as much as one of the largest.",
         why=_WHY,
-        fix="Add up sums and divide once by all items of the window: loss.sum() / items_of_the_window.",
+        advice="Add up sums and divide once by all items of the window: loss.sum() / items_of_the_window.",
         # The last batch of an epoch alone, in one window of many: most people would leave it.
         severity=None if len(unequal) * _MOSTLY >= len(windows) else "info",
         count=len(unequal),
@@ -114,7 +114,7 @@ def _divided_by(share: Share, size: int) -> bool:
 
 
 def _short(run: Run, site: Site, windows: list[tuple[Window, list[int]]], size: int) -> Iterator[Finding]:
-    """Yield a finding where shorter windows are divided as the full ones are."""
+    """Report shorter windows that are divided as the full ones are."""
     short: list[tuple[int, list[Share]]] = []
     for window, micro in windows:
         if not 0 < len(micro) < size or (rows := of_window(run, window, micro)) is None:
@@ -128,10 +128,10 @@ def _short(run: Run, site: Site, windows: list[tuple[Window, list[int]]], size: 
     held, column = short[0]
     yield RULE.finding(
         next((where for number, where in column[0].divisors if abs(number - size) < 1e-6 * size), ()) or site,
-        f"A last window of {held} micro-batch{'' if held == 1 else 'es'} is divided by {size} all the same: its "
+        f"A last window of {held} micro-batch{'' if held == 1 else 'es'} is divided by {size} nevertheless: its "
         f"gradient is {held / size:.3g} of what it should be.",
         why="The items of a shorter window count less than all others, and its update is too small.",
-        fix="Divide by the number of micro-batches (better: items) that the window really holds.",
+        advice="Divide by the number of micro-batches (better: items) that the window holds.",
         count=len(short),
         evidence={"micro_batches": held, "divided_by": size},
         about=windows[0][0].parameters,

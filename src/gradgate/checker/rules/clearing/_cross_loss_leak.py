@@ -1,13 +1,13 @@
-"""The gradient of one loss ends in a step that belongs to another.
+"""The gradient of one loss ends up in a step that belongs to another.
 
 ## What it does
-Looks for steps that use gradients of two losses, of which one was made, and used by another optimizer's step,
-before the other was back-propagated, or which pull against each other: it was left over, not meant. Also reports
-probes whose loss reaches what they read.
+Looks for steps that use the gradients of two losses, one of which was computed, and used by another optimizer's
+step, before the other was back-propagated, or which pull against each other: it was left over, not intended. Also
+reports probes whose loss reaches what they read.
 
 ## Why is this bad?
-In a GAN the generator's loss asks the discriminator to be wrong: left in the discriminator's gradients it trains it
-to be. A probe that reads a representation with its graph shapes what it is supposed to measure.
+In a GAN the generator's loss asks the discriminator to be wrong: left in the discriminator's gradients, it trains
+it to be. A probe that reads a representation with its graph shapes what it is supposed to measure.
 
 ## Example
     opt_d.step(); opt_d.zero_grad()
@@ -23,8 +23,8 @@ to be. A probe that reads a representation with its graph shapes what it is supp
 or ``update.backward(loss)`` of two ``gradgate.Accumulator``: each fills only what it owns.
 
 ## Known limits
-Two losses that are both back-propagated before either optimizer steps are taken to be a sum unless they pull
-against each other. Where they do not, what is left over may be meant (BicycleGAN's latent loss), and it is an info.
+Two losses that are both back-propagated before either optimizer steps are assumed to be a sum unless they pull
+against each other. Where they don't, what is left over may be intended (BicycleGAN's latent loss), and is a note.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -32,6 +32,8 @@ docs/accumulation.md, "several losses".
 
 from __future__ import annotations
 
+import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -39,26 +41,28 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._history import Contribution, Window
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import next_use, text_of
+from gradgate.checker.analysis._statement import Statement, last_name, method
+from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Cleared, Frame, Ids, Opposed, Site
 
 _PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)([._\[]|$)|linear_eval", re.IGNORECASE)
-_WHY = "The step also follows a loss that is not its own; between adversaries the two pull in opposite directions."
+_WHY = "The step also follows a loss that isn't its own; between adversaries the two pull in opposite directions."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _probes(run)
     leaks: dict[tuple[int, Site], list[tuple[Window, Contribution]]] = defaultdict(list)
     for window in run.windows:
-        for one in _leaked(run, window):
-            leaks[window.optimizer, run.events[one.backward].site].append((window, one))
+        for contribution in _leaked(run, window):
+            leaks[window.optimizer, run.events[contribution.backward].site].append((window, contribution))
     for (optimizer, source), found in leaks.items():
         steps = {window.step for window, _ in found}
         if len(steps) < 2 or len(steps) * 4 < run.stepping[optimizer]:
             continue
-        ids: Ids = frozenset().union(*(one.atom for _, one in found))
-        against = [_opposed(run, window, one) < -0.05 for window, one in found]
+        ids: Ids = frozenset().union(*(contribution.atom for _, contribution in found))
+        against = [_opposed(run, window, contribution) < -0.05 for window, contribution in found]
         own = innermost(run.events[found[0][0].micro[-1]].site)
         yield RULE.finding(
             _line(run, optimizer, ids, source, found[-1][1]),
@@ -66,8 +70,9 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"that the loss of line {innermost(source).line} left in {run.names(ids)}, beside that of line "
             f"{own.line}.",
             why=_WHY,
-            fix=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach what the "
-            "other loss is computed from.",
+            advice=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach what "
+            "the other loss is computed from.",
+            fix=functools.partial(_apart, own=own.line, left=run.names(ids)),
             severity=None if sum(against) * 2 > len(against) else "info",
             count=len(steps),
             evidence={"leaking_line": innermost(source).line, "parameters": len(ids)},
@@ -75,46 +80,45 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _leaked(run: Run, window: Window) -> Iterator[Contribution]:
-    """Yield contributions that another optimizer's step had used up before this window's own loss."""
+    """Yield contributions that another optimizer's step had used before this window's own loss."""
     if not window.micro or run.asks_again(window):
         return
     last = window.micro[-1]
-    for one in window.fresh:
-        if one.backward < 0 or one.touched or run.events[one.backward].site == run.events[last].site:
+    for contribution in window.fresh:
+        number = contribution.backward
+        if number < 0 or contribution.touched or run.events[number].site == run.events[last].site:
             continue
-        others = list(_used_by_others(run, one, window.optimizer))
-        if any(number < last for number in others) or (others and _opposed(run, window, one) < -0.6):
-            yield one
+        others = list(_used_by_others(run, contribution, window.optimizer))
+        if any(step < last for step in others) or (others and _opposed(run, window, contribution) < -0.6):
+            yield contribution
 
 
-def _opposed(run: Run, window: Window, one: Contribution) -> float:
-    """Return the mean cosine between what a later loss of the same window added here and what stood there."""
+def _opposed(run: Run, window: Window, contribution: Contribution) -> float:
+    """Return the mean cosine between these gradients and what a later loss of the same window added to them."""
     cosines = [
         cosine
-        for event in run.events[one.backward : window.step]
+        for event in run.events[contribution.backward : window.step]
         if isinstance(event, Opposed)
         for number, cosine in event.cosines
-        if number in one.atom
+        if number in contribution.atom
     ]
     return sum(cosines) / len(cosines) if cosines else 0.0
 
 
-def _used_by_others(run: Run, one: Contribution, optimizer: int) -> Iterator[int]:
+def _used_by_others(run: Run, contribution: Contribution, optimizer: int) -> Iterator[int]:
     """Yield the steps of other optimizers that used the same backward call, for parameters of their own."""
-    for sibling in run.by_backward[one.backward]:
-        if sibling is not one:
-            for step in sibling.consumed:
-                if run.stepped(step).optimizer != optimizer:
-                    yield step
+    siblings = (part for part in run.by_backward[contribution.backward] if part is not contribution)
+    steps = (step for sibling in siblings for step in sibling.consumed)
+    return (step for step in steps if run.stepped(step).optimizer != optimizer)
 
 
-def _line(run: Run, optimizer: int, ids: Ids, source: Site, one: Contribution) -> Frame | Site:
+def _line(run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contribution) -> Frame | Site:
     """Return the line to change.
 
-    Where the step's own parameters lie behind the other loss's (a generator before its discriminator), its input
-    has to be detached; where they lie before it, they can only be cleared later.
+    Where the step's own parameters come before the other loss's (a generator before its discriminator), the
+    input of the latter has to be detached; otherwise they can only be cleared later.
     """
-    uses = next((event.uses for event in _backwards(run, source) if event.uses), ())
+    uses = next((event.uses for event in run.of(Backward) if event.site == source and event.uses), ())
     order = [number for number, _ in uses]
     mine = [place for place, number in enumerate(order) if number in ids]
     others = [
@@ -127,7 +131,7 @@ def _line(run: Run, optimizer: int, ids: Ids, source: Site, one: Contribution) -
         entry = min(place for place in others if place > min(mine))
         used = _calling(uses[entry][1], source)
         return (own and next_use(own, innermost(source).line)) or used or source
-    for number in range(one.backward - 1, -1, -1):
+    for number in range(contribution.backward - 1, -1, -1):
         event = run.events[number]
         if isinstance(event, Cleared) and event.parameters & ids and event.site:
             return event.site
@@ -135,18 +139,18 @@ def _line(run: Run, optimizer: int, ids: Ids, source: Site, one: Contribution) -
 
 
 def _probes(run: Run) -> Iterator[Finding]:
-    """Yield a finding where a probe's own loss reaches on into what the probe reads."""
-    said: set[Site] = set()
+    """Report probes whose loss reaches what they read."""
+    reported: set[Site] = set()
     for event in run.of(Backward):
         for term in event.terms:
             own = frozenset(number for number in term.reach if _PROBE.search(run.name(number)))
             rest = (term.reach - own) & run.owned
-            if not own or not rest or not own & run.owned or term.site in said:
+            if not own or not rest or not own & run.owned or term.site in reported:
                 continue
             others = [other for other in event.terms if other is not term and other.reach & rest]
             if not others or any(other.reach & own for other in others):
                 continue
-            said.add(term.site)
+            reported.add(term.site)
             first = next((site for number, site in event.uses if number in own), ())
             yield RULE.finding(
                 next((frame for frame in first if "prob" in text_of(frame).lower()), None)
@@ -154,24 +158,76 @@ def _probes(run: Run) -> Iterator[Finding]:
                 or term.site,
                 f"The loss of line {innermost(term.site).line}, that of {run.names(own)}, also moves "
                 f"{run.names(rest)}.",
-                why="A probe measures a representation; trained by the probe's loss, that is another one.",
-                fix="Give the probe what it reads without its graph: probe(features.detach()).",
+                why="A probe measures a representation; one that is trained by the probe's loss is another one.",
+                advice="Detach what the probe reads: probe(features.detach()).",
+                fix=functools.partial(
+                    _without_graph, names={part for n in own for part in run.name(n).split(".")}
+                ),
                 severity="warning",
-                count=sum(one.site == event.site for one in run.of(Backward)),
+                count=sum(backward.site == event.site for backward in run.of(Backward)),
                 evidence={"parameters": len(rest)},
             )
-
-
-def _backwards(run: Run, site: Site) -> Iterator[Backward]:
-    for event in run.of(Backward):
-        if event.site == site:
-            yield event
 
 
 def _calling(site: Site, beside: Site) -> Frame | None:
     """Return the line, in the function that calls backward, through which a parameter was used."""
     functions = {(frame.file, frame.function) for frame in beside}
     return next((frame for frame in site if (frame.file, frame.function) in functions), None)
+
+
+# The fix: clear later, or detach
+
+
+def _apart(at: Statement, *, own: int, left: str) -> Fix:
+    """Clear right before the step's own loss, or detach what the other loss is computed from."""
+    if method(at.node) == "zero_grad":
+        first = [node for node in at.beside("backward") if node.lineno == own]
+        low, high = sorted((own, at.line))
+        # One in between leaves what it would clear.
+        between = [node for node in at.beside("backward") if low < node.lineno < high]
+        return (Move(at.line, before=own),) if first and not between else ()
+    module = left.partition(".")[0]
+    made = {
+        ast.unparse(node.targets[0])
+        for node in at.block
+        if isinstance(node, ast.Assign) and node.lineno < at.line
+        if isinstance(node.value, ast.Call) and last_name(node.value.func) == module
+    }
+    given = [call.args[0] for call in _of_one_name(at) if ast.unparse(call.args[0]) in made]
+    if isinstance(at.node, ast.Assign) and _uses_with_graph(at, at.node.targets[0]) > 1:
+        return ()  # in another loss, too, for which it has to keep its graph
+    return _detached(at, given)
+
+
+def _without_graph(at: Statement, *, names: set[str]) -> Fix:
+    return _detached(at, [call.args[0] for call in _of_one_name(at) if last_name(call.func) in names])
+
+
+def _of_one_name(at: Statement) -> list[ast.Call]:
+    calls = [call for call in at.calls() if len(call.args) == 1 and not call.keywords]
+    return [call for call in calls if isinstance(call.args[0], ast.Name)]
+
+
+def _detached(at: Statement, given: list[ast.expr]) -> Fix:
+    calls = [call for call in _of_one_name(at) if call.args[0] in given]
+    if len(calls) != 1:
+        return ()
+    function, name = ast.unparse(calls[0].func), ast.unparse(calls[0].args[0])
+    return (Replace(at.line, f"{function}({name})", f"{function}({name}.detach())"),)
+
+
+def _uses_with_graph(at: Statement, target: ast.AST) -> int:
+    """Count the later statements of the block that use a value with its graph, until it is another one."""
+    name, times = ast.unparse(target), 0
+    for statement in at.block:
+        if statement.lineno <= at.line:
+            continue
+        names = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id == name]
+        number = re.search(r"\.item\(\)|\.detach\(\)|print\(", ast.unparse(statement))
+        times += any(isinstance(node.ctx, ast.Load) for node in names) and number is None
+        if any(isinstance(node.ctx, ast.Store) for node in names):
+            break
+    return times
 
 
 RULE = Rule("GG203", "cross-loss-leak", "error", __doc__ or "", _judge)

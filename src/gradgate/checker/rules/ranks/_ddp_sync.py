@@ -1,16 +1,15 @@
-"""Gradients of several ranks are not exchanged, exchanged too often, or divided by the number of ranks twice.
+"""Gradients are not averaged over the ranks, averaged too often, or divided by the number of ranks twice.
 
 ## What it does
-In each process of a run with several ranks, follows which backward calls ``DistributedDataParallel`` synchronises
-and which gradients are reduced by hand. Reports steps that use gradients which are not exchanged: in all steps or
-some windows, of all parameters or some, on each rank or on those that never step. Reports a mean over the ranks
-that is taken twice, by DDP and in the loss or by hand, or never, and running sums that are summed over the ranks
-at each micro-batch. Compares the values that parameters began with. Says as a note where DDP synchronises each
-micro-batch of a window.
+In each process of a run with several ranks, follows which backward calls ``DistributedDataParallel`` synchronizes
+and which gradients are all-reduced by hand. Reports steps whose gradients are not averaged: in all steps or some
+windows, for all parameters or some, on each rank or on one that never steps. Reports a mean over the ranks that is
+taken twice (by DDP, and in the loss or by hand) or never, and running sums that are all-reduced at each
+micro-batch. Compares the parameters' initial values. Notes where DDP synchronizes each micro-batch of a window.
 
 ## Why is this bad?
-Without an exchange each rank trains a model of its own on its part of the data, and the one that is saved has seen
-a fraction. A sum that is summed again counts the early micro-batches many times. Two divisions make the step too
+Without an all-reduce each rank trains its own model on its part of the data, and the one that is saved has seen a
+fraction. A sum that is all-reduced again counts the early micro-batches many times. Two divisions make the step too
 small by the number of ranks.
 
 ## Example
@@ -25,9 +24,10 @@ and, where windows have several micro-batches, ``with model.no_sync():`` around 
 the last.
 
 ## Known limits
-FSDP, pipeline and tensor parallelism, and compiled modules are not judged. Ranks that exchange something large in
-another way (parameters, flat buffers) are taken to know what they do. Initial values are compared by the sum of
-some of them. A sum that is divided by nothing is reported for SGD only.
+FSDP, pipeline and tensor parallelism, and compiled modules are not judged. Ranks that communicate something large
+in another way (parameters, flat buffers) are assumed to know what they do. Initial values are compared by the sum
+of some of them. A sum that is never divided is reported for SGD only. A loss that is divided by a total over all
+ranks, of which DDP takes the mean again, isn't found.
 
 ## Sources
 ``torch.nn.parallel.DistributedDataParallel`` in the documentation: "gradients are averaged", and ``no_sync``.
@@ -36,17 +36,21 @@ some of them. A sum that is divided by nothing is reported for SGD only.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gradgate.checker.analysis._history import Contribution, Window
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._own_weights import own_weights
-from gradgate.checker.rules.ranks._rank_means import not_taken, sums_over_ranks, taken_twice
-from gradgate.checker.rules.ranks._ranks_apart import ended_alone, left_out, never_exchanged, only_one_steps
-from gradgate.events import Backward, Reduced, Site, Written
+from gradgate.checker.rules.ranks._means import divided_twice, never_divided, sums_over_ranks
+from gradgate.checker.rules.ranks._not_averaged import (
+    different_weights,
+    left_out,
+    never_averaged,
+    never_steps,
+    unsynchronized_ends,
+)
+from gradgate.events import Backward, Ids, Reduced, Site, Written
 
 _LEAST = 3  # steps
 
@@ -54,53 +58,51 @@ _LEAST = 3  # steps
 def _judge(run: Run) -> Iterator[Finding]:
     if run.log.world < 2:
         return
-    first = never_exchanged(run, RULE) or only_one_steps(run, RULE)
+    first = never_averaged(run, RULE)
     if first is not None:
         yield first
     elif len(run.windows) >= _LEAST:
-        yield from ended_alone(run, RULE)
-        yield from left_out(run, RULE)
-        yield from not_taken(run, RULE)
-        yield from taken_twice(run, RULE)
-        yield from _each_micro_by_hand(run)
-        yield from _each_micro_by_ddp(run)
+        for judge in (unsynchronized_ends, left_out, never_divided, divided_twice):
+            yield from judge(run, RULE)
+        yield from _reduced_at_each(run)
+        yield from _synchronized_at_each(run)
 
 
-def _each_micro_by_hand(run: Run) -> Iterator[Finding]:
-    """Report sums over the ranks of a gradient that holds what was summed before, if nothing divides it again."""
-    summed: dict[Site, set[int]] = defaultdict(set)
+def _judge_ranks(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
+    yield from different_weights(runs, rule)
+    yield from never_steps(runs, rule)
+
+
+def _reduced_at_each(run: Run) -> Iterator[Finding]:
+    """Report all-reduced sums of a gradient that holds what was all-reduced before, if nothing divides it again."""
+    windows: dict[Site, set[int]] = defaultdict(set)
     micro = 0
     for window in run.windows:
-        for several in _by_atom(window).values():
-            numbers = sorted(one.backward for one in several)
-            for first, second in pairwise(numbers):
-                site = _summed_between(run, first, second, several[0].atom)
+        numbers: dict[Ids, list[int]] = defaultdict(list)
+        for contribution in window.fresh:
+            if contribution.backward >= 0:
+                numbers[contribution.atom].append(contribution.backward)
+        for atom, backwards in numbers.items():
+            for first, second in pairwise(sorted(backwards)):
+                site = _summed_between(run, first, second, atom)
                 if site is not None and run.events[first].site == run.events[second].site:
-                    summed[site].add(window.step)
+                    windows[site].add(window.step)
                     micro = len(window.micro)
-    for site, steps in summed.items():
-        frame = next((one for one in site if _beside_backward(run, one)), innermost(site))
+    beside = {(frame.file, frame.function) for event in run.of(Backward) for frame in event.site}
+    for site, steps in windows.items():
         yield RULE.finding(
-            frame,
-            f"The running sum of gradients is summed over {run.log.world} ranks at each of {micro} micro-batches, "
-            f"in {len(steps)} windows.",
+            next((frame for frame in site if (frame.file, frame.function) in beside), innermost(site)),
+            f"The running sum of gradients is all-reduced over {run.log.world} ranks at each of {micro} "
+            f"micro-batches, in {len(steps)} windows.",
             why=f"What is in the sum is summed again: the first part counts {run.log.world}^{micro - 1} times.",
-            fix="Reduce once, after the last micro-batch of the window, before the step.",
+            advice="All-reduce once, after the last micro-batch of the window, before the step.",
             severity="error",
             count=len(steps),
             evidence={"windows": len(steps), "micro_batches": micro, "ranks": run.log.world},
         )
 
 
-def _by_atom(window: Window) -> dict[frozenset[int], list[Contribution]]:
-    found = defaultdict(list)
-    for one in window.fresh:
-        if one.backward >= 0:
-            found[one.atom].append(one)
-    return found
-
-
-def _summed_between(run: Run, first: int, second: int, atom: frozenset[int]) -> Site | None:
+def _summed_between(run: Run, first: int, second: int, atom: Ids) -> Site | None:
     site: Site | None = None
     factor = 1.0
     for event in run.events[first:second]:
@@ -113,38 +115,29 @@ def _summed_between(run: Run, first: int, second: int, atom: frozenset[int]) -> 
     return site if abs(factor * run.log.world - 1) > 1e-3 else None
 
 
-def _beside_backward(run: Run, frame: object) -> bool:
-    inside = {(one.file, one.function) for event in run.of(Backward) for one in event.site}
-    return (getattr(frame, "file", ""), getattr(frame, "function", "")) in inside
-
-
-def _each_micro_by_ddp(run: Run) -> Iterator[Finding]:
-    for site, several in _windows_of_several(run):
+def _synchronized_at_each(run: Run) -> Iterator[Finding]:
+    windows = {
+        (optimizer, site): [micro for _, micro in windows if len(micro) > 1]
+        for optimizer, site, windows in run.accumulating()
+    }
+    for window in run.windows:
+        # One loss at two lines, of which one may be under no_sync.
+        events = [run.backward(number) for number in window.micro]
+        losses = {event.terms[0].site if event.terms else () for event in events}
+        lines = {event.site for event in events}
+        if len(losses) == 1 < len(lines) == len(events) and not run.asks_again(window) and losses != {()}:
+            windows.setdefault((window.optimizer, events[0].site), []).append(list(window.micro))
+    for (_, site), several in windows.items():
         if len(several) >= 2 and all(run.backward(number).synced for micro in several for number in micro):
             yield RULE.finding(
                 site,
-                f"DDP synchronises each of {len(several[0])} micro-batches of a window, in {len(several)} windows.",
-                why="The gradients are right, but they are sent around for each micro-batch, not once a window.",
-                fix="Put the forward and backward of all but the last micro-batch under model.no_sync().",
+                f"DDP synchronizes each of {len(several[0])} micro-batches of a window, in {len(several)} windows.",
+                why="The gradients are right, but are communicated for each micro-batch, not once a window.",
+                advice="Put the forward and backward of all but the last micro-batch under model.no_sync().",
                 severity="info",
                 count=len(several),
                 evidence={"windows": len(several), "micro_batches": len(several[0])},
             )
 
 
-def _windows_of_several(run: Run) -> Iterator[tuple[Site, list[list[int]]]]:
-    """Yield backward line and micro-batches; those of one loss in two lines too, as where one is under no_sync."""
-    for _, site, windows in run.accumulating():
-        yield site, [micro for _, micro in windows if len(micro) > 1]
-    in_two: dict[tuple[int, Site], list[list[int]]] = defaultdict(list)
-    for window in run.windows:
-        events = [run.backward(number) for number in window.micro]
-        losses = {event.terms[0].site if event.terms else () for event in events}
-        lines = {event.site for event in events}
-        if len(losses) == 1 < len(lines) == len(events) and not run.asks_again(window) and losses != {()}:
-            in_two[window.optimizer, events[0].site].append(list(window.micro))
-    for (_, site), several in in_two.items():
-        yield site, several
-
-
-RULE = Rule("GG106", "ddp-sync", "warning", __doc__ or "", _judge, own_weights)
+RULE = Rule("GG106", "ddp-sync", "warning", __doc__ or "", _judge, _judge_ranks)

@@ -2,8 +2,8 @@
 
 ## What it does
 Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, one that
-always steps before there is a gradient, one whose ``step`` is never called, and updates written by hand that bind
-a name anew or drop their result.
+always steps before there is a gradient, one whose ``step`` is never called, and updates by hand that rebind a name
+or drop their result.
 
 ## Why is this bad?
 Nothing is trained. The loss goes up and down with the batches, which looks like slow learning.
@@ -19,8 +19,8 @@ Nothing is trained. The loss goes up and down with the batches, which looks like
                 p -= lr * p.grad         # in place
 
 ## Known limits
-A rate of zero at the start of a warm-up is right, and so is an optimizer that rests while others step; the latter
-is said as a note. A run that is stopped early is not blamed for a rate that may still rise.
+A rate of zero at the start of a warm-up is right. A rate that is zero throughout while other optimizers step is
+reported as a note. A run that is stopped early isn't blamed for a rate that may still rise.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -35,6 +35,8 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._origins import computed_rate
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._statement import Statement, method, operand
+from gradgate.checker.fixes import Delete, Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import (
@@ -48,7 +50,7 @@ from gradgate.events import (
     Written,
 )
 
-_WHY = "Nothing is trained: the parameters stay where they began."
+_WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
 _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 
@@ -85,21 +87,21 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
     others = any(event.moved for event in run.of(Stepped))
     schedules = [event for event in run.of(SchedulerMade) if event.optimizer == optimizer]
     where: Site | Frame = made.site
-    fix = "Give the optimizer a learning rate above zero."
+    advice = "Give the optimizer a learning rate above zero."
     if any(group.lr for group in made.groups):
         numbers = {event.scheduler for event in schedules}
         if sum(event.scheduler in numbers for event in run.of(Scheduled)) < 2:
-            return None  # a schedule that is not advanced is another mistake
+            return None  # a schedule that isn't advanced is another mistake
         where = schedules[-1].site if schedules else where
     elif (computed := computed_rate(made.site)) is not None:
         where = computed
-        fix = "Compute the rate so that it is not rounded to zero: / in place of //."
-        fix = "Let the warm-up rise: its factor must not be rounded to zero (/ in place of //)."
+        advice = "Don't round the warm-up factor or the rate to zero: / instead of //."
     return RULE.finding(
         where,
         f"The learning rate of {run.optimizer(optimizer)} is 0 in all of its {len(steps)} steps.",
         why=_WHY,
-        fix=fix,
+        advice=advice,
+        fix=_not_rounded,
         severity="info" if others else None,
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
@@ -108,7 +110,7 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
 
 
 def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
-    """Report steps that come before their backward; clearing in between, after it, is another mistake."""
+    """Report steps that come before their backward; clearing after it is another mistake."""
     held = _held(run, optimizer)
     reaching = [n for n, event in run.numbered(Backward) if event.reached & held]  # type: ignore[attr-defined]
     first = next(n for n, event in run.numbered(Stepped) if event is steps[0])
@@ -118,7 +120,8 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
         steps[0].site,
         f"{run.optimizer(optimizer)} steps before backward(): none of its {len(steps)} steps has a gradient.",
         why=_WHY,
-        fix="Clear, call backward(), then step.",
+        advice="Clear, call backward(), then step.",
+        fix=_after_backward,
         count=len(steps),
         evidence={"steps": len(steps), "backward_calls": len(reaching)},
         about=held,
@@ -126,10 +129,10 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
 
 
 def _not_stepped(run: Run, optimizer: int) -> Finding | None:
-    """Report an optimizer that never steps: its ``step`` is named and not called, or nobody writes it at all."""
+    """Report an optimizer that never steps: its ``step`` is named and not called, or doesn't occur at all."""
     held = _held(run, optimizer)
     reaching = [event for event in run.of(Backward) if event.reached & held]
-    if len(reaching) < _LEAST or any(run.owners[one] - {optimizer} for one in held):
+    if len(reaching) < _LEAST or any(run.owners[parameter] - {optimizer} for parameter in held):
         return None
     if any(isinstance(event, Written) and event.target == "value" for event in run.events):
         return None
@@ -138,13 +141,16 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     named = [Frame(file, line, "") for file in files for line in _named_only(tree_of(file))]
     if not named and (run.ended != "finished" or any(_calls_step(tree_of(file), name) for file in files)):
         return None
-    if not named and not all(run.parameters[one].still for one in held if one in run.parameters):
+    if not named and not all(
+        run.parameters[parameter].still for parameter in held if parameter in run.parameters
+    ):
         return None
     return RULE.finding(
         named[0] if named else reaching[-1].site,
         f"{name}.step is never called: {len(reaching)} backward calls give gradients that no step uses.",
         why=_WHY,
-        fix=f"Call {name}.step(), with parentheses, after backward().",
+        advice=f"Call {name}.step(), with parentheses, after backward().",
+        fix=_called,
         count=len(reaching),
         evidence={"backward_calls": len(reaching)},
         about=held,
@@ -158,7 +164,7 @@ def _named_only(tree: ast.Module | None) -> Iterator[int]:
 
 
 def _calls_step(tree: ast.Module | None, name: str) -> bool:
-    """Say whether something that may be the optimizer, or steps it, is stepped in the text."""
+    """Say whether the source steps what may be the optimizer, or what steps it."""
     nodes = ast.walk(tree) if tree is not None else ()
     steps = [
         ast.unparse(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "step"
@@ -173,7 +179,9 @@ def _by_hand(run: Run) -> Iterator[Finding]:
     if any(event.moved for event in run.of(Stepped)):
         return
     counts: dict[int, int] = {}
-    stepped = {number for number, owners in run.owners.items() if any(run.stepping[one] for one in owners)}
+    stepped = {
+        number for number, owners in run.owners.items() if any(run.stepping[owner] for owner in owners)
+    }
     for event in run.of(Backward):
         for number in event.reached - stepped:
             counts[number] = counts.get(number, 0) + 1
@@ -187,10 +195,11 @@ def _by_hand(run: Run) -> Iterator[Finding]:
         for line in _lost_updates(tree_of(file)):
             yield RULE.finding(
                 Frame(file, line, ""),
-                f"This update makes a new tensor and leaves the parameter as it was: nothing moves in {len(calls)} "
+                f"This update makes a new tensor and leaves the parameter as it is: nothing moves in {len(calls)} "
                 "backward calls.",
                 why=_WHY,
-                fix="Update in place, under torch.no_grad(): p -= lr * p.grad.",
+                advice="Update in place, under torch.no_grad(): p -= lr * p.grad.",
+                fix=_in_place,
                 count=len(calls),
                 evidence={"backward_calls": len(calls)},
                 about=ids,
@@ -198,12 +207,12 @@ def _by_hand(run: Run) -> Iterator[Finding]:
 
 
 def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
-    """Yield lines that make an update from a gradient, and bind it to a loop's or argument's name, or to none."""
+    """Yield lines that compute an update from a gradient and bind it to a loop's or argument's name, or to none."""
     for scope in ast.walk(tree) if tree is not None else ():
         if isinstance(scope, ast.FunctionDef):
-            names = {one.arg for one in scope.args.args}
+            names = {argument.arg for argument in scope.args.args}
         elif isinstance(scope, ast.For):
-            names = {one.id for one in ast.walk(scope.target) if isinstance(one, ast.Name)}
+            names = {name.id for name in ast.walk(scope.target) if isinstance(name, ast.Name)}
         else:
             continue
         for node in ast.walk(scope):
@@ -224,7 +233,7 @@ def _is_lost(node: ast.Assign | ast.Expr, names: set[str]) -> bool:
         return ast.unparse(target.value).endswith(".state_dict()")
     if not isinstance(target, ast.Name) or not isinstance(node.value, ast.BinOp):
         return False
-    used = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
+    used = {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name)}
     return target.id in names and target.id in used
 
 
@@ -234,6 +243,57 @@ def _of_gradient(node: ast.AST) -> bool:
         for inner in ast.walk(node)
         for name in [getattr(inner, "attr", None) or getattr(inner, "id", None) or ""]
     )
+
+
+# The fix
+
+
+def _after_backward(at: Statement) -> Fix:
+    """Move the step after the backward calls that come before another step."""
+    backward = at.later("backward")
+    if method(at.node) != "step" or not backward:
+        return ()
+    later = [step.lineno for step in at.steps() if step.lineno > backward[0].lineno]
+    last = [node.lineno for node in backward if node.lineno < min(later, default=10**9)][-1]
+    return (Move(at.line, after=last),)
+
+
+def _called(at: Statement) -> Fix:
+    """Call the step that is only named."""
+    value = at.value
+    named = isinstance(at.node, ast.Expr) and isinstance(value, ast.Attribute) and value.attr == "step"
+    return (Replace(at.line, ast.unparse(value), f"{ast.unparse(value)}()"),) if named and value else ()
+
+
+def _in_place(at: Statement) -> Fix:
+    """Write ``p -= ...`` for ``p = p - ...``, where that is under no_grad already."""
+    node, value = at.node, at.value
+    quiet = any("no_grad" in ast.unparse(part.items[0]) for part in at.path if isinstance(part, ast.With))
+    if not quiet or not isinstance(node, ast.Assign) or not isinstance(value, ast.BinOp):
+        return ()
+    target = ast.unparse(node.targets[0])
+    if not isinstance(value.op, ast.Sub) or ast.unparse(value.left) != target:
+        return ()
+    return (Insert(f"{target} -= {ast.unparse(value.right)}", after=at.line), Delete(at.line))
+
+
+def _not_rounded(at: Statement) -> Fix:
+    """Divide without rounding, where the statement computes a rate."""
+    rounded = [
+        node for node in at.expressions() if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+    ]
+    if len(rounded) != 1 or not re.search("lr|rate|lambda", ast.unparse(at.node), re.IGNORECASE):
+        return ()
+    for holder in at.around(rounded[0]):
+        if isinstance(holder, ast.Lambda):
+            break
+        index = isinstance(holder, ast.Subscript)
+        if index or (
+            isinstance(holder, ast.Call) and ast.unparse(holder.func) not in ("min", "max", "float")
+        ):
+            return ()  # where a whole number is wanted
+    new = f"{operand(rounded[0].left)} / {operand(rounded[0].right)}"
+    return (Replace(at.line, ast.unparse(rounded[0]), new),)
 
 
 RULE = Rule("GG304", "ineffective-step", "error", __doc__ or "", _judge)

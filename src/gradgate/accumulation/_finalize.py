@@ -1,0 +1,298 @@
+"""The end of a window: from its sums to the mean gradient, and one step that no signal can interrupt."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from gradgate.accumulation._forward_state import Snapshot
+from gradgate.accumulation._gradient_sums import GradientSums
+from gradgate.accumulation._gradients import (
+    Slots,
+    add,
+    dense_values,
+    exact_norm,
+    multiply,
+    norm_of_shards,
+    total_norm,
+)
+from gradgate.accumulation._precision import (
+    LossScale,
+    Wide,
+    WideState,
+    round_gradients,
+    takes_wide_gradients,
+    widen_state,
+)
+from gradgate.accumulation._settings import Clear, Decay, Settings, is_sharded
+from gradgate.errors import CountError, GraphError, NonfiniteError, TornStepError
+from gradgate.ranks import SingleProcess
+from gradgate.torch_compat import (
+    foreach_clamp_max_,
+    foreach_clamp_min_,
+    foreach_zero_,
+    get_signal_handler,
+    set_signal_handler,
+    tensor_version,
+)
+
+
+class Finalized(NamedTuple):
+    """The mean gradient of a window: ``factor`` times what is in ``.grad``.
+
+    Attributes:
+        values: the tensors that hold the gradients' values.
+        factor: turns them into means.
+        norm: the 2-norm of the mean gradient. A tensor with ``nonfinite="step"``, where nothing has to be read.
+        usable: whether it may be stepped on.
+    """
+
+    values: list[Tensor]
+    factor: float
+    norm: float | Tensor
+    usable: bool
+
+
+def finalize(
+    sums: GradientSums,
+    slots: Slots,
+    settings: Settings,
+    coordinator: SingleProcess,
+    scale: LossScale | None,
+    micro_batches: int,
+) -> Finalized:
+    """Add the sums up over losses and ranks, unscale them, add what is carried over, and take their norm.
+
+    Raises:
+        CountError, GraphError, NonfiniteError: there is no gradient to step on.
+        RankError: another rank has stopped in this window.
+    """
+    parameters = slots.parameters
+    factor = coordinator.combine(sums)
+    if factor is None:
+        if not micro_batches and coordinator.tallies is None:
+            raise CountError(
+                "update: no backward came in this window, so there is nothing to step on. Call "
+                "update.backward(loss, count=...) inside the block, or do not enter it."
+            )
+        raise CountError(
+            f"update: every micro-batch of this window has count 0 ({micro_batches} came), so the mean "
+            "gradient is 0/0. Skip this update: do not enter the block for a window without items."
+        )
+    if scale is not None:
+        scale.unscale(settings.optimizers, parameters[0].device)
+    values = dense_values(parameters)
+    if not values:
+        raise GraphError(
+            f"update: none of the {len(parameters)} parameters that the optimizer owns received a gradient: "
+            f"{settings.names(parameters)}. The losses do not depend on them (detached, "
+            "frozen, or another model's). Check that the optimizer was made from this model's parameters."
+        )
+    if slots.carried is not None:
+        multiply(values, factor)
+        add(parameters, slots.carried)
+        values, factor = dense_values(parameters), 1.0
+    norm, usable = _measure(parameters, values, factor, settings)
+    if not usable and settings.nonfinite == "raise":
+        raise NonfiniteError(_where_nonfinite(parameters, sums, settings))
+    return Finalized(values, factor, norm, usable)
+
+
+def _measure(
+    parameters: Sequence[Tensor], values: list[Tensor], factor: float, settings: Settings
+) -> tuple[float | Tensor, bool]:
+    """Return the norm of ``factor`` times the gradients, and whether they may be stepped on.
+
+    Synchronizes with the device unless ``nonfinite="step"``.
+    """
+    unusual = {type(parameter) for parameter in parameters} - {Tensor, torch.nn.Parameter}
+    sharded = bool(unusual) and any(map(is_sharded, parameters))
+    norm = norm_of_shards(parameters) if sharded else total_norm(values)
+    if settings.nonfinite == "step" and isinstance(norm, Tensor):
+        return norm * factor, True
+    number = float(norm)
+    if not math.isfinite(number) and not sharded:
+        number = exact_norm(values)
+    return number * factor, settings.nonfinite == "step" or math.isfinite(number)
+
+
+def divide_and_clip(mean: Finalized, settings: Settings) -> None:
+    """Turn sums into means and clip them, in one pass over the gradients or, at factor 1, in none.
+
+    The clip is torch's: gradients are scaled by ``min(1, clip_norm / (norm + 1e-6))``, see
+    ``torch.nn.utils.clip_grad_norm_``.
+    """
+    clip: float | Tensor = 1.0
+    if settings.clip_norm is not None:
+        clip = settings.clip_norm / (mean.norm + 1e-6)
+        clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
+    multiply(mean.values, clip * mean.factor)
+    if settings.clip_value is not None:
+        foreach_clamp_min_(mean.values, -settings.clip_value)
+        foreach_clamp_max_(mean.values, settings.clip_value)
+
+
+def step(
+    parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings, scale: LossScale | None
+) -> None:
+    """Step every optimizer once, or change nothing and raise.
+
+    Raises:
+        TornStepError: an optimizer raised after it had changed something, and ``undo_step`` is off.
+    """
+    snapshot = Snapshot(parameters, settings.optimizers) if settings.undo_step else None
+    before = versions(parameters, settings.optimizers) if snapshot is None else {}
+    if wide and not all(map(takes_wide_gradients, settings.optimizers)):
+        round_gradients(wide)
+        wide = ()
+    for optimizer in settings.optimizers if wide else ():
+        widen_state(optimizer, wide)
+    try:
+        with WideState() if wide else nullcontext():
+            for optimizer in settings.optimizers:
+                if scale is None:
+                    optimizer.step()
+                else:
+                    scale.step(optimizer)
+    except BaseException as error:
+        if snapshot is not None:
+            snapshot.restore()
+        elif _may_have_changed(parameters, before, settings):
+            raise TornStepError(_torn(parameters, before, settings, error)) from error
+        raise
+
+
+def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
+    """Do with the gradients of ``parameters`` what ``clear`` says."""
+    if clear == "none":
+        for parameter in parameters:
+            parameter.grad = None
+        return
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if isinstance(clear, Decay):
+        multiply(gradients, clear.factor)
+    elif gradients:
+        foreach_zero_(gradients)
+
+
+def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> dict[int, int]:
+    """Return the version counter of every tensor that a step may change: in-place writes raise it."""
+    states = [
+        state for optimizer in optimizers for state in optimizer.state.values() if isinstance(state, dict)
+    ]
+    tensors = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+    version = tensor_version.use
+    return {id(tensor): version(tensor) for tensor in (*parameters, *tensors)}
+
+
+def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], settings: Settings) -> bool:
+    """Say whether a failed step touched anything; of optimizers that may write unnoticed, yes.
+
+    torch's own raise the version of what they write, but for their fused kernels; others may use ``.data``.
+    """
+    if not all(map(takes_wide_gradients, settings.optimizers)):
+        return True
+    return versions(parameters, settings.optimizers) != before
+
+
+def _torn(
+    parameters: Sequence[Tensor], before: dict[int, int], settings: Settings, error: BaseException
+) -> str:
+    changed = [p for p in parameters if tensor_version(p) != before.get(id(p))]
+    what = f"({settings.names(changed)})" if changed else "that are known, and perhaps state"
+    return (
+        f"update: the optimizer raised {type(error).__name__} in the middle of its step, after changing "
+        f"{len(changed)} of {len(parameters)} parameters {what}. They may be neither as before nor as after. "
+        "Reload the last checkpoint; Accumulator(..., undo_step=True) keeps a copy during each step and "
+        "undoes it."
+    )
+
+
+def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings: Settings) -> str:
+    bad = [p for p in parameters if p.grad is not None and not _is_finite(p.grad)]
+    losses = [float(loss) for running in sums.by_name.values() for loss in running.losses]
+    numbers = [str(number) for number, loss in enumerate(losses, 1) if not math.isfinite(loss)]
+    cause = f" Losses that are not finite themselves: number {', '.join(numbers[:5])}." if numbers else ""
+    return (
+        f"update: the gradient of this window is not finite in {len(bad)} of {len(parameters)} parameters: "
+        f"{settings.names(bad)}.{cause} Nothing was stepped. Lower the learning rate or clip, "
+        "or pass nonfinite='skip' to leave such windows out."
+    )
+
+
+def _is_finite(gradient: Tensor) -> bool:
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient  # torch asks dense tensors only
+    return bool(values.isfinite().all())
+
+
+_SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))  # members of an enumeration take long to look up
+
+
+class uninterrupted:  # noqa: N801 - it is used like the functions of contextlib
+    """Deliver SIGINT and SIGTERM after the block rather than inside it.
+
+    Only the main thread receives signals in Python; elsewhere there is nothing to hold back. Nor is there
+    for a signal without a handler in Python: it ends the process or does nothing, and is left alone.
+
+    A handler that raises may run between any two calls, also while handlers are installed and given back. Giving
+    back is therefore repeated by nested ``finally`` blocks, each of which outlasts one more signal.
+    """
+
+    def __init__(self) -> None:
+        self._usual: dict[int, Any] = {}
+        self._held: list[int] = []
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        usual = {number: get_signal_handler.use(number) for number in _SIGNALS}
+        self._usual = {number: handler for number, handler in usual.items() if callable(handler)}
+        complete = False
+        try:
+            for number in self._usual:
+                set_signal_handler.use(number, self._hold)
+            complete = True
+        finally:
+            if not complete:
+                try:
+                    self._give_back()
+                finally:
+                    self._leave()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+
+    def _hold(self, received: int, frame: FrameType | None) -> None:
+        self._held.append(received)
+
+    def _leave(self) -> None:
+        try:
+            try:
+                try:
+                    self._give_back()
+                finally:
+                    self._give_back()
+            finally:
+                self._give_back()
+        finally:
+            if self._held:
+                with ExitStack() as stack:  # each is delivered, also if the one before it raises
+                    for received in reversed(self._held):
+                        stack.callback(signal.raise_signal, received)
+
+    def _give_back(self) -> None:
+        for number, handler in list(self._usual.items()):
+            if get_signal_handler.use(number) == self._hold:  # a handler may have installed another since
+                set_signal_handler.use(number, handler)
+            self._usual.pop(number, None)  # what is done needs no second look

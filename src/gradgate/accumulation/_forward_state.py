@@ -1,0 +1,300 @@
+"""What a forward pass or a step changes beside gradients: copied before it, and restored if it fails."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import random
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from gradgate.errors import BudgetError
+from gradgate.torch_compat import tensor_version
+
+LARGE_BYTES = 1 << 20
+_CHUNK = 1 << 20
+_FACTOR = 0x5851F42D4C957F2D  # Knuth's, of MMIX: odd, so that no bit of a product is lost
+_OUT_OF_MEMORY = (
+    "DefaultCPUAllocator: ",  # RuntimeError of the CPU allocator
+    "MPS backend out of memory",  # RuntimeError on Apple's GPUs
+    "CUDA error: out of memory",  # AcceleratorError outside the caching allocator
+    "CUBLAS_STATUS_ALLOC_FAILED",  # RuntimeError of cuBLAS, for its workspace
+)
+_OF_MODULES = ("training", "_parameters", "_buffers", "_modules")
+_HOOKS = frozenset(vars(nn.Module())) - {*_OF_MODULES}
+_WRAPPERS = (
+    DistributedDataParallel,
+    DataParallel,
+)  # their own state belongs to engines that are not restored
+
+
+class AtRest:
+    """Which large tensors no window has changed, such as a frozen backbone: they need no copy, only a checksum."""
+
+    def __init__(self) -> None:
+        # By id, as tensors compare by value; a finalizer takes out what is gone.
+        self._marks: dict[int, tuple[int, int, int]] = {}
+        self._moving: set[int] = set()
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Say whether a tensor needs no copy. Called before a window, outside of which it may have changed."""
+        mark = self._marks.get(id(tensor))
+        if mark is None:
+            return False
+        if mark[:2] != _version_and_pointer(tensor):
+            self._marks[id(tensor)] = (*_version_and_pointer(tensor), checksum(tensor))
+        return True
+
+    def changed(self, tensor: Tensor) -> bool:
+        """Say whether a tensor has changed since."""
+        return self._marks[id(tensor)][2] != checksum(tensor)
+
+    def learn(self, copies: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Compare tensors, after a window, with their copies from before it."""
+        for tensor, copied in copies:
+            if id(tensor) in self._moving or copied.layout != torch.strided or copied.nbytes <= LARGE_BYTES:
+                continue
+            weakref.finalize(tensor, self.drop, id(tensor))
+            if tensor.shape == copied.shape and torch.equal(tensor.detach().to(copied.device), copied):
+                self._marks[id(tensor)] = (*_version_and_pointer(tensor), checksum(tensor))
+            else:
+                self._moving.add(id(tensor))
+
+    def drop(self, number: int) -> None:
+        """Have the tensor of this id copied again."""
+        self._marks.pop(number, None)
+        self._moving.discard(number)
+
+
+class ForwardState:
+    """The state of modules and random generators, to be restored.
+
+    It is what modules reach: parameters, buffers and other tensors, numbers and containers in attributes, also in
+    modules, dataclasses and namespaces that attributes hold. Other objects are not looked into.
+
+    Args:
+        modules: whose state it is.
+        owned: parameters that are not copied: a window does not change them.
+        at_rest: what earlier windows have shown not to change; it is not copied either.
+    """
+
+    def __init__(
+        self, modules: Iterable[nn.Module], owned: Iterable[Tensor] = (), at_rest: AtRest | None = None
+    ) -> None:
+        self._owned = {id(tensor) for tensor in owned}
+        self._at_rest = AtRest() if at_rest is None else at_rest
+        self._seen: set[int] = set()
+        self._undo: list[Callable[[], object]] = []
+        self._copies: list[tuple[Tensor, Tensor]] = []
+        self._resting: list[tuple[str, Tensor]] = []
+        for module in modules:
+            self._record(module, type(module).__name__)
+        self._undo += _random_states()
+
+    def restore(self) -> None:
+        """Restore all of it.
+
+        Raises:
+            BudgetError: something has changed that was not copied.
+        """
+        changed = [name for name, tensor in self._resting if self._at_rest.changed(tensor)]
+        if changed:
+            for _, tensor in self._resting:
+                self._at_rest.drop(id(tensor))
+            raise BudgetError(
+                "step: memory ran out, and the window cannot be replayed: the forward pass has changed "
+                f"{', '.join(changed)}, which was not copied before it, as no earlier window had changed it. "
+                "Nothing was stepped; what the forward pass changed stays changed. Load a checkpoint, and take "
+                "smaller micro-batches."
+            )
+        for undo in reversed(self._undo):
+            undo()
+        for tensor, copied in self._copies:
+            _put_back(tensor, copied)
+
+    def settle(self) -> None:
+        """Learn, after a window, which tensors need no copy in the next ones."""
+        self._at_rest.learn(self._copies)
+
+    def _record(self, value: Any, name: str) -> None:
+        if isinstance(value, _PLAIN) or id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        if isinstance(value, Tensor):
+            self._record_tensor(value, name)
+        elif isinstance(value, nn.Module):
+            self._record_attributes(value, name, _OF_MODULES if isinstance(value, _WRAPPERS) else None)
+        elif isinstance(value, (list, deque, dict, set)):
+            self._undo.append(_undo_container(value))
+            items = list(value.items()) if isinstance(value, dict) else [("...", item) for item in value]
+            for key, item in items:
+                self._record(item, f"{name}.{key}")
+        elif isinstance(value, tuple):
+            for item in value:
+                self._record(item, name)
+        elif isinstance(value, torch.Generator):
+            state = value.get_state()
+            self._undo.append(lambda: value.set_state(state))
+        elif isinstance(value, SimpleNamespace) or (
+            dataclasses.is_dataclass(value) and hasattr(value, "__dict__") and not isinstance(value, type)
+        ):
+            self._record_attributes(value, name, None)
+
+    def _record_attributes(self, value: Any, name: str, only: tuple[str, ...] | None) -> None:
+        attributes = vars(value)
+        saved = {k: v for k, v in attributes.items() if (k not in _HOOKS if only is None else k in only)}
+
+        def undo() -> None:
+            for key in [key for key in attributes if key not in saved and only is None and key not in _HOOKS]:
+                del attributes[key]
+            attributes.update(saved)
+
+        self._undo.append(undo)
+        for key, item in saved.items():
+            self._record(item, name if key.startswith("_") else f"{name}.{key}")
+
+    def _record_tensor(self, tensor: Tensor, name: str) -> None:
+        if id(tensor) in self._owned or is_lazy(tensor) or tensor.is_meta:
+            return
+        if self._at_rest.holds(tensor):
+            self._resting.append((name, tensor))
+            return
+        large = tensor.nbytes > LARGE_BYTES if tensor.layout == torch.strided else False
+        detached = tensor.detach()
+        # Large copies are kept in host memory: there is none to spare on the device.
+        self._copies.append((tensor, detached.to("cpu", copy=True) if large else detached.clone()))
+
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
+
+
+def _undo_container(value: Any) -> Callable[[], None]:
+    saved = value.copy()
+
+    def undo() -> None:
+        value.clear()
+        if isinstance(value, (list, deque)):
+            value.extend(saved)
+        else:
+            value.update(saved)
+
+    return undo
+
+
+@torch.no_grad()
+def _put_back(tensor: Tensor, copied: Tensor) -> None:
+    """Write a copy back where it differs: what has not changed may not even be writable."""
+    if tensor.shape != copied.shape or tensor.dtype != copied.dtype:
+        tensor.data = copied.to(tensor.device)
+        return
+    same = tensor.layout == torch.strided and torch.equal(tensor.detach().to(copied.device), copied)
+    if not same:
+        with torch.inference_mode(tensor.is_inference()):
+            tensor.detach().copy_(copied)
+
+
+def _random_states() -> list[Callable[[], object]]:
+    """Return what restores the generators of torch, Python and numpy."""
+    cpu, python = torch.get_rng_state(), random.getstate()
+    undo: list[Callable[[], object]] = [lambda: torch.set_rng_state(cpu), lambda: random.setstate(python)]
+    if torch.cuda.is_initialized():
+        devices = torch.cuda.get_rng_state_all()
+        undo.append(lambda: torch.cuda.set_rng_state_all(devices))
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        drawn = numpy.get_state()
+        undo.append(lambda: numpy.set_state(drawn))
+    return undo
+
+
+def checksum(tensor: Tensor) -> int:
+    """Return a number that differs, in all likelihood, after any change of a value or of the order of values."""
+    data = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    if data.storage_offset() % 4:
+        data = data.clone()
+    padded = data.numel() // 4 * 4
+    words = data[:padded].view(torch.int32)
+    weights = torch.arange(1, _CHUNK + 1, device=data.device) * 2 + 1
+    total = sum(int(byte) << (8 * place) for place, byte in enumerate(data[padded:].tolist()))
+    for number, chunk in enumerate(words.split(_CHUNK)):
+        part = int((chunk * weights[: len(chunk)]).sum())
+        total = ((total ^ part) * _FACTOR + number) % 2**64
+    return total
+
+
+def _version_and_pointer(tensor: Tensor) -> tuple[int, int]:
+    return (0 if tensor.is_inference() else tensor_version(tensor)), tensor.data_ptr()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception means that memory ran out, by its type or by what torch writes in others."""
+    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY)
+
+
+class Snapshot:
+    """Parameters, optimizer state and group settings as they stand now.
+
+    Costs as much memory as they take. :meth:`restore` writes into the same tensors, bit for bit, and
+    removes state that was added since.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
+        self._parameters = [(parameter, parameter.detach().clone()) for parameter in parameters]
+        self._states = [
+            (optimizer, {key: _copied(value) for key, value in optimizer.state.items()})
+            for optimizer in optimizers
+        ]
+        self._groups = [
+            (group, {key: _copied(value) for key, value in group.items() if key != "params"})
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+        ]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Put everything back."""
+        for parameter, copied in self._parameters:
+            parameter.copy_(copied)
+        for optimizer, states in self._states:
+            for key in [key for key in optimizer.state if key not in states]:
+                del optimizer.state[key]
+            for key, state in states.items():
+                optimizer.state[key] = _restored(optimizer.state.get(key), state)
+        for group, settings in self._groups:
+            group.update(settings)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(_copied(item) for item in value)
+    return copy.copy(value)
+
+
+def _restored(current: Any, saved: Any) -> Any:
+    """Return ``saved``, in the tensors, dicts and lists of ``current`` where they still fit."""
+    if isinstance(saved, Tensor) and isinstance(current, Tensor) and saved.shape == current.shape:
+        return current.copy_(saved)
+    if isinstance(saved, dict) and isinstance(current, dict):
+        for key in [key for key in current if key not in saved]:
+            del current[key]
+        for key, item in saved.items():
+            current[key] = _restored(current.get(key), item)
+        return current
+    if isinstance(saved, list) and isinstance(current, list) and len(saved) == len(current):
+        current[:] = [_restored(now, item) for now, item in zip(current, saved, strict=True)]
+        return current
+    return saved

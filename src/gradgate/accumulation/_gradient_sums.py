@@ -1,0 +1,297 @@
+"""The gradient sums of a window: one for each loss, of which one at a time is in `.grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradgate.accumulation._counts import Count, Reduction, is_zero
+from gradgate.accumulation._gradients import add, backward, backward_sharded, dense_values, multiply
+from gradgate.accumulation._precision import LossScale
+from gradgate.accumulation._running_sum import RunningSum, headroom_of
+from gradgate.errors import GradientError, GraphError, UpdateError
+from gradgate.ranks import RankStatus, Sharded
+from gradgate.torch_compat import tensor_version
+
+
+class GradientSums:
+    """Runs backward passes and keeps their sums apart by loss until they are divided.
+
+    Autograd adds into ``.grad``. A second loss has another divisor, so its sum may not be mixed with the
+    first one's: when it comes, the first one's gradients are set aside and its own take their place.
+
+    Args:
+        parameters: the owned parameters; no other receives anything.
+        scale: the loss scale of the window, if there is one.
+        thorough: watch every ``.grad`` for changes from elsewhere, not just one.
+        sharded: the engine that shards the parameters and all-reduces within the backward pass, if there is one.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor] = (),
+        scale: LossScale | None = None,
+        *,
+        thorough: bool = False,
+        sharded: Sharded | None = None,
+    ) -> None:
+        self.parameters = parameters
+        self.by_name: dict[str, RunningSum] = {}
+        self._sharded = sharded
+        self._scale = scale
+        self._thorough = thorough
+        self._current: RunningSum | None = None  # whose gradients are in `.grad`
+        self._seeds: dict[float, Tensor] = {}
+        self._watched: list[tuple[Tensor, Tensor | None, int]] = []
+        # True from the start of a backward pass until its sum is recorded: if it raises, for good.
+        self._torn = False
+        self._watch()
+
+    def add(
+        self,
+        name: str,
+        loss: Tensor,
+        count: Count,
+        reduction: Reduction,
+        retain_graph: bool,
+        receiving: Sequence[Tensor] | None,
+    ) -> None:
+        """Run the backward pass of one loss into its sum; a count of zero runs nothing.
+
+        Of the owned parameters those in ``receiving`` receive; by default all.
+        """
+        self.check()
+        chosen = self._choose(name)
+        empty = not isinstance(count, Tensor) and count == 0
+        if not empty or self._sharded is not None:  # whose passes all ranks wait for, whatever their counts
+            # Asked anew each time, for parameters may be frozen and unfrozen between micro-batches.
+            inputs = [p for p in (self.parameters if receiving is None else receiving) if p.requires_grad]
+            if not inputs:
+                raise GraphError(
+                    "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "
+                    "nothing can be updated. Unfreeze one, or leave this update out."
+                )
+            if self._sharded is not None:
+                if receiving is not None:
+                    raise UpdateError(
+                        "backward: into is given, and under fully_shard a backward pass fills all that the loss "
+                        "reaches. Cut the rest off: gg.stop_gradient(...)."
+                    )
+                self._torn = True
+                weight = 0.0 if empty else chosen.weight(loss, 1.0 if reduction == "sum" else count)
+                backward_sharded(loss, self._seed(loss, weight), retain_graph, self._sharded)
+            else:
+                weight = self._rescale(chosen, loss, count, reduction)
+                if isinstance(weight, Tensor) or weight == 1:  # a tensor is 1 too, or 0 for a count of zero
+                    backward(loss, self._seed(loss, weight), inputs, retain_graph)
+                else:
+                    self._add_apart(loss, weight, inputs, retain_graph)
+        chosen.record(loss, count, reduction)
+        self._torn = False
+        self._watch()
+
+    def prepare(
+        self, name: str, loss: Tensor, count: Count, reduction: Reduction
+    ) -> tuple[RunningSum, Count]:
+        """Bring a loss's sum to the unit of its next contribution; return it, and that one's weight."""
+        self.check()
+        chosen, weight = self._choose(name), 1.0
+        if not is_zero(count):
+            weight = self._rescale(chosen, loss, count, reduction)
+            self._torn = False
+        self._watch()
+        return chosen, weight
+
+    def _rescale(self, chosen: RunningSum, loss: Tensor, count: Count, reduction: Reduction) -> Any:
+        self._torn = True
+        factor, weight = chosen.prepare(loss, count, reduction)
+        if isinstance(factor, Tensor) or factor != 1:
+            with torch.no_grad():
+                multiply(dense_values(self.parameters), factor)
+        return weight
+
+    def _add_apart(self, loss: Tensor, weight: float, inputs: list[Tensor], retain_graph: bool) -> None:
+        """Run a backward pass into gradients of its own, and add ``weight`` times these to the sum."""
+        sums = self._swap(None)
+        backward(loss, self._seed(loss, 1.0), inputs, retain_graph)
+        gradients = self._swap(sums)
+        with torch.no_grad():
+            add(self.parameters, gradients, weight)
+
+    def _seed(self, loss: Tensor, weight: Count) -> Tensor:
+        """Return the gradient that the backward pass starts with: a weight, nearly always 1, times the scale."""
+        if isinstance(weight, Tensor):
+            seed = weight.to(loss.dtype).reshape(loss.shape)
+            return seed if self._scale is None else self._scale.apply(seed)
+        found = self._seeds.get(weight)
+        if found is None or (found.dtype, found.device, found.shape) != (loss.dtype, loss.device, loss.shape):
+            found = torch.full_like(loss, weight, requires_grad=False)
+            self._seeds[weight] = found = found if self._scale is None else self._scale.apply(found)
+        return found
+
+    def _choose(self, name: str) -> RunningSum:
+        """Make the named loss's sum the one in ``.grad``."""
+        chosen = self.by_name.get(name)
+        if chosen is None:
+            if self._sharded is not None and self.by_name:
+                raise UpdateError(
+                    f"backward: {name!r} is a second loss, and under fully_shard there is one sum for all "
+                    "losses. Add them up: update.backward(loss_a + loss_b, count=n)."
+                )
+            unit = None if self._sharded is None else self._sharded.unit
+            chosen = self.by_name[name] = RunningSum(name, self._headroom, unit)
+        if chosen is not self._current:
+            if self._current is not None:
+                self._current.aside = self._swap(chosen.aside)
+            elif chosen.aside is not None:
+                self._swap(chosen.aside)
+            chosen.aside = None
+            self._current = chosen
+        return chosen
+
+    def _headroom(self) -> float:
+        return headroom_of(self.parameters)
+
+    def _swap(self, others: Sequence[Tensor | None] | None) -> list[Tensor | None]:
+        """Put ``others``, or nothing, in place of all gradients; return these."""
+        gradients = [parameter.grad for parameter in self.parameters]
+        for index, parameter in enumerate(self.parameters):
+            parameter.grad = None if others is None else others[index]
+        return gradients
+
+    def _watch(self) -> None:
+        """Note what the last backward left in ``.grad``: of all parameters, or of the first that has any."""
+        watched: list[tuple[Tensor, Tensor | None, int]] = []
+        self._watched = watched
+        version = tensor_version.use
+        for parameter in self.parameters:
+            gradient = parameter.grad
+            if gradient is not None:
+                watched.append((parameter, gradient, version(gradient)))
+                if not self._thorough:
+                    return
+            elif self._thorough:
+                watched.append((parameter, None, 0))
+
+    def check(self) -> None:
+        """Raise where the sum cannot be trusted.
+
+        In an accumulator's first windows every parameter is looked at; later only one, which clearing, clipping
+        and unscaling reach too.
+
+        Raises:
+            UpdateError: a backward raised half-way, and its exception was caught inside the block.
+            GradientError: ``.grad`` was written to since the last backward of this window.
+        """
+        if self._torn:
+            raise UpdateError(
+                "update: a backward inside the block raised and the exception was caught there, so the sum may "
+                "hold part of a micro-batch. The window was rolled back. Catch the exception outside the block, "
+                "or use accumulator.step(), which retries."
+            )
+        version = tensor_version.use
+        for parameter, gradient, before in self._watched:
+            if parameter.grad is not gradient or (gradient is not None and version(gradient) != before):
+                raise GradientError(
+                    "update: .grad was changed inside the block, outside update.backward(...): by zero_grad, a "
+                    "clip, scaler.unscale_ or a backward of its own. The sum of the window is lost, and was rolled "
+                    "back. Leave these to the update: Accumulator(clip_norm=..., scaler=...), "
+                    "update.backward(loss)."
+                )
+
+    # -- the end of the window ----------------------------------------------------------------------
+
+    def combine(
+        self, totals: dict[str, float] | None = None, units: dict[str, float] | None = None
+    ) -> float | None:
+        """Bring all sums together in ``.grad``; return the factor that is still to be applied.
+
+        None says that every count is zero. With one loss nothing is added: its factor can be folded into the clip.
+        Synchronizes with the device where counts are on one.
+
+        Args:
+            totals: each loss's count over all ranks; by default those of this process. May name losses of which
+                this process has nothing.
+            units: with several ranks, the unit that all of them convert the sum of an only loss to.
+        """
+        self.check()
+        totals = totals or {name: running.total_count() for name, running in self.by_name.items()}
+        if not any(totals.values()):
+            return None
+        if len(totals) == 1:
+            (name,) = totals
+            mine = self.by_name.get(name)
+            unit = None if mine is None else mine.unit
+            if units is None:
+                return 0.0 if mine is None else mine.factor(totals[name])
+            if unit is not None and unit != units[name]:
+                multiply(dense_values(self.parameters), float(unit) / units[name])
+            return units[name] / totals[name]
+        if self.by_name:
+            # The first loss's tensors stay: with clear="zero" they are the ones that were there before.
+            current = self._choose(next(iter(self.by_name)))
+            multiply(dense_values(self.parameters), current.factor(totals[current.name]))
+            for name, running in self.by_name.items():
+                if running.aside is not None:
+                    add(self.parameters, running.aside, running.factor(totals[name]))
+                    running.aside = None
+        return 1.0
+
+    def status(self) -> RankStatus:
+        """Return what the other ranks need to know. Synchronizes with the device where counts are on one."""
+        tallies = {name: running.tally() for name, running in self.by_name.items()}
+        return RankStatus(
+            counts={name: tally.count for name, tally in tallies.items()},
+            totals={name: tally.total for name, tally in tallies.items()},
+            units={n: float(running.unit) for n, running in self.by_name.items() if running.unit is not None},
+            filled="".join(map(self._filled, range(len(self.parameters)))),
+        )
+
+    def _filled(self, index: int) -> str:
+        """Say whether any loss has a gradient for a parameter: "0" no, "1" yes, "2" a sparse one."""
+        parameter = self.parameters[index]
+        if self._sharded is not None:  # which holds zeros for what this rank did not reach
+            return str(int(id(parameter) in self._sharded.reached))
+        asides = [running.aside[index] for running in self.by_name.values() if running.aside is not None]
+        held = [gradient for gradient in (parameter.grad, *asides) if gradient is not None]
+        return "0" if not held else "2" if all(gradient.is_sparse for gradient in held) else "1"
+
+    def all_reduced(self, name: str, unit: float) -> None:
+        """Take it that ``.grad`` holds the sum of all ranks, in this unit."""
+        self.by_name[name].unit = unit
+        self._watch()
+
+    def release(self) -> None:
+        """Let go of gradients and seeds; losses and counts stay, for logging."""
+        for running in self.by_name.values():
+            running.aside = None
+        self._seeds.clear()
+        self._current, self._watched, self.parameters = None, [], ()
+
+    def state(self) -> list[dict[str, Any]]:
+        """Return copies of all sums, in plain containers."""
+        self.check()
+        in_grad = [parameter.grad for parameter in self.parameters]
+        states = []
+        for running in self.by_name.values():
+            gradients = in_grad if running is self._current else running.aside or ()
+            copies = [None if gradient is None else gradient.detach().clone() for gradient in gradients]
+            states.append({**running.state_dict(), "gradients": copies})
+        return states
+
+    def resume(self, state: list[dict[str, Any]]) -> None:
+        """Take over saved sums."""
+        for saved in state:
+            numbers = {key: item for key, item in saved.items() if key != "gradients"}
+            running = RunningSum.from_state(numbers, self._headroom)
+            running.aside = [
+                None if gradient is None else gradient.to(parameter.device, copy=True)
+                for parameter, gradient in zip(self.parameters, saved["gradients"], strict=True)
+            ]
+            self.by_name[running.name] = running
+        if state:
+            self._choose(state[0]["name"])
+        self._watch()

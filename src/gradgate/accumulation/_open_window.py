@@ -1,0 +1,254 @@
+"""One window: what it holds, how it opens, ends in a step, or is undone."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from gradgate.accumulation._batch_norm import BatchNorms
+from gradgate.accumulation._finalize import clear_gradients, divide_and_clip, finalize, step, uninterrupted
+from gradgate.accumulation._forward_state import AtRest, is_out_of_memory
+from gradgate.accumulation._gradient_sums import GradientSums
+from gradgate.accumulation._gradients import Leftovers, Slots, claim
+from gradgate.accumulation._loss_checks import LossChecks
+from gradgate.accumulation._precision import LossScale
+from gradgate.accumulation._running_sum import MicroBatchCounter
+from gradgate.accumulation._settings import Settings
+from gradgate.errors import UpdateError
+from gradgate.ownership import claims
+from gradgate.ranks import ALONE, RankSetup, SingleProcess
+from gradgate.tally import Tally
+
+Self = TypeVar("Self", bound="OpenWindow")
+
+_NO_SUMS = GradientSums()  # of windows that are not open yet
+_FIRST = 3  # windows of an accumulator in which every gradient is watched
+
+
+@dataclass(eq=False)
+class TrainingState:
+    """What an accumulator keeps from window to window."""
+
+    settings: Settings
+    ranks: RankSetup
+    batch_norms: BatchNorms
+    loss_checks: LossChecks = field(default_factory=LossChecks)
+    leftovers: Leftovers = field(default_factory=Leftovers)
+    at_rest: AtRest = field(default_factory=AtRest)
+    windows: int = 0
+    samples_that_fit: int | None = None
+    unfinished: dict[str, Any] | None = (
+        None  # a window that was loaded, and that the next update goes on with
+    )
+    open_update: OpenWindow | None = None
+    stepping: bool = False
+    # Called with the sums that a step will use, and the factor that makes means of them; they change nothing.
+    gradient_hooks: OrderedDict[int, Callable[[Any, list[Tensor], float], None]] = field(
+        default_factory=OrderedDict
+    )
+    update_hooks: OrderedDict[int, Callable[[Any], object]] = field(default_factory=OrderedDict)
+
+
+class OpenWindow:
+    """A window being added up, from its first micro-batch to its step or its rollback."""
+
+    _slots: Slots  # once it is open
+
+    def __init__(self, shared: TrainingState, *, may_replay: bool = False) -> None:
+        self._shared = shared
+        self._settings = shared.settings
+        self._state: Literal["new", "open", "closed"] = "new"
+        # How to undo each thing that the window has done so far, in their order. Empty once it has ended.
+        self._undo: list[Callable[[], object]] = []
+        self._counter = MicroBatchCounter()
+        self._sums = _NO_SUMS
+        self._scale: LossScale | None = None
+        self._coordinator: SingleProcess = ALONE
+        self._may_replay = may_replay
+        self._number = shared.windows + 1
+        self._own = math.inf  # micro-batches of this rank; later ones repeat the last
+        self._tallies: dict[str, Tally] | None = None  # over all ranks, where there are several
+        self._norm: float | Tensor | None = None
+        self._stepped = False
+        self._first = False
+
+    def __enter__(self: Self) -> Self:
+        if self._state != "new":
+            raise UpdateError(
+                "update: this update was already entered; an update is one window. Write "
+                "`with accumulator.update() as update:` anew for each."
+            )
+        try:
+            self._open()
+            return self  # inside: an interrupt that arrives just now is rolled back too
+        except BaseException as error:
+            self._give_up()
+            self._report(error)
+            raise
+
+    def _open(self) -> None:
+        """Open the window. Each part registers how to undo itself before it changes anything: a signal may come."""
+        shared, settings = self._shared, self._settings
+        # Read anew for each window, so that groups which are added later belong to the next window.
+        groups = [group for optimizer in settings.optimizers for group in optimizer.param_groups]
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        if not (shared.ranks.alone or not dist.is_initialized()):
+            self._coordinator = shared.ranks.coordinator(parameters, settings)
+        coordinator = self._coordinator
+        coordinator.start(may_replay=self._may_replay)
+        self._undo.append(partial(claims.pop, self, None))
+        claim(self, parameters, settings)
+        self._slots = slots = Slots(parameters, settings, shared.leftovers)
+        self._undo.append(self._end)
+        self._state, shared.open_update = "open", self
+        self._scale = None if settings.scaler is None else LossScale(settings.scaler)
+        if self._scale is not None:
+            self._undo.append(self._scale.roll_back)
+        self._undo.append(slots.put_back)
+        slots.take()
+        self._first = shared.windows < _FIRST
+        self._sums = GradientSums(parameters, self._scale, thorough=self._first, sharded=coordinator.sharded)
+        if coordinator is not ALONE or shared.batch_norms.statistics == "window":
+            self._undo += [coordinator.discard, partial(shared.batch_norms.close, keep=False)]
+            with uninterrupted():  # these change modules that they have yet to record
+                coordinator.hold()
+                shared.batch_norms.open()
+        if shared.unfinished is not None:  # nothing but the open block differs from the process that saved it
+            self._counter.resume(shared.unfinished["micro_batches"])
+            if self._scale is not None:
+                self._scale.resume(shared.unfinished["scale"])
+            self._sums.resume(shared.unfinished["sums"])
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._leave(error)
+        finally:
+            # Only if an interrupt arrived where _leave was about to do this itself.
+            if self._undo:
+                self._give_up()
+
+    def _leave(self, error: BaseException | None) -> None:
+        finished = error is None and self._state == "open"
+        try:
+            if finished:
+                self._finish()
+        except Exception as failure:
+            self._report(failure)
+            raise
+        finally:
+            if error is not None:
+                self._report(error)
+            self._give_up()
+        if error is not None and (explained := self._coordinator.explained(error)) is not error:
+            raise explained from error
+        if finished:
+            for hook in tuple(self._shared.update_hooks.values()):  # a hook may remove itself
+                hook(self)
+
+    @torch.no_grad()
+    def _finish(self) -> None:
+        shared, settings, slots = self._shared, self._settings, self._slots
+        self._counter.check_losses()
+        own = int(min(self._counter.micro_batches, self._own))
+        mean = finalize(self._sums, slots, settings, self._coordinator, self._scale, own)
+        self._norm = mean.norm
+        if not mean.usable:
+            if self._scale is not None:
+                self._scale.overflowed()
+            return
+        for hook in tuple(shared.gradient_hooks.values()):
+            hook(self, mean.values, mean.factor)
+        divide_and_clip(mean, settings)
+        with uninterrupted():
+            shared.stepping = True
+            try:
+                step(slots.parameters, slots.wide, settings, self._scale)
+            finally:
+                shared.stepping = False
+            try:
+                self._stepped = True
+                if shared.batch_norms.pools:
+                    shared.batch_norms.close(keep=True)
+                clear_gradients(slots.parameters, settings.clear)
+                if settings.scaler is not None:
+                    settings.scaler.update()
+                for scheduler in settings.schedulers:
+                    scheduler.step()
+            finally:
+                # Also if a scheduler raises: the step was made, so the update is as after it.
+                self._undo.clear()
+                slots.close()
+                self._end()
+
+    def _report(self, error: BaseException) -> None:
+        self._coordinator.report(error, out_of_memory=self._may_replay and is_out_of_memory(error))
+
+    def _give_up(self) -> None:
+        """Roll back if the window is still open, whatever else arrives meanwhile."""
+        try:
+            if self._undo:
+                with uninterrupted(), ExitStack() as stack:  # which undoes the rest even if a part raises
+                    stack.callback(self._undo.clear)
+                    for undo in self._undo:
+                        stack.callback(undo)
+        except KeyboardInterrupt:  # it came before signals were held back
+            self._give_up()
+            raise
+
+    def _end(self) -> None:
+        """Let go of everything but the numbers for logging."""
+        shared = self._shared
+        self._state = "closed"
+        self._tallies = self._coordinator.tallies
+        self._sums.release()
+        self._coordinator.release()
+        shared.open_update = shared.unfinished = None
+        shared.windows += 1
+        claims.pop(self, None)
+
+    def _require_open(self, verb: str) -> None:
+        if self._state != "open":
+            raise UpdateError(
+                f"{verb}: this update is {self._state}, not open. Use it inside `with accumulator.update() as "
+                "update:`."
+            )
+
+
+def register(hooks: OrderedDict[int, Any], hook: Callable[..., object]) -> RemovableHandle:
+    """Have a hook called from now on; the handle removes it."""
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+def refuse_steps_inside(optimizer: Optimizer, state: TrainingState) -> list[RemovableHandle]:
+    """Refuse steps by hand while a window is open. Holds the state weakly."""
+    weak = weakref.ref(state)
+
+    def refuse(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        state = weak()
+        if state is not None and state.open_update is not None and not state.stepping:
+            raise UpdateError(
+                "update: optimizer.step() was called inside the block; it would step on an unfinished sum. "
+                "Leave it out: leaving the block steps once."
+            )
+
+    try:
+        return [optimizer.register_step_pre_hook(refuse)]
+    except AttributeError:  # a wrapper around an optimizer, without torch's hooks
+        return []

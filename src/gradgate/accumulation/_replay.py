@@ -1,0 +1,210 @@
+"""Run a window; again, in smaller micro-batches, when memory runs out."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from gradgate.accumulation._counts import Count, Reduction
+from gradgate.accumulation._forward_state import ForwardState, is_out_of_memory
+from gradgate.accumulation._gradients import on_purpose
+from gradgate.accumulation._open_window import TrainingState
+from gradgate.accumulation._update import Update
+from gradgate.accumulation._windows import (
+    Dealt,
+    GivenMicroBatches,
+    Planned,
+    PlannedMicroBatches,
+    Windows,
+    first_line,
+)
+from gradgate.batch_layout import BatchDim, Unsaid, check_batch
+from gradgate.errors import BudgetError, CountError, OptionError
+from gradgate.ranks import ReplayError, SingleProcess
+from gradgate.torch_compat import tensor_version
+
+LossFunction: TypeAlias = "Callable[[Any], Tensor | tuple[Tensor, Count]]"
+
+_log = logging.getLogger("gradgate")
+
+
+def run_batch(
+    state: TrainingState,
+    loss_fn: LossFunction,
+    batch: Any,
+    plan: Planned | None,
+    deal: Dealt | None,
+    reduction: Reduction,
+    batch_dim: BatchDim | Unsaid,
+    collate: Callable[[list[Any]], Any] | None,
+) -> Update:
+    """Check the arguments of :meth:`Accumulator.step`, and run the window of one batch."""
+    plain = collate is None and isinstance(batch_dim, Unsaid)
+    if plan is not None:
+        if deal not in (None, "whole", "parts"):
+            raise OptionError(f"step: deal is {deal!r}; it is 'whole', 'parts' or None.")
+        if not plain:
+            raise OptionError(
+                "step: batch_dim and collate belong to the plan: gradgate.plan(..., batch_dim=...)."
+            )
+        return run_window(state, loss_fn, reduction, partial(PlannedMicroBatches, state, plan, batch, deal))
+    if deal is not None:
+        raise OptionError("step: deal is given without a plan, which says what a sample takes. Pass one.")
+    if plain:
+        check_batch(batch, "step", "accumulator.step_window(loss_fn, window)", Windows)
+    return run_given(state, loss_fn, [batch], reduction, batch_dim, collate)
+
+
+def run_given(
+    state: TrainingState,
+    loss_fn: LossFunction,
+    micro_batches: list[Any],
+    reduction: Reduction,
+    batch_dim: BatchDim | Unsaid,
+    collate: Callable[[list[Any]], Any] | None,
+) -> Update:
+    """Run a window of micro-batches that exist."""
+    if collate is not None:
+        batch_dim = "list"
+
+    def collated(data: Any) -> Any:
+        return loss_fn(data if collate is None else collate(data))
+
+    return run_window(
+        state, collated, reduction, lambda _: GivenMicroBatches(state, micro_batches, batch_dim)
+    )
+
+
+def run_window(
+    state: TrainingState,
+    loss_fn: LossFunction,
+    reduction: Reduction,
+    source_of: Callable[[SingleProcess], GivenMicroBatches | PlannedMicroBatches],
+) -> Update:
+    """Run a window; each time memory runs out, roll back, split finer, and replay.
+
+    Args:
+        state: of the accumulator whose update it is.
+        loss_fn: takes a micro-batch.
+        reduction: what the loss is, over its items.
+        source_of: takes the coordinator of the ranks; returns the micro-batches.
+    """
+    settings = state.settings
+    parameters = settings.parameters
+    coordinator = state.ranks.coordinator(parameters, settings)
+    versions = [tensor_version(parameter) for parameter in parameters]
+    # What is sharded is not replayed, see can_replay.
+    modules = settings.models if coordinator.sharded is None else ()
+    with on_purpose():  # copies leave no graph
+        forward_state = ForwardState(modules, parameters, state.at_rest)
+    unfinished = state.unfinished
+    try:
+        source = source_of(coordinator)
+    except Exception as error:
+        coordinator.report_outside(error)
+        raise
+    while True:
+        attempt = _Attempt(state, coordinator)
+        try:
+            attempt.run(loss_fn, source.pieces(), reduction)
+            with on_purpose():
+                forward_state.settle()
+            return attempt.update
+        except ReplayError as error:
+            reason = str(error)
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not attempt.can_replay(error):
+                raise
+            covered = {id(parameter) for parameter in settings.models.parameters()}
+            if not covered.issuperset(map(id, parameters)):
+                raise BudgetError(
+                    f"step: memory ran out ({first_line(error)}), and without the whole model the window cannot "
+                    "be replayed in smaller micro-batches: what the forward pass has changed in it (batch norms, "
+                    "momentum encoders, counters) could not be put back. Name all modules that the optimizers "
+                    "step: Accumulator(optimizer, model=model). Nothing was stepped."
+                ) from error
+            with attempt.reporting():
+                reason = source.ran_out(attempt.index, error)
+        # Only here, after the exception and the frames that it held are gone, is their memory free.
+        state.unfinished = unfinished
+        _free_caches()
+        with attempt.reporting():
+            if versions != [tensor_version(parameter) for parameter in parameters]:
+                raise BudgetError(
+                    "step: memory ran out, and the window cannot be replayed: loss_fn has changed parameters that "
+                    "this accumulator's optimizers own, beside their step. Do that after it."
+                )
+            with on_purpose():
+                forward_state.restore()
+        _log.warning("step: out of memory with %s", reason)
+
+
+class _Attempt:
+    """One run through a window, and how far it came."""
+
+    def __init__(self, state: TrainingState, coordinator: SingleProcess) -> None:
+        self.update = Update(state, may_replay=True)
+        self.index = -1  # of the micro-batch that runs
+        self._coordinator = coordinator
+        self._finished_adding = False
+
+    def run(self, loss_fn: LossFunction, pieces: Sequence[Any], reduction: Reduction) -> None:
+        with self.update:
+            for data in self.update.micro_batches(pieces):
+                self.index = self.update.micro_batch_count - 1
+                outcome = loss_fn(data)
+                loss, count = _loss_and_count(outcome)
+                try:
+                    self.update.backward(loss, count=count, reduction=reduction)
+                except CountError as error:
+                    if count is not None:
+                        raise
+                    raise CountError(
+                        f"{error} In step, loss_fn returns it: return loss, y.numel()."
+                    ) from None
+                del outcome, loss, data
+            self._finished_adding = True
+
+    def can_replay(self, error: BaseException) -> bool:
+        """Say whether a finer split can help: memory ran out in a forward or backward, not in the step.
+
+        Over ranks all of them have to replay, which they do unless one stopped by something else.
+        """
+        if self._coordinator.sharded is not None:
+            return False  # the others are in the middle of a pass, and wait for this rank there
+        return not self._finished_adding and is_out_of_memory(error) and self._coordinator.replays(True)
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Report a BudgetError to the other ranks, which replay and would wait for this one."""
+        try:
+            yield
+        except BudgetError as end:
+            self._coordinator.report_outside(end)
+            raise
+
+
+def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
+    """Take apart what a loss function returned."""
+    if isinstance(outcome, Tensor):
+        return outcome, None
+    if isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[0], Tensor):
+        return outcome
+    raise OptionError(
+        f"step: loss_fn returned a {type(outcome).__name__}"
+        f"{f' of {len(outcome)}' if isinstance(outcome, tuple) else ''}; it returns the loss, or the loss and its "
+        "count: return loss, y.numel()."
+    )
+
+
+def _free_caches() -> None:
+    gc.collect()  # graphs of Python autograd functions can be in reference cycles
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

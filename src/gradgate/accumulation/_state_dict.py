@@ -1,0 +1,256 @@
+"""The saved form of an accumulator, also over several ranks: plain containers, checked before they are used."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradgate.accumulation._open_window import OpenWindow, TrainingState
+from gradgate.accumulation._precision import has_wide_state, sum_dtype
+from gradgate.accumulation._settings import Decay, Settings
+from gradgate.errors import StateError, UpdateError
+
+_FORMAT = 1
+_KEYS = {"shapes", "window", "carried", "samples_that_fit", "wide_state"}
+
+
+class Checkpointed:
+    """What of an accumulator is saved and loaded."""
+
+    _state: TrainingState
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is needed to go on from here, an unfinished window included.
+
+        Tensors are copies. Only tensors, numbers, strings and containers, so that
+        ``torch.load(..., weights_only=True)`` reads it. The model, the optimizer, the scheduler, the scaler
+        and the random state have states of their own: save them beside it. Inside a window, call it after
+        the last backward of a micro-batch.
+        """
+        state, settings, update = self._state, self._state.settings, self._state.open_update
+        parameters = settings.parameters
+        window, gradients = state.unfinished, [parameter.grad for parameter in parameters]
+        if update is not None and update._slots is not None:
+            window, gradients = _unfinished(update), update._slots.before
+        decays = isinstance(settings.clear, Decay) and (
+            update is None or any(g is not None for g in gradients)
+        )
+        return {
+            "format": _FORMAT,
+            "shapes": [list(parameter.shape) for parameter in parameters],
+            "window": window,
+            "carried": [None if g is None else g.detach().clone() for g in gradients] if decays else None,
+            # Which gradients are zeros that clear="zero" left: an optimizer steps on them.
+            "zeros": [g is not None for g in gradients] if settings.clear == "zero" else None,
+            "samples_that_fit": state.samples_that_fit,
+            "wide_state": has_wide_state(settings.optimizers),
+        }
+
+    def state_by_rank(self) -> dict[str, Any]:
+        """Return :meth:`state_dict` for a checkpoint that all ranks write together.
+
+        For ``torch.distributed.checkpoint.save({"accumulator": accumulator.state_by_rank(), ...}, ...)``: each rank
+        has a part of an unfinished window, and saves it under a key of its own.
+
+        Raises:
+            StateError: a window is unfinished whose sum is in ``fully_shard``.
+        """
+        rank, ranks = self._state.ranks.position()
+        update = self._state.open_update
+        if update is not None and update._coordinator.sharded is not None:
+            raise StateError(
+                "state_by_rank: under fully_shard the sum of an unfinished window is in the engine, which does "
+                "not give it. Save between two windows."
+            )
+        file = io.BytesIO()  # as bytes: the ranks that read it do not know its size
+        torch.save(self.state_dict(), file)
+        return {"ranks": ranks, f"rank {rank}": file.getvalue()}
+
+    def load_checkpoint(self, checkpoint_id: Any, key: str = "accumulator") -> None:
+        """Take over what :meth:`state_by_rank` has put into a checkpoint of ``torch.distributed``.
+
+        On as many ranks as have saved, each goes on with its own part of an unfinished window, bit for bit: hand it
+        the same window. On another number of ranks the parts are added up and split among these; hand each its
+        share of what is left of the window. The update is then the same to rounding.
+
+        Args:
+            checkpoint_id: as given to ``torch.distributed.checkpoint.save``: a folder.
+            key: under which the accumulator was saved.
+
+        Raises:
+            StateError: there is none, or it belongs to other parameters.
+            UpdateError, GradientError: as :meth:`load_state_dict`.
+        """
+        rank, ranks = self._state.ranks.position()
+        self.load_state_dict(_read(checkpoint_id, key, rank, ranks))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a saved state. The next update goes on with the window that it holds, if any.
+
+        Make the accumulator before ``optimizer.load_state_dict(...)``: torch rounds the loaded moments of
+        16-bit parameters, and the accumulator keeps them wide. Hand the update the same micro-batches: those
+        that are already in the sum are skipped. The parameters that follow are then, bit for bit, those of a
+        run without the stop.
+
+        Raises:
+            StateError: the state belongs to other parameters or another version; nothing is changed.
+            UpdateError: an update is open.
+            GradientError: decayed gradients are to be put where others already stand.
+        """
+        kept = self._state
+        if kept.open_update is not None:
+            raise UpdateError("load_state_dict: an update is open. Load before the block or after it.")
+        settings, parameters = kept.settings, kept.settings.parameters
+        _check_state(state, parameters, settings)
+        carried, zeros = state["carried"], state.get("zeros")
+        if carried is not None or (zeros is not None and settings.clear == "zero"):
+            kept.leftovers.check(parameters, settings)
+        if carried is not None:
+            for parameter, gradient in zip(parameters, carried, strict=True):
+                parameter.grad = None
+                if gradient is not None:
+                    parameter.grad_dtype = gradient.dtype
+                    parameter.grad = gradient.to(parameter.device, copy=True)
+        elif zeros is not None and settings.clear == "zero":
+            for parameter, filled in zip(parameters, zeros, strict=True):
+                if filled != (parameter.grad is not None):
+                    dtype = parameter.grad_dtype
+                    parameter.grad = torch.zeros_like(parameter, dtype=dtype) if filled else None
+        kept.leftovers.remember(parameters)
+        kept.unfinished = state["window"]
+        kept.samples_that_fit = state["samples_that_fit"]
+
+
+def _unfinished(window: OpenWindow) -> dict[str, Any]:
+    """Return a copy of a window so far, in plain containers."""
+    if window._shared.batch_norms.pools:
+        raise UpdateError(
+            "state_dict: batch_norm='window' keeps running statistics aside while a window is open, and the "
+            "model's own buffers hold those of the last micro-batch. Save between two windows."
+        )
+    scale = window._scale
+    return {
+        "micro_batches": window._counter.done,
+        "scale": None if scale is None else scale.value(),
+        "sums": window._sums.state(),
+    }
+
+
+def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: Settings) -> None:
+    """Raise StateError unless the state fits the parameters and settings."""
+    found = state.get("format") if isinstance(state, dict) else type(state).__name__
+    if found != _FORMAT or not state.keys() >= _KEYS:
+        raise StateError(
+            f"load_state_dict: format is {found!r}, this version reads {_FORMAT}, with {', '.join(sorted(_KEYS))}. "
+            "Pass what Accumulator.state_dict() returned."
+        )
+    shapes = [list(parameter.shape) for parameter in parameters]
+    if state["shapes"] != shapes:
+        differing = [i for i, (a, b) in enumerate(zip(state["shapes"], shapes, strict=False)) if a != b]
+        first = f"; the first that differs is parameter {differing[0]}" if differing else ""
+        raise StateError(
+            f"load_state_dict: the state holds {len(state['shapes'])} parameters, the optimizer {len(shapes)}"
+            f"{first}. Make the optimizer over the same parameters in the same order as when it was saved."
+        )
+    if state["carried"] is not None and not isinstance(settings.clear, Decay):
+        raise StateError(
+            f"load_state_dict: the state carries decayed gradients, but clear is {settings.clear!r}. Make the "
+            "accumulator with the clear=gradgate.decay(...) that it was saved with."
+        )
+    if state["wide_state"] and not has_wide_state(settings.optimizers):
+        raise StateError(
+            "load_state_dict: the optimizer's moments were wider than its parameters when this was saved, and are "
+            "not now: torch rounds them when it loads. Make the accumulator first, then call "
+            "optimizer.load_state_dict(...), then this."
+        )
+    _check_types(state["window"], parameters, settings)
+    scaled = state["window"] is not None and state["window"]["scale"] is not None
+    # A window whose micro-batches were all empty has run no backward pass, so it has no scale yet.
+    begun = state["window"] is not None and any(each["unit"] is not None for each in state["window"]["sums"])
+    if begun and scaled != (settings.scaler is not None):
+        raise StateError(
+            "load_state_dict: the unfinished window was saved "
+            f"{'with' if scaled else 'without'} a GradScaler, this accumulator has {'none' if scaled else 'one'}. "
+            "Make it as it was when it was saved."
+        )
+
+
+def _check_types(window: dict[str, Any] | None, parameters: Sequence[Tensor], settings: Settings) -> None:
+    """Raise StateError if sums were saved in another type than this accumulator adds in."""
+    for saved in window["sums"] if window is not None else ():
+        for index, (gradient, parameter) in enumerate(zip(saved["gradients"], parameters, strict=False)):
+            wanted = sum_dtype(parameter, settings.accumulate_dtype)
+            if gradient is not None and gradient.dtype != wanted:
+                raise StateError(
+                    f"load_state_dict: the unfinished window holds {gradient.dtype} sums for parameter {index}, "
+                    f"this accumulator adds in {wanted}. Give it the accumulate_dtype that it was saved with."
+                )
+
+
+def _read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]:
+    """Return what this rank goes on from: its own state, or its share of those of another number of ranks.
+
+    Raises:
+        StateError: the checkpoint holds none under this key.
+    """
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    known = FileSystemReader(checkpoint_id).read_metadata().state_dict_metadata
+    saved = sum(name.startswith(f"{key}.rank ") for name in known)
+    if not saved:
+        raise StateError(
+            f"load_checkpoint: the checkpoint holds no accumulator under {key!r}. Save it there: "
+            f"dcp.save({{{key!r}: accumulator.state_by_rank(), ...}}, checkpoint_id=...)."
+        )
+    mine = range(rank, saved, ranks) if saved != ranks else [rank]
+    wanted: dict[str, Any] = {key: {f"rank {number}": b"" for number in mine or [0]}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it reads for this process alone, as is meant
+        load(wanted, checkpoint_id=checkpoint_id, no_dist=True)
+    states = [_unpacked(wanted[key][f"rank {number}"]) for number in mine or [0]]
+    if saved == ranks:
+        return states[0]
+    return _merged(states if mine else [], states[0])
+
+
+def _unpacked(state: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(io.BytesIO(state), weights_only=True)
+    return found
+
+
+def _merged(states: Sequence[dict[str, Any]], like: dict[str, Any]) -> dict[str, Any]:
+    """Merge the unfinished windows of some ranks: their sums add. What is the same on all is taken from the first.
+
+    Micro-batches are counted anew, for another number of ranks splits the rest of the window in its own way.
+    """
+    windows = [state["window"] for state in states if state["window"] is not None]
+    if like["window"] is None:
+        return like
+    names = dict.fromkeys(saved["name"] for window in windows for saved in window["sums"])
+    sums = [
+        _added([saved for window in windows for saved in window["sums"] if saved["name"] == name])
+        for name in names
+    ]
+    return {**like, "window": {"micro_batches": 0, "scale": like["window"]["scale"], "sums": sums}}
+
+
+def _added(sums: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    unit = max((each["unit"] for each in sums if each["unit"] is not None), default=None)
+    gradients: list[Tensor | None] = [None] * len(sums[0]["gradients"])
+    for each in sums:
+        for index, gradient in enumerate(each["gradients"]):
+            if gradient is not None and unit is not None:
+                part = gradient * (each["unit"] / unit)
+                before = gradients[index]
+                gradients[index] = part if before is None else before + part
+    joined = {
+        key: [item for each in sums for item in each[key]] for key in ("counts", "reductions", "losses")
+    }
+    known = sum(each["known"] for each in sums)
+    return {**sums[0], **joined, "unit": unit, "known": known, "gradients": gradients}

@@ -1,0 +1,195 @@
+"""A statement of the user's source among those around it: what a rule asks before it proposes a fix."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gradgate.checker.analysis._source import path_to
+from gradgate.events import Frame
+
+CLOSED = (
+    ast.Name,
+    ast.Attribute,
+    ast.Call,
+    ast.Subscript,
+)  # expressions that need no parentheses around them
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The innermost statement of a line.
+
+    Attributes:
+        node: the statement.
+        block: the statements of its block, itself among them.
+        path: what encloses it, from the module to the statement.
+    """
+
+    file: str
+    node: ast.stmt
+    block: Sequence[ast.stmt]
+    path: Sequence[ast.AST]
+
+    @classmethod
+    def at(cls, frame: Frame) -> Statement | None:
+        """Return the statement of a line, or None where the source cannot be read."""
+        path = path_to(frame.file, frame.line)
+        if len(path) < 2 or not isinstance(path[-1], ast.stmt):
+            return None
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(path[-2], name, ())
+            if isinstance(block, list) and path[-1] in block:
+                return cls(frame.file, path[-1], block, path)
+        return None
+
+    @property
+    def line(self) -> int:
+        """The statement's first line."""
+        return self.node.lineno
+
+    @property
+    def value(self) -> ast.expr | None:
+        """What it assigns, adds, returns or computes."""
+        return getattr(self.node, "value", None)
+
+    @property
+    def module(self) -> ast.AST:
+        """The file's syntax tree."""
+        return self.path[0]
+
+    @property
+    def function(self) -> ast.AST:
+        """The innermost function around the statement, or the module."""
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        return next((node for node in self.path[-2::-1] if isinstance(node, kinds)), self.path[0])
+
+    @property
+    def loops(self) -> list[ast.For | ast.While]:
+        """The loops of its function around it, the innermost first."""
+        loops = []
+        for node in self.path[-2::-1]:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                break
+            if isinstance(node, (ast.For, ast.While)):
+                loops.append(node)
+        return loops
+
+    def expressions(self) -> Iterator[ast.AST]:
+        """Yield the nodes of the statement; of one with a block, those of its header."""
+        todo: list[ast.AST] = [self.node]
+        while todo:
+            node = todo.pop(0)
+            yield node
+            todo += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
+
+    def calls(self, name: str = "") -> list[ast.Call]:
+        """Return the calls in the statement, of a function or method of that name."""
+        calls = [node for node in self.expressions() if isinstance(node, ast.Call)]
+        return [call for call in calls if not name or last_name(call.func) == name]
+
+    def divisions(self) -> list[ast.BinOp]:
+        """Return the divisions in what the statement computes, those within a call's arguments left out."""
+        found: list[ast.BinOp] = []
+        todo: list[ast.AST] = [self.value or self.node]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, ast.BinOp):
+                found += [node] if isinstance(node.op, ast.Div) else []
+                todo += [node.left, node.right]
+            elif isinstance(node, ast.Call):
+                todo.append(node.func)
+            elif isinstance(node, (ast.Attribute, ast.Subscript)):
+                todo.append(node.value)
+            elif isinstance(node, ast.UnaryOp):
+                todo.append(node.operand)
+        return found
+
+    def around(self, node: ast.AST) -> list[ast.AST]:
+        """Return what encloses an expression in the statement, the innermost first."""
+        parents = {child: parent for parent in self.expressions() for child in ast.iter_child_nodes(parent)}
+        found = []
+        while node in parents:
+            node = parents[node]
+            found.append(node)
+        return found
+
+    # Statements beside it that call a method
+
+    def beside(self, name: str, *, of: str | None = None) -> list[ast.stmt]:
+        """Return the statements of its block that call a method, as a whole: ``optimizer.step()``."""
+        return [node for node in self.block if method(node) == name and (of is None or owner(node) == of)]
+
+    def earlier(self, name: str) -> list[ast.stmt]:
+        """Return those above it."""
+        return [node for node in self.beside(name) if node.lineno < self.line]
+
+    def later(self, name: str) -> list[ast.stmt]:
+        """Return those below it."""
+        return [node for node in self.beside(name) if node.lineno > self.line]
+
+    def steps(self, *, within: ast.AST | None = None) -> list[ast.stmt]:
+        """Return the steps of optimizers (not of schedules) in the function, or in a node, in order."""
+        found = [node for node in own_nodes(within or self.function) if isinstance(node, ast.Expr)]
+        steps = [
+            node for node in found if method(node) == "step" and not re.search("sched|warm", owner(node))
+        ]
+        return sorted(steps, key=lambda node: node.lineno)
+
+    # Names
+
+    def knows(self, name: str) -> bool:
+        """Say whether a name has a value there: from an earlier line of the function, or from the module."""
+        module, function = self.module, self.function
+        if function is module:
+            return name in _stored(module, self.line)
+        arguments = [node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)]  # type: ignore[attr-defined]
+        return name in arguments or name in _stored(function, self.line) or name in _stored(module, 10**9)
+
+    def assigned_to(self, name: str) -> list[ast.expr]:
+        """Return what a name, or an attribute, is assigned anywhere in the file."""
+        assignments = [node for node in ast.walk(self.module) if isinstance(node, ast.Assign)]
+        return [
+            node.value for node in assignments if name in [ast.unparse(target) for target in node.targets]
+        ]
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes within a node, those of functions and classes in it left out."""
+    todo = list(ast.iter_child_nodes(node))
+    while todo:
+        inner = todo.pop(0)
+        yield inner
+        if not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            todo += ast.iter_child_nodes(inner)
+
+
+def _stored(node: ast.AST, before: int) -> set[str]:
+    names = [inner for inner in own_nodes(node) if isinstance(inner, ast.Name)]
+    return {name.id for name in names if isinstance(name.ctx, ast.Store) and name.lineno < before}
+
+
+def last_name(function: ast.expr) -> str:
+    """Return the last name of what is called: "clip_grad_norm_" of ``nn.utils.clip_grad_norm_``."""
+    return ast.unparse(function).rpartition(".")[2]
+
+
+def method(statement: ast.AST) -> str:
+    """Return the name of the method or function that a statement calls."""
+    value = getattr(statement, "value", None)
+    function = value.func if isinstance(value, ast.Call) else None
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def owner(statement: ast.AST) -> str:
+    """Return what a statement calls a method of."""
+    value = getattr(statement, "value", None)
+    function = value.func if isinstance(value, ast.Call) else None
+    return ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
+
+
+def operand(node: ast.AST) -> str:
+    """Return an expression as it can stand anywhere: in parentheses, unless it binds closely."""
+    return ast.unparse(node) if isinstance(node, CLOSED) else f"({ast.unparse(node)})"

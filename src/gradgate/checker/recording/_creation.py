@@ -1,0 +1,86 @@
+"""How parameters and optimizers are created, extended and loaded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+
+from gradgate.checker.recording._forward import Cuts
+from gradgate.checker.recording._patches import Around
+from gradgate.checker.recording._recorder import Recorder
+from gradgate.events import Group, OptimizerMade, StateLoaded
+
+
+class Creation:
+    """Watches constructors of parameters and optimizers, ``add_param_group`` and ``load_state_dict``."""
+
+    def __init__(self, recorder: Recorder, cuts: Cuts) -> None:
+        self._recorder = recorder
+        self._cuts = cuts
+
+    def parameter(self, kind: Any, data: Any = None, *_: Any, **__: Any) -> Around:
+        """Remember where a parameter was created."""
+        parameter = yield
+        if not isinstance(parameter, Tensor):
+            return
+        recorder = self._recorder
+        if isinstance(data, Tensor) and data.grad_fn is not None and recorder.looking:
+            self._cuts.record(data, "Parameter")
+        if recorder.backwards:
+            recorder.look_again()
+        recorder.parameters.created(parameter, recorder.site(), recorder.events.count)
+
+    def optimizer(self, optimizer: Optimizer, *_: Any, **__: Any) -> Around:
+        """Record that an optimizer was constructed."""
+        yield
+        self.meet(optimizer)
+        if self._recorder.backwards:
+            self._recorder.look_again()
+
+    def meet(self, optimizer: Optimizer, *, added: bool = False) -> int:
+        """Record an optimizer that was constructed, extended, or is seen for the first time."""
+        recorder = self._recorder
+        number = recorder.optimizers.number(optimizer)
+        listed = Counter(recorder.parameters.number(each) for each in parameters_of(optimizer))
+        groups = tuple(
+            Group(
+                recorder.ids(group["params"]),
+                number_of(group.get("lr")),
+                float(group.get("weight_decay") or 0.0),
+                float(group.get("momentum") or (group.get("betas") or (0.0,))[0]),
+            )
+            for group in optimizer.param_groups
+        )
+        recorder.parameters.owned |= listed.keys()
+        twice = recorder.parameters.same(each for each, times in listed.items() if times > 1)
+        recorder.add(OptimizerMade(recorder.site(), number, type(optimizer).__name__, groups, twice, added))
+        return number
+
+    def group(self, optimizer: Optimizer, *_: Any, **__: Any) -> Around:
+        """Record that an optimizer got another group. Its constructor, which adds the first, isn't known yet."""
+        yield
+        if self._recorder.optimizers.known(optimizer) is not None:
+            self.meet(optimizer, added=True)
+
+    def state(self, optimizer: Optimizer, *_: Any, **__: Any) -> Around:
+        """Record that an optimizer's state was loaded."""
+        recorder, before = self._recorder, len(optimizer.state)
+        yield
+        number = recorder.optimizers.number(optimizer)
+        recorder.add(StateLoaded(recorder.site(), number, before, len(optimizer.state)))
+
+
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """Return the parameters of all groups."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def number_of(value: Any) -> float | None:
+    """Return a setting as a number, if it is one."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

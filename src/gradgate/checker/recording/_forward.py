@@ -1,0 +1,172 @@
+"""Around the forward pass: values that leave the graph, blocks without gradients, training mode."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from gradgate.autograd_graph import Graph
+from gradgate.call_sites import kind_of
+from gradgate.checker.recording._modules import own_buffers
+from gradgate.checker.recording._patches import Around, caller, tracing
+from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._variables import variables_of
+from gradgate.events import Cut, Ids, ModeSet, NoGradEntered, Site, is_on_purpose
+from gradgate.torch_compat import as_torch_itself
+
+CUTS = ("detach", "detach_", "item", "numpy", "tolist", "argmax", "argmin")
+_EVENTS_PER_LINE = 3
+_DATA: Any = inspect.getattr_static(Tensor, "data")
+_DROPOUTS = (
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
+    nn.RReLU,
+)
+_DECORATOR_FILE = torch.no_grad()(
+    lambda: None
+).__code__.co_filename  # where @torch.no_grad() calls a function
+
+
+class Cuts:
+    """Watches methods of tensors that return something without a graph, and ``no_grad``."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._cuts: Counter[Site] = Counter()
+        self._entries: Counter[Site] = Counter()
+        self.missing: set[int] = set()  # parameters that no gradient has reached, once that is looked for
+
+    def is_cut(self, tensor: Tensor, *_: Any, **__: Any) -> bool:
+        """Return whether taking this tensor's value may break a graph."""
+        recorder = self._recorder
+        if not recorder.looking or recorder.quiet or recorder.in_backward or is_on_purpose():
+            return False
+        with as_torch_itself():
+            return tensor.requires_grad and not is_lazy(tensor)
+
+    def cut(self, tensor: Tensor, name: str) -> None:
+        """Record that a tensor's value leaves the graph, if that may break one."""
+        if self._recorder.active and not tracing() and self.is_cut(tensor):
+            with self._recorder.working():
+                self.record(tensor, name)
+
+    def record(self, tensor: Tensor, name: str) -> None:
+        """Record that a tensor's value left the graph, a few times for each line.
+
+        Under ``no_grad`` that is usually intended: there it counts only for parameters without a gradient.
+        """
+        site = self._recorder.site()
+        self._cuts[site] += 1
+        if not site or self._cuts[site] > _EVENTS_PER_LINE:
+            return
+        ids = self._behind(tensor)
+        if ids and (name != "no_grad" or ids & self.missing):
+            self._recorder.add(Cut(site, name, ids, tensor.numel() == 1))
+
+    def called(self, name: str, tensor: Tensor, /, *_: Any, **__: Any) -> None:
+        """Record the call of a method that cuts the graph."""
+        self.record(tensor, name)
+
+    def get_data(self, tensor: Tensor) -> Tensor:
+        """Return a tensor's ``.data``."""
+        self.cut(tensor, "data")
+        data: Tensor = _DATA.__get__(tensor)
+        return data
+
+    def no_grad(self, context: Any) -> Around:
+        """Record that the user's code enters a block without gradients."""
+        yield
+        frame = caller()
+        if frame.f_code.co_filename == _DECORATOR_FILE and frame.f_back is not None:
+            frame = frame.f_back
+        if kind_of(frame.f_code.co_filename) == "user":
+            site = self._recorder.site()
+            self._recorder.add(NoGradEntered(site, self._held_at(frame, site)))
+
+    def _held_at(self, frame: FrameType, site: Site) -> tuple[tuple[str, Ids], ...]:
+        """Return the local tensors whose graph leads to parameters without a gradient."""
+        if not self.missing or not self._recorder.looking or self._entries[site] >= _EVENTS_PER_LINE:
+            return ()
+        self._entries[site] += 1
+        tensors = [
+            (name, value)
+            for name, value in variables_of(frame)
+            if isinstance(value, Tensor) and value.grad_fn is not None
+        ]
+        behind = ((name, self._behind(value)) for name, value in tensors)
+        return tuple((name, ids) for name, ids in behind if ids & self.missing)
+
+    def _behind(self, tensor: Tensor) -> Ids:
+        """Return the parameters that a tensor was computed from."""
+        parameters = self._recorder.parameters
+        if tensor.grad_fn is None:
+            return parameters.same([parameters.numbers.known(tensor)])
+        return parameters.same(
+            parameters.number(leaf) if isinstance(leaf, nn.Parameter) else parameters.numbers.known(leaf)
+            for leaf in Graph(tensor).leaves.values()
+        )
+
+
+class Modes:
+    """Watches ``Module.train``, which ``eval`` calls."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._setting = False
+        self._mode_matters: dict[type, bool] = {}
+
+    def is_outermost(self, *_: Any, **__: Any) -> bool:
+        """Return whether the module isn't a child of one whose mode is being set."""
+        return not self._setting
+
+    def set(self, module: Any, mode: bool = True) -> Around:
+        """Record a module's new mode."""
+        self._setting = True
+        try:
+            yield
+        finally:
+            self._setting = False
+        if mode or _by_user():
+            depends = any(self._depends(inner) for inner in module.modules())
+            ids = self._recorder.ids(module.parameters())
+            self._recorder.add(
+                ModeSet(self._recorder.site(), type(module).__name__, bool(mode), ids, depends)
+            )
+
+    def _depends(self, module: nn.Module) -> bool:
+        """Return whether a module behaves differently in training."""
+        if isinstance(module, _DROPOUTS):
+            return getattr(module, "p", 1.0) > 0
+        if "num_batches_tracked" in own_buffers(module):  # a batch norm of any class
+            return True
+        if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
+            return module.dropout > 0
+        kind = type(module)
+        if kind not in self._mode_matters:
+            self._mode_matters[kind] = _reads_mode(kind)
+        return self._mode_matters[kind]
+
+
+def _by_user() -> bool:
+    """Return whether the user's code sets the mode. A trainer that evaluates restores the modes itself."""
+    frame = caller()
+    while frame.f_back is not None and frame.f_code.co_filename == nn.modules.module.__file__:
+        frame = frame.f_back
+    return kind_of(frame.f_code.co_filename) == "user"
+
+
+def _reads_mode(kind: type) -> bool:
+    """Return whether the forward of a user's class reads ``self.training``."""
+    forward = getattr(kind, "forward", None)
+    code = getattr(forward, "__code__", None)
+    if forward is None or code is None or kind_of(code.co_filename) != "user":
+        return False
+    try:
+        return "self.training" in inspect.getsource(forward)
+    except (OSError, TypeError):
+        return False

@@ -1,0 +1,187 @@
+"""The parts of the watcher, and one table of what is patched and which part watches it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import GeneratorType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.nn.utils import clip_grad
+from torch.optim.optimizer import Optimizer
+from torch.utils.data import DataLoader
+
+from gradgate.checker.recording._backward import Backwards
+from gradgate.checker.recording._creation import Creation
+from gradgate.checker.recording._forward import CUTS, Cuts, Modes
+from gradgate.checker.recording._gradients import Gradients
+from gradgate.checker.recording._names import Names
+from gradgate.checker.recording._patches import Patch, tracing
+from gradgate.checker.recording._ranks import COLLECTIVES, Ranks
+from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._retained_graphs import RetainedGraphs
+from gradgate.checker.recording._schedules import SCHEDULERS, Loaders, Scalers, Schedulers
+from gradgate.checker.recording._steps import Steps
+from gradgate.checker.recording._unreached import UnreachedParameters
+from gradgate.checker.recording._writes import WRITES, Writes
+
+_END = object()
+
+
+class Parts:
+    """The parts of the watcher. Each watches one kind of act."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.gradients = Gradients(recorder)
+        self.kept = RetainedGraphs(recorder)
+        self.names = Names(recorder)
+        self.cuts = Cuts(recorder)
+        self.modes = Modes(recorder)
+        self.creation = Creation(recorder, self.cuts)
+        self.steps = Steps(recorder, self.gradients, self.creation)
+        self.backwards = Backwards(recorder, self.gradients, self.kept)
+        self.suspects = UnreachedParameters(recorder, self.cuts)
+        self.writes = Writes(recorder, self.gradients, self.steps, self.backwards)
+        self.ranks = Ranks(recorder, self.gradients)
+        self.schedulers = Schedulers(recorder)
+        self.scalers = Scalers(recorder, self.gradients, self.steps)
+        self.loaders = Loaders(recorder)
+        self.steps.after_step += [self._after_step]
+        self.backwards.give_up = self.steps.give_up
+        self.backwards.synchronizes = self.ranks.synchronizes
+        self.backwards.without_steps = self.suspects.who_moves
+
+    def _after_step(self) -> None:
+        if self.recorder.looking:
+            self.writes.note()
+            self.kept.look()
+            self.names.find()
+        self.suspects.look()
+
+
+def table(parts: Parts) -> Iterator[Patch]:
+    """Yield every patch, in the order of a training step."""
+    library = parts.recorder.library
+    made, grads, cuts, writes = parts.creation, parts.gradients, parts.cuts, parts.writes
+    yield Patch(nn.Parameter, "__new__", made.parameter)
+    yield Patch(Optimizer, "__init__", made.optimizer, within=library)
+    yield Patch(Optimizer, "add_param_group", made.group)
+    yield Patch(Optimizer, "load_state_dict", made.state, within=library)
+
+    yield Patch(DataLoader, "__iter__", parts.loaders.iterate)
+    yield Patch(nn.Module, "train", parts.modes.set, when=parts.modes.is_outermost, by_user=True)
+    for context in (torch.no_grad, torch.inference_mode):
+        yield Patch(context, "__enter__", cuts.no_grad, by_user=True)
+    for name in CUTS:
+        yield Patch(Tensor, name, functools.partial(cuts.called, name), when=cuts.is_cut, closely=True)
+    for name in WRITES:
+        yield Patch(Tensor, name, functools.partial(writes.called, name), when=writes.by_hand, closely=True)
+
+    backwards = parts.backwards
+    yield Patch(
+        *(torch.autograd, "backward", backwards.backward),
+        within=parts.recorder.backward,
+        span="backward",
+        ends_run=True,
+        iterables=True,
+    )
+    yield Patch(
+        *(torch.autograd, "grad", backwards.grad),
+        when=backwards.is_outermost,
+        within=backwards.paused,
+        ends_run=True,
+        iterables=True,
+    )
+    scalers = parts.scalers
+    yield Patch(GradScaler, "__init__", scalers.made)
+    yield Patch(GradScaler, "scale", scalers.scale)
+    yield Patch(GradScaler, "unscale_", scalers.unscale, within=library)
+    yield Patch(GradScaler, "step", scalers.step, within=library)
+    yield Patch(GradScaler, "update", scalers.update)
+    for owner in (clip_grad, nn.utils):
+        for name, watch in (("clip_grad_norm_", grads.clip_norm), ("clip_grad_value_", grads.clip_value)):
+            yield Patch(owner, name, watch, by_user=True, within=library, span="clip", iterables=True)
+    for kind in SCHEDULERS:
+        if "step" in vars(kind):
+            yield Patch(kind, "step", parts.schedulers.step)
+        if "__init__" in vars(kind):
+            yield Patch(kind, "__init__", parts.schedulers.made)
+    for cleared in (Optimizer, nn.Module):
+        yield Patch(cleared, "zero_grad", grads.zero_grad, by_user=True, within=library, span="clear")
+
+    if dist.is_available():
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.utils.data.distributed import DistributedSampler
+
+        ranks = parts.ranks
+        yield Patch(DistributedDataParallel, "__init__", ranks.wrapped, within=library)
+        yield Patch(DistributedDataParallel, "forward", ranks.forward)
+        yield Patch(DistributedSampler, "__init__", ranks.sampler)
+        for name in COLLECTIVES:
+            if hasattr(dist, name):
+                watch = functools.partial(ranks.collective, name)
+                yield Patch(dist, name, watch, by_user=True, span="exchange")
+
+
+def install(recorder: Recorder, patch: Patch) -> None:
+    """Replace a function so that its calls are watched. The recorder's patches put it back."""
+    original = getattr(patch.owner, patch.name)
+    recorder.patches.put(patch.owner, patch.name, original, _watched(recorder, patch, original))
+
+
+def _watched(recorder: Recorder, patch: Patch, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if (
+            not recorder.active
+            or (patch.closely and not recorder.looking)
+            or tracing()
+            or (patch.by_user and recorder.quiet)
+            or not patch.when(*args, **kwargs)
+        ):
+            return original(*args, **kwargs)
+        if patch.ends_run:
+            recorder.stop_if_due()
+        ours, theirs = _twice(args, kwargs) if patch.iterables else ((args, kwargs), (args, kwargs))
+        call: Any = None
+        with recorder.working():
+            call = patch.watch(*ours[0], **ours[1])
+            call = None if call is None or next(call, _END) is _END else call
+        start, at = recorder.clock, recorder.events.count
+        try:
+            with patch.within(*args, **kwargs):
+                result = original(*theirs[0], **theirs[1])
+        except BaseException:
+            if call is not None:
+                with recorder.working():
+                    call.close()
+            raise
+        if patch.span is not None:
+            recorder.took(patch.span, start, at)
+        if call is not None:
+            with recorder.working(), suppress(StopIteration):
+                call.send(result)
+        return result
+
+    return wrapper
+
+
+def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Return arguments to read and arguments to pass on, if some are iterators, which can be read only once."""
+    listed = [list(each) if isinstance(each, Iterator) else each for each in args]
+    named = {name: list(each) if isinstance(each, Iterator) else each for name, each in kwargs.items()}
+
+    def again(given: Any, items: Any) -> Any:  # torch warns of an exhausted generator
+        return (item for item in items) if isinstance(given, GeneratorType) else items
+
+    theirs = (
+        tuple(map(again, args, listed)),
+        {name: again(kwargs[name], each) for name, each in named.items()},
+    )
+    return (tuple(listed), named), theirs

@@ -1,0 +1,251 @@
+"""The mean over the ranks: taken twice, not at all, or over unequal numbers of items."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from gradgate.checker.analysis._history import Window
+from gradgate.checker.analysis._loss_weights import Share, by_place, of_window, spread
+from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._source import text_of, tree_of
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Reduced, Site, Term, Written
+
+_LEAST = 3  # steps
+_UNEQUAL = 1.05
+_MOSTLY = 4  # one window in so many has to be unequal for an error
+_RANKS = re.compile(r"world|rank|replica|gpu|proc|device|worker", re.IGNORECASE)
+
+
+def sums_over_ranks(event: Reduced) -> bool:
+    """Say whether a communication adds up over the ranks."""
+    other = ("avg", "max", "min", "product")
+    return event.op.startswith("all_reduce") and not any(name in event.op for name in other)
+
+
+def averaged(run: Run, window: Window) -> bool:
+    """Say whether the gradients that a step uses are means over the ranks."""
+    if any(run.backward(number).synced for number in window.micro):
+        return True
+    reduced, factor = False, 1.0
+    atom = next(
+        (contribution.atom for contribution in window.fresh if contribution.backward >= 0), frozenset()
+    )
+    for event in run.events[min(window.micro, default=window.step) : window.step]:
+        if isinstance(event, Reduced) and event.parameters & atom:
+            if "avg" in event.op:
+                return True
+            reduced = reduced or sums_over_ranks(event)
+        elif isinstance(event, Written) and event.target == "gradient" and event.parameters & atom:
+            factor *= event.factor if event.factor is not None else 1.0
+    return reduced and abs(factor * run.log.world - 1) < 1e-3
+
+
+# Divided twice
+
+
+def divided_twice(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Report losses and gradients divided by the number of ranks, where gradients are averaged over ranks too."""
+    found: dict[tuple[Site, str], list[Window]] = defaultdict(list)
+    for window in run.windows:
+        if averaged(run, window):
+            for place in {*_in_the_loss(run, window), *_in_the_gradients(run, window)}:
+                found[place].append(window)
+    for (site, what), windows in found.items():
+        if len(windows) < 2:
+            continue
+        yield rule.finding(
+            site,
+            f"The {what} is divided by {run.log.world} ranks, and the gradients are averaged over the ranks as "
+            f"well, in {len(windows)} steps.",
+            why=f"The gradient is {run.log.world} times too small.",
+            advice=f"Don't divide the {what}: the mean over the ranks is taken already"
+            + (", when backward() returns." if what == "gradient" else "."),
+            severity="error",
+            count=len(windows),
+            evidence={"ranks": run.log.world, "steps": len(windows)},
+            about=windows[0].parameters,
+        )
+
+
+def _in_the_loss(run: Run, window: Window) -> Iterator[tuple[Site, str]]:
+    for term in (term for number in window.micro for term in run.backward(number).terms):
+        for op, divisor, site in term.factors if not _undone(run, term) else ():
+            ranks = divisor if op == "div" else 1 / divisor if divisor else 0.0
+            if _divides_by_ranks(run, ranks, site):
+                yield site, "loss"
+
+
+def _in_the_gradients(run: Run, window: Window) -> Iterator[tuple[Site, str]]:
+    events = [run.backward(number) for number in window.micro]
+    if any(event.synced is None or event.managed for event in events):
+        return
+    if any(_undone(run, term) for event in events for term in event.terms):
+        return
+    for event in run.events[min(window.micro) : window.step]:
+        if not isinstance(event, Written) or event.target != "gradient" or not event.factor:
+            continue
+        if event.parameters & window.parameters and _divides_by_ranks(run, 1 / event.factor, event.site):
+            yield event.site, "gradient"
+
+
+def _undone(run: Run, term: Term) -> bool:
+    """Say whether a loss is multiplied by the number of ranks, so that the mean over them is a sum."""
+    return any(op == "mul" and _is_multiple(number, run.log.world) for op, number, _ in term.factors)
+
+
+def _divides_by_ranks(run: Run, divisor: float, site: Site) -> bool:
+    """Say whether a divisor is the number of ranks, or a multiple, and the line names it as that."""
+    return _is_multiple(divisor, run.log.world) and bool(_RANKS.search(text_of(innermost(site))))
+
+
+def _is_multiple(number: float, ranks: int) -> bool:
+    times = number / ranks
+    return times >= 1 and abs(times - round(times)) < 1e-6
+
+
+# Never divided
+
+
+def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Report gradients of means that are summed over the ranks by hand, and never divided before the step."""
+    sites: dict[int, list[Site]] = defaultdict(list)
+    for window in run.windows:
+        site = _summed_only(run, window)
+        if site is not None:
+            sites[window.optimizer].append(site)
+    for optimizer, several in sites.items():
+        if len(several) < max(_LEAST, run.stepping[optimizer] - 1):
+            continue
+        if _divides_somewhere(several[-1]):
+            continue
+        yield rule.finding(
+            several[-1],
+            f"The gradients of {run.log.world} ranks are summed and never divided, in {len(several)} steps; each "
+            "is that of a mean over the rank's own items.",
+            why=f"The gradient is {run.log.world} times that of the mean over all items: it grows with the ranks.",
+            advice="Divide after the sum: parameter.grad /= dist.get_world_size().",
+            count=len(several),
+            evidence={"ranks": run.log.world, "steps": len(several)},
+        )
+
+
+def _divides_somewhere(site: Site) -> bool:
+    """Say whether the source divides or multiplies by the number of ranks: not every way to do that is seen."""
+    trees = [tree_of(file) or ast.Module([], []) for file in {frame.file for frame in site}]
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, (ast.BinOp, ast.AugAssign)):
+            scales = isinstance(node.op, (ast.Div, ast.Mult))
+        else:
+            scales = isinstance(node, ast.Call) and bool(re.search("div|mul", getattr(node.func, "attr", "")))
+        if scales and _RANKS.search(ast.unparse(node)):
+            return True
+    return False
+
+
+def _summed_only(run: Run, window: Window) -> Site | None:
+    events = [run.backward(number) for number in window.micro]
+    if not events or any(event.synced is not None or event.managed for event in events):
+        return None
+    for made in run.made[window.optimizer]:
+        # Others don't depend on a gradient's size; and a rate may be meant for a sum.
+        if made.kind != "SGD" or _RANKS.search(text_of(innermost(made.site))):
+            return None
+    if any(
+        contribution.clips or contribution.backward < 0 for contribution in (*window.fresh, *window.stale)
+    ):
+        return None
+    summed = [
+        event
+        for event in run.events[window.micro[-1] : window.step]
+        if isinstance(event, Reduced) and event.parameters
+    ]
+    times = [number for event in summed for number in event.parameters]
+    once = len(times) == len(set(times)) and set(times) == window.parameters
+    if not once or not all(map(sums_over_ranks, summed)):
+        return None
+    columns = _columns(run, window)
+    if len(columns) != 1 or abs(sum(share.factor or 0.0 for share in columns[0]) - 1) > 1e-3:
+        return None
+    return summed[-1].site
+
+
+# Over unequal numbers of items
+
+
+def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
+    """Report means over the ranks of means over each rank's own items, where these are not equally many."""
+    found: dict[Site, list[list[tuple[float, float]]]] = defaultdict(list)
+    compared = 0
+    for windows in _side_by_side(runs):
+        pairs = list(zip(runs, windows, strict=True))
+        if not all(averaged(run, window) for run, window in pairs):
+            continue
+        compared += 1
+        columns = [_columns(run, window) for run, window in pairs]
+        if len({len(column) for column in columns}) != 1:
+            continue
+        for shares in zip(*columns, strict=True):
+            ranks = [_of_rank(column) for column in shares]
+            if len({column[0].term.site for column in shares}) == 1 and _is_unequal(ranks):
+                found[shares[0][0].term.site].append(ranks)
+                break
+    for site, unequal in found.items():
+        worst = max(unequal, key=lambda ranks: spread(weight / items for weight, items in ranks))
+        items = [count for _, count in worst]
+        shown = ", ".join(f"{count:g}" for count in items[:6]) + (", ..." if len(items) > 6 else "")
+        times = spread(weight / count for weight, count in worst)
+        yield rule.finding(
+            site,
+            f"Ranks take means over {shown} items, and their gradients are averaged as if these were equally "
+            f"many: an item on the rank with the fewest weighs {times:.3g} times as much as one on that with the "
+            "most.",
+            why="The mean of the ranks' means isn't the mean over all items: those of ranks with few count too "
+            "much.",
+            advice="Add up the items over the ranks (all_reduce of their number) and use "
+            "loss.sum() * world_size / items_of_all_ranks, or use gradgate.Accumulator, which does that.",
+            # The last batch of an epoch alone, in one step of many: most people would leave it.
+            severity=None if len(unequal) * _MOSTLY >= compared else "info",
+            count=len(unequal),
+            evidence={"items": items, "times": times, "ranks": len(runs)},
+        )
+
+
+def _side_by_side(runs: Sequence[Run]) -> Iterator[tuple[Window, ...]]:
+    """Yield the windows that ranks ended together: those of each optimizer in their order, if all have as many."""
+    by_optimizer = []
+    for run in runs:
+        windows: dict[int, list[Window]] = defaultdict(list)
+        for window in run.windows:
+            windows[window.optimizer].append(window)
+        by_optimizer.append(windows)
+    for optimizer in sorted(by_optimizer[0]):
+        several = [windows[optimizer] for windows in by_optimizer]
+        if len({len(windows) for windows in several}) == 1:
+            yield from zip(*several, strict=True)
+
+
+def _columns(run: Run, window: Window) -> list[list[Share]]:
+    """Return the shares of a window, by their place in the loss; none where they are not known."""
+    rows = of_window(run, window, list(window.micro)) if window.micro else None
+    return by_place(rows) if rows else []
+
+
+def _of_rank(column: list[Share]) -> tuple[float, float]:
+    """Return what a rank's items weigh together, and how many they are; zeros where that isn't known."""
+    if any(share.items is None for share in column):
+        return 0.0, 0.0
+    items = sum(share.items or 0.0 for share in column)
+    return sum(share.per_item * (share.items or 0.0) for share in column), items
+
+
+def _is_unequal(ranks: Sequence[tuple[float, float]]) -> bool:
+    if not all(weight and items for weight, items in ranks):
+        return False
+    # A weight that follows nothing but the number of items; others are somebody's intention.
+    weights = spread(weight for weight, _ in ranks)
+    return spread(items for _, items in ranks) > _UNEQUAL and weights < 1.02

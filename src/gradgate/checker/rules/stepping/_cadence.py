@@ -1,0 +1,68 @@
+"""How often each learning-rate scheduler is advanced, beside its optimizer's steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from gradgate.checker.analysis._run import Run
+from gradgate.events import EpochEnded, EpochStarted, ScalerStepped, Scheduled, SchedulerMade, Stepped
+
+
+@dataclass
+class Cadence:
+    """One scheduler's calls beside what its optimizer did. Numbers are those of events."""
+
+    number: int  # where the scheduler was made
+    made: SchedulerMade
+    calls: list[int] = field(default_factory=list)
+    by_others: int = 0  # calls by other schedulers
+    steps: list[int] = field(default_factory=list)  # those that a gradient scaler skipped, too
+    epochs: int = 0  # passes over a DataLoader with steps in them
+
+    @property
+    def counts(self) -> str:
+        return f"{len(self.calls)} times for {len(self.steps)} steps"
+
+    def filled(self) -> float:
+        """Return the share of the calls after the first that have a step between them and the one before."""
+        pairs = list(pairwise(self.calls))
+        with_step = sum(any(first < step < second for step in self.steps) for first, second in pairs)
+        return with_step / len(pairs) if pairs else 1.0
+
+
+def cadences(run: Run) -> dict[int, list[Cadence]]:
+    """Return the cadence of every scheduler, by optimizer."""
+    found: dict[int, Cadence] = {}
+    steps: dict[int, list[int]] = defaultdict(list)
+    for number, event in enumerate(run.events):
+        if isinstance(event, SchedulerMade):
+            found.setdefault(event.scheduler, Cadence(number, event))
+        elif isinstance(event, Scheduled) and event.scheduler in found:
+            if event.inner:
+                found[event.scheduler].by_others += 1
+            else:
+                found[event.scheduler].calls.append(number)
+        elif isinstance(event, Stepped) or (isinstance(event, ScalerStepped) and event.skipped):
+            steps[event.optimizer].append(number)
+    by_optimizer = defaultdict(list)
+    for cadence in found.values():
+        cadence.steps = steps[cadence.made.optimizer]
+        cadence.epochs = _epochs(run, cadence.steps)
+        by_optimizer[cadence.made.optimizer].append(cadence)
+    return by_optimizer
+
+
+def _epochs(run: Run, steps: list[int]) -> int:
+    """Count the passes over a DataLoader in which steps were made."""
+    spans: list[tuple[int, int]] = []
+    began: dict[int, int] = {}
+    for number, event in run.numbered(EpochStarted, EpochEnded):
+        loader = event.loader  # type: ignore[attr-defined]
+        if loader in began:
+            spans.append((began.pop(loader), number))
+        if isinstance(event, EpochStarted):
+            began[loader] = number
+    spans += [(number, len(run.events)) for number in began.values()]
+    return sum(any(first < step < last for step in steps) for first, last in spans)

@@ -1,0 +1,119 @@
+"""How the processes of one run find each other, and how their logs come together."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gradgate.events import Log, from_json, to_json
+
+VARIABLE = "GRADGATE_RUN"
+_INJECTED = str(Path(__file__).parent / "inject")
+_PATIENCE_SECONDS = 20.0  # ranks end together; a rank that was killed leaves nothing
+_LAUNCHER = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where a process leaves its log, and how long it may run. An environment variable passes it to every child."""
+
+    folder: str
+    max_steps: int | None = None
+
+    def added_to(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return an environment whose processes join the run."""
+        before = environment.get("PYTHONPATH", "").split(os.pathsep)
+        path = os.pathsep.join([_INJECTED, *(entry for entry in before if entry not in ("", _INJECTED))])
+        return {**environment, VARIABLE: json.dumps(dataclasses.asdict(self)), "PYTHONPATH": path}
+
+    def given_to(self, environment: Any) -> Any:
+        """Return the environment to start a process with. One of bytes is not changed."""
+        return (
+            self.added_to(environment) if all(isinstance(name, str) for name in environment) else environment
+        )
+
+    @classmethod
+    def from_environment(cls) -> Settings | None:
+        """Return the settings of the run that started this process, if one did."""
+        text = os.environ.get(VARIABLE)
+        return cls(**json.loads(text)) if text else None
+
+
+def write_logs(path: Path, logs: Iterable[Log]) -> None:
+    """Write logs to a file that appears only when it is complete."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps([to_json(log) for log in logs]), encoding="utf-8")
+    part.replace(path)
+
+
+def read_logs(paths: Iterable[Path]) -> list[Log]:
+    """Return the logs in some files, by rank."""
+    saved = [log for path in paths for log in json.loads(path.read_text("utf-8"))]
+    return sorted(map(from_json, saved), key=lambda log: log.rank)
+
+
+class ChildLogs:
+    """A folder for the logs of children, and the environment that tells children about it."""
+
+    def __init__(self, max_steps: int | None) -> None:
+        self.settings = Settings(tempfile.mkdtemp(prefix="gradgate-"), max_steps)
+        self._before = {name: os.environ.get(name) for name in ("PYTHONPATH", VARIABLE)}
+        os.environ.update(self.settings.added_to(os.environ))
+
+    def take(self) -> list[Log]:
+        """Return the logs. The folder is removed and the environment restored."""
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        logs = read_logs(sorted(Path(self.settings.folder).glob("*.json")))
+        shutil.rmtree(self.settings.folder, ignore_errors=True)
+        return logs
+
+
+class Ranks:
+    """The ranks of a machine, each started with its own ``gradgate check``. Rank 0 reports for all.
+
+    ``torchrun --no-python gradgate check train.py`` starts them that way. They share a folder whose name follows
+    from what torchrun passes to each.
+    """
+
+    def __init__(self) -> None:
+        launched = "TORCHELASTIC_RUN_ID" in os.environ
+        self._rank = int(os.environ.get("LOCAL_RANK", "0")) if launched else 0
+        self._count = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if launched else 1
+        launch = "-".join(os.environ.get(name, "") for name in _LAUNCHER).replace(os.sep, "-")
+        user = os.getuid() if hasattr(os, "getuid") else ""
+        # All have the launcher as their parent; a second launcher has another process number.
+        self._folder = Path(tempfile.gettempdir()) / f"gradgate-ranks-{user}-{os.getppid()}-{launch}"
+
+    @property
+    def reports(self) -> bool:
+        """Whether this rank reports for all."""
+        return self._rank == 0
+
+    def hand_over(self, logs: list[Log]) -> None:
+        """Leave the logs for the rank that reports."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        write_logs(self._folder / f"{self._rank}.json", logs)
+
+    def gather(self, *, wait: bool) -> list[Log]:
+        """Return the logs of the other ranks. If this rank failed, another may wait for it: don't wait long."""
+        if self._count == 1:
+            return []
+        until = time.monotonic() + (_PATIENCE_SECONDS if wait else 2.0)
+        paths = [self._folder / f"{rank}.json" for rank in range(1, self._count)]
+        while not all(path.exists() for path in paths) and time.monotonic() < until:
+            time.sleep(0.02)
+        logs = read_logs(path for path in paths if path.exists())
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return logs

@@ -1,0 +1,120 @@
+"""``gradgate new-rule``: the files of a rule that is still to be written, in a checkout of gradgate."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from gradgate.checker.rules import rules
+from gradgate.errors import OptionError
+
+_PACKAGES = {
+    "1": "accumulation",
+    "2": "clearing",
+    "3": "stepping",
+    "4": "flow",
+    "5": "ownership",
+    "6": "lifetime",
+}
+_RULES, _SCRIPTS = Path("src/gradgate/checker/rules"), Path("tests/scripts")
+
+_RULE = '''"""A sentence that says what is wrong.
+
+## What it does
+Which events the rule reads, and when it reports one.
+
+## Why is this bad?
+What becomes of the update.
+
+## Example
+    the lines with the mistake
+
+## Use instead
+    the same lines without it
+
+## Known limits
+What the rule misses, and what it leaves alone because it may be intended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Stepped
+
+_WHY = "What becomes of the update, in a sentence."
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    for event in run.of(Stepped):  # docs/reference/rules_and_events.md lists all events and their fields
+        if _is_wrong(event):
+            yield RULE.finding(event.site, "What happened, with numbers.", why=_WHY, advice="What to write.")
+            return
+
+
+def _is_wrong(event: Stepped) -> bool:
+    return False
+
+
+RULE = Rule("{code}", "{name}", "warning", __doc__, _judge)
+'''
+
+_SCRIPT = '''"""{says}"""
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(20):
+    x, y = torch.randn(8, 4), torch.randint(2, (8,))
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step(){marker}
+print(f"loss {{loss.item():.3f}}")
+'''
+
+
+def new_rule(name: str, code: str, folder: Path) -> int:
+    """Write a rule, a script with the mistake and one without, and print what to do next."""
+    if not re.fullmatch(r"[a-z]+(-[a-z]+)*", name):
+        raise OptionError(
+            f"gradgate new-rule: {name!r} is no name of a rule. Write it as in 'clip-misplaced'."
+        )
+    if not re.fullmatch(r"GG[1-6]\d\d", code):
+        raise OptionError(f"gradgate new-rule: {code!r} is no code. Codes go from GG101 to GG699.")
+    for rule in rules():
+        if name == rule.name or code == rule.code:
+            raise OptionError(
+                f"gradgate new-rule: {rule.code} is {rule.name} already. Choose another name and code."
+            )
+    if not (folder / _RULES).is_dir():
+        raise OptionError(
+            f"gradgate new-rule: {folder} has no {_RULES.as_posix()}. Run it at the root of a checkout of gradgate."
+        )
+    wrong = _SCRIPT.format(says="What is wrong, in a sentence.", marker=f"  # expect: {name}")
+    right = _SCRIPT.format(says="What might look wrong here, and isn't.", marker="")
+    files = {
+        _RULES / _PACKAGES[code[2]] / f"_{name.replace('-', '_')}.py": _RULE.format(code=code, name=name),
+        _SCRIPTS / "wrong" / name / "first.py": wrong,
+        _SCRIPTS / "right" / name / "first.py": right,
+    }
+    taken = [path for path in files if (folder / path).exists()]
+    if taken:
+        raise OptionError(f"gradgate new-rule: {taken[0].as_posix()} exists already. Choose another name.")
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    made = "\n".join(f"  {path.as_posix()}" for path in files)
+    sys.stdout.write(
+        f"{made}\n\nWrite the mistake into the wrong script, and keep the marker on the line to change. Then:\n"
+        f"  pytest tests/test_scripts.py -k {name}\n"
+        "docs/writing_a_rule.md shows the way with an example.\n"
+    )
+    return 0

@@ -1,0 +1,127 @@
+"""Events around the steps: schedulers, gradient scalers, epochs, communication between ranks, the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from gradgate.events._records import Event, Ids
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerMade(Event):
+    """A learning-rate scheduler was constructed."""
+
+    scheduler: Annotated[int, "its number"]
+    kind: Annotated[str, "its class: 'CosineAnnealingLR'"]
+    optimizer: Annotated[int, "whose learning rate it sets; -1 if unknown"]
+    horizon: Annotated[
+        float | None, "its length in scheduler steps: T_max, total_steps, the last milestone"
+    ] = None
+    periodic: Annotated[bool, "it starts over at its end"] = False
+    lr: Annotated[tuple[float, ...], "the first learning rate of each group"] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled(Event):
+    """A scheduler was advanced by its ``step()``."""
+
+    scheduler: Annotated[int, "its number"]
+    lr: Annotated[tuple[float, ...], "the new learning rate of each group"] = ()
+    inner: Annotated[bool, "another scheduler, or a subclass's own step(), made the call"] = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScalerMade(Event):
+    """A gradient scaler was constructed."""
+
+    scaler: Annotated[int, "its number"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled(Event):
+    """A gradient scaler multiplied a loss by its scale."""
+
+    scaler: Annotated[int, "its number"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unscaled(Event):
+    """The user's code called a gradient scaler's ``unscale_()``."""
+
+    scaler: Annotated[int, "its number"]
+    optimizer: Annotated[int, "whose gradients were divided by the scale"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalerStepped(Event):
+    """A gradient scaler was asked to step an optimizer."""
+
+    scaler: Annotated[int, "its number"]
+    optimizer: Annotated[int, "the optimizer to step"]
+    skipped: Annotated[bool, "gradients were inf or nan, so there was no step"] = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScalerUpdated(Event):
+    """A gradient scaler's ``update()`` was called, which may change its scale."""
+
+    scaler: Annotated[int, "its number"]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStarted(Event):
+    """Iteration over a DataLoader began."""
+
+    loader: Annotated[int, "its number"]
+    length: Annotated[int | None, "number of batches, if the loader knows it"] = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnded(Event):
+    """A DataLoader was exhausted."""
+
+    loader: Annotated[int, "its number"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced(Event):
+    """The user's code called a collective of ``torch.distributed``."""
+
+    op: Annotated[str, "function and reduction: 'all_reduce:sum'"]
+    parameters: Annotated[Ids, "whose gradients or values were communicated"]
+    world: Annotated[int, "number of ranks"]
+    numel: Annotated[int, "elements of the largest tensor"] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded(Event):
+    """A DistributedSampler was constructed: each rank gets a part of the data."""
+
+    ranks: Annotated[int, "number of parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Event):
+    """``gradgate.plan`` made a plan. Sizes are in bytes."""
+
+    budget: Annotated[int, "memory that the plan may use"]
+    resident: Annotated[int, "memory that training always takes: parameters, gradients, optimizer state"]
+    peaks: Annotated[tuple[int, ...], "peak of each micro-batch, on top of that"]
+    samples: Annotated[tuple[int, ...], "samples in each micro-batch"]
+    whole: Annotated[int, "peak of the whole batch in one pass"]
+    estimated: Annotated[bool, "estimated with fake tensors; False: measured with trial runs"] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Gap(Event):
+    """The log leaves out events here: the run was too long to keep them all."""
+
+    count: Annotated[int, "how many are missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Event):
+    """The run is over. ``site`` is empty."""
+
+    how: Annotated[Literal["finished", "stopped", "failed"], "'stopped': after the steps that were asked for"]

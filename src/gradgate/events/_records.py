@@ -1,0 +1,138 @@
+"""What an event log consists of: the log, its parameters, places in the source, and the base of all events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
+
+Ids: TypeAlias = frozenset[int]
+"""Numbers of parameters, as in :class:`Log.parameters`."""
+
+
+class Frame(NamedTuple):
+    """A line of the user's code on the call stack."""
+
+    file: Annotated[str, "absolute path, or a name such as '<stdin>'"]
+    line: Annotated[int, "from 1"]
+    function: Annotated[str, "the function's name, '<module>' at the top level"]
+
+
+Site: TypeAlias = tuple[Frame, ...]
+"""Where something happened: the user's frames, innermost first. Empty if no user code was running."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A tensor that a loss reached or an optimizer holds, with what was measured of it during the run."""
+
+    id: Annotated[int, "the number by which events refer to it"]
+    name: Annotated[str, "'model.fc1.weight'; '' if no module or variable holds it"]
+    root: Annotated[str, "the outermost module that holds it, 'model'; '' if there is none"]
+    shape: Annotated[tuple[int, ...], "its shape; () for a lazy parameter"]
+    nbytes: Annotated[int, "its size in bytes"]
+    made: Annotated[Site, "where it was created, if the watcher saw that"] = ()
+    made_at: Annotated[int, "number of events before its creation; -1: not seen"] = -1
+    trainable: Annotated[bool, "requires_grad at the end of the run"] = True
+    registered: Annotated[bool, "a live module owns it at the end of the run"] = True
+    looks: Annotated[int, "optimizer steps before which its gradient was examined"] = 0
+    zeros: Annotated[int, "how many of those gradients were exactly zero"] = 0
+    zeroed: Annotated[Site, "the operation that turned its gradient to zero"] = ()
+    still: Annotated[bool, "no examined step changed its values"] = False
+    began: Annotated[float | None, "sum of sampled absolute values before its first step"] = None
+    norms: Annotated[tuple[float, ...], "largest absolute gradient entry before each of the first steps"] = ()
+    dtype: Annotated[str, "'float32', 'bfloat16', ...; '' if unknown"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A parameter group of an optimizer."""
+
+    parameters: Annotated[Ids, "the group's parameters"]
+    lr: Annotated[float | None, "learning rate; None if it is not a number"]
+    weight_decay: Annotated[float, "0 if the optimizer has none"] = 0.0
+    momentum: Annotated[float, "momentum, or the first of Adam's betas"] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A summand of a loss: a scalar factor times the first reduction below the root of the graph."""
+
+    key: Annotated[int, "identifies the graph node: equal keys are the same node"]
+    kind: Annotated[str, "'mean', 'sum', 'other', or 'constant' for a summand without a gradient"]
+    name: Annotated[str, "the node's name: 'NllLossBackward0'"]
+    factors: Annotated[
+        tuple[tuple[str, float, Site], ...],
+        "what it is multiplied by, as (op, number, where); op 'div' divides",
+    ] = ()
+    items: Annotated[float | None, "items that a mean was taken over, if known"] = None
+    sizes: Annotated[tuple[int, ...], "shape of what was reduced"] = ()
+    site: Annotated[Site, "where the reduction was computed"] = ()
+    squares: Annotated[Ids, "parameters whose squares it sums: an L2 penalty"] = frozenset()
+    masked: Annotated[float | None, "fraction of ones in the 0/1 mask applied just before the reduction"] = (
+        None
+    )
+    classes: Annotated[int | None, "classes of a log_softmax, if the mean also runs over them"] = None
+    paths: Annotated[int, "number of paths from the root to it"] = 1
+    joined: Annotated[Site, "where the last of several paths joins the others"] = ()
+    scaled: Annotated[bool, "a gradient scaler's factor is on the path; `factors` leaves it out"] = False
+    reach: Annotated[Ids, "parameters it reaches; only for the first calls, of a loss with several terms"] = (
+        frozenset()
+    )
+
+    @property
+    def weight(self) -> float:
+        """The product of its factors: how much the term counts in the loss."""
+        weight = 1.0
+        for op, number, _ in self.factors:
+            weight = (weight / number if number else float("inf")) if op == "div" else weight * number
+        return weight
+
+
+Doing: TypeAlias = Literal["load", "backward", "clear", "clip", "step", "schedule", "exchange"]
+"""What a stretch of a training loop was spent on. What lies between two stretches is the forward pass."""
+
+
+class Span(NamedTuple):
+    """A stretch of a training loop, on a clock that stands still while the watcher works."""
+
+    doing: Annotated[Doing, "what the time was spent on"]
+    start: Annotated[float, "seconds"]
+    end: Annotated[float, "seconds"]
+    at: Annotated[int, "number of events recorded before it began"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, at a line of the user's code. Every subclass is one kind of event."""
+
+    site: Annotated[Site, "where it happened: the user's frames, innermost first"]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One process's run: a table of parameters, and events in the order in which they happened."""
+
+    script: Annotated[str, "the file that was run; '' for a block in a notebook or a test"]
+    parameters: Annotated[Mapping[int, Parameter], "every parameter that was seen, by number"] = field(
+        default_factory=dict
+    )
+    optimizers: Annotated[
+        Mapping[int, str], "the user's name for each optimizer: 'optimizer', 'self.opt_d'"
+    ] = field(default_factory=dict)
+    events: Annotated[tuple[Event, ...], "what happened, in order"] = ()
+    steps: Annotated[int, "optimizer steps"] = 0
+    backwards: Annotated[int, "backward calls"] = 0
+    seconds: Annotated[float, "duration of the run"] = 0.0
+    watching_seconds: Annotated[float, "how much of that the watcher itself took"] = 0.0
+    rank: Annotated[int, "this process's rank"] = 0
+    world: Annotated[int, "number of ranks"] = 1
+    distributed: Annotated[bool, "DDP, FSDP or the like wraps a module"] = False
+    failures: Annotated[
+        tuple[str, ...], "tracebacks of the watcher's own errors: the log may be incomplete"
+    ] = ()
+    spans: Annotated[tuple[Span, ...], "how the first part of the run spent its time"] = ()
+    unseen: Annotated[tuple[str, ...], "what this version of torch hides, and the rules that need it"] = ()
+    not_judged: Annotated[str, "why the rules cannot judge this run, or only its beginning; else ''"] = ""
+
+    VERSION: ClassVar[int] = 2

@@ -1,0 +1,283 @@
+"""What an update needs of the other ranks: agreement at its start, one sum of all at its end. Alone: nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from gradgate.errors import RankError
+from gradgate.ranks._ddp import Engine
+from gradgate.ranks._fsdp import Sharded
+from gradgate.ranks._process_group import is_lost, lost
+from gradgate.ranks._status_exchange import RankStatus, StatusExchange
+from gradgate.tally import Tally
+from gradgate.torch_compat import sparse_tensor
+
+T = TypeVar("T")
+
+
+class ReplayError(RankError):
+    """Memory ran out on another rank: all ranks rerun the window."""
+
+
+class WindowSums(Protocol):
+    """The gradient sums of a window, as a coordinator uses them."""
+
+    @property
+    def parameters(self) -> Sequence[Tensor]:
+        """The owned parameters."""
+
+    def check(self) -> None:
+        """Raise unless the sums are whole and untouched."""
+
+    def status(self) -> RankStatus:
+        """Return this rank's counts, totals, units, and which gradients it has."""
+
+    def combine(self, totals: dict[str, float] | None = None, units: dict[str, float] | None = None) -> Any:
+        """Bring the sums of all losses together in ``.grad``; return the factor that makes means of them."""
+
+    def all_reduced(self, name: str, unit: float) -> None:
+        """Take it that the sum of a loss is that of all ranks, in this unit."""
+
+
+class SingleProcess:
+    """One process that trains alone. There is nothing to agree on and nobody to wait for.
+
+    Attributes:
+        rank: of this process.
+        count: of ranks.
+        sharded: the engine, if it all-reduces within its backward passes.
+        overlaps: whether gradients are to be all-reduced during the last backward pass.
+        all_reduced: whether the last backward pass has done so.
+        tallies: each loss over all ranks, once they have exchanged statuses; None alone.
+        own_micro_batches: of this rank. Later ones repeat the last, where other ranks would wait for it.
+    """
+
+    rank: int = 0
+    count: int = 1
+    sharded: Sharded | None = None
+    overlaps: bool = False
+    all_reduced: bool = False
+    tallies: dict[str, Tally] | None = None
+    own_micro_batches: float = math.inf
+
+    def start(self, *, may_replay: bool) -> None:
+        """Begin a window. With ``may_replay`` it can be rerun where memory runs out."""
+
+    def hold(self) -> None:
+        """Let the engine synchronize nothing by itself."""
+
+    def even(self, window: Iterable[T]) -> Iterable[T]:
+        """Return the window; longer where other ranks would wait for this one."""
+        return window
+
+    def begin(self, *, last: bool) -> None:
+        """Begin a micro-batch."""
+
+    @contextmanager
+    def overlapping(self, sums: WindowSums, name: str, unit: float | None) -> Iterator[None]:
+        """All-reduce gradients while the block runs a window's last backward pass."""
+        yield
+
+    def combine(self, sums: WindowSums) -> float | None:
+        """Add up the sums of all losses and ranks in ``.grad``; return the factor still to be applied.
+
+        None says that every count is zero on all ranks.
+
+        Raises:
+            RankError: another rank has stopped in this window; no rank steps.
+        """
+        factor: float | None = sums.combine()
+        return factor
+
+    def gather_batches(self, batch: Any) -> list[Any]:
+        """Return the batches of all ranks, in their order."""
+        return [batch]
+
+    def replays(self, may_replay: bool) -> bool:
+        """Whether all ranks rerun the window: memory ran out on some, and nothing else failed."""
+        return may_replay
+
+    def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
+        """Tell the other ranks that this one stops in the window, so that they do not wait for it."""
+
+    def report_outside(self, error: BaseException) -> None:
+        """Report an error between two runs of a window, where all ranks listen."""
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Return an error that names the missing rank, for that of a pass which another rank did not join."""
+        return error
+
+    def discard(self) -> None:
+        """Drop what a window that is rolled back has left in the engine."""
+
+    def release(self) -> None:
+        """End the window: let the engine synchronize as before."""
+
+
+ALONE = SingleProcess()
+"""It has no state."""
+
+
+class RankCoordinator(SingleProcess):
+    """Several ranks that train together.
+
+    Args:
+        engine: what holds the parameters on these ranks.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.ranks = engine.ranks
+        self.rank, self.count = engine.ranks.rank, engine.ranks.count
+        self.sharded = engine if isinstance(engine, Sharded) else None
+        self._exchange: StatusExchange | None = None
+        self._may_replay = False
+
+    def start(self, *, may_replay: bool) -> None:
+        self._may_replay = may_replay
+        self._exchange = self.tallies = None
+        self.all_reduced = False
+        self.own_micro_batches = math.inf
+        # A pass that may be rerun must not have sent anything.
+        self.overlaps = self.engine.buckets is not None and not may_replay
+
+    def hold(self) -> None:
+        self.engine.hold()
+
+    def even(self, window: Iterable[T]) -> Iterable[T]:
+        if self.sharded is None:
+            return window
+        own = window if isinstance(window, Sequence) else list(window)
+        self.own_micro_batches = len(own)
+        return self.sharded.even(own)
+
+    def begin(self, *, last: bool) -> None:
+        self.engine.begin(last=last)
+
+    @contextmanager
+    def overlapping(self, sums: WindowSums, name: str, unit: float | None) -> Iterator[None]:
+        """All-reduce gradients while the block runs a window's last backward pass, if all ranks come to theirs.
+
+        Args:
+            sums: of the window; the only loss's sum is in ``.grad``.
+            name: of this loss.
+            unit: that its sum is held in; None if it is empty.
+
+        Raises:
+            RankError: another rank has stopped in this window, or stops in this pass; no rank steps.
+        """
+        units = {} if unit is None else {name: unit}
+        exchange = self._exchange_statuses(RankStatus(phase="last", counts={name: 0}, units=units))
+        buckets = self.engine.buckets
+        if buckets is None or not exchange.all_at_last:
+            yield
+            return
+        common = exchange.units[name]
+        buckets.start(1.0 if unit is None else unit / common)
+        try:
+            yield
+        except BaseException:
+            with suppress(RankError):
+                buckets.finish(failed=True)
+            raise
+        buckets.finish()
+        sums.all_reduced(name, common)
+        self.all_reduced = True
+
+    def _exchange_statuses(self, status: RankStatus) -> StatusExchange:
+        exchange = StatusExchange.run(self.ranks, status)
+        stopped = exchange.stopped(self.rank)
+        if stopped is not None:
+            self._exchange = exchange
+            if self.replays(self._may_replay):
+                raise ReplayError(stopped)
+            raise RankError(
+                f"update: {stopped} Nothing was stepped on any rank. Fix the error on that rank first."
+            )
+        return exchange
+
+    def combine(self, sums: WindowSums) -> float | None:
+        sums.check()
+        if self.sharded is not None:
+            self.sharded.check_reduced()
+        status = sums.status()
+        exchange = self._exchange_statuses(status)
+        while exchange.incomplete:
+            exchange = self._exchange_statuses(status)
+        self._exchange, self.tallies = exchange, exchange.tallies
+        totals = {name: tally.count for name, tally in self.tallies.items()}
+        if not any(totals.values()):
+            return None
+        factor: float | None = sums.combine(totals, exchange.units)
+        if self.sharded is not None:
+            self.sharded.keep_reached([each.filled for each in exchange.statuses], sums.parameters)
+            (total,) = totals.values()
+            # Near what a rank adds up in a window, so that sums stay at the size of means.
+            self.sharded.unit = 2.0 ** round(math.log2(max(total / self.count, 1)))
+            return factor
+        if not self.all_reduced:
+            self._all_reduce(sums.parameters, exchange.filled)
+        self.engine.broadcast_buffers()
+        return factor
+
+    def _all_reduce(self, parameters: Sequence[Tensor], filled: Sequence[int]) -> None:
+        for parameter, kind in zip(parameters, filled, strict=True):
+            if kind and parameter.grad is None:
+                parameter.grad = _empty(parameter, sparse=kind == 2)
+            elif kind == 1 and parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_dense()
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        self.ranks.all_reduce([gradient for gradient in gradients if not gradient.is_sparse])
+        for parameter in parameters:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = self.ranks.all_reduce_sparse(parameter.grad)
+
+    def gather_batches(self, batch: Any) -> list[Any]:
+        return self.ranks.gather_batches(batch)
+
+    def replays(self, may_replay: bool) -> bool:
+        return may_replay and self._exchange is not None and self._exchange.replays
+
+    def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
+        """Report once in a window, and only where the other ranks will listen."""
+        if self._exchange is not None or self.ranks.broken:
+            return
+        if self.sharded is not None or not isinstance(error, Exception):
+            return  # the others may be in the middle of a pass; and an interrupt waits for nobody
+        with suppress(RankError):
+            self._exchange = self._report(error, out_of_memory=out_of_memory)
+
+    def report_outside(self, error: BaseException) -> None:
+        if not self.ranks.broken:
+            self._report(error, out_of_memory=False)
+
+    def _report(self, error: BaseException, *, out_of_memory: bool) -> StatusExchange:
+        text = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:200]
+        status = RankStatus(status="out of memory" if out_of_memory else "failed", error=text)
+        return StatusExchange.run(self.ranks, status)
+
+    def explained(self, error: BaseException) -> BaseException:
+        return error if self.sharded is None or not is_lost(error) else lost(self.ranks, error)
+
+    def discard(self) -> None:
+        self.engine.discard()
+
+    def release(self) -> None:
+        self.engine.release()
+
+
+def _empty(parameter: Tensor, *, sparse: bool) -> Tensor:
+    dtype = parameter.grad_dtype or parameter.dtype
+    if not sparse:
+        return torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
+    indices = torch.empty(
+        1, 0, dtype=torch.long, device=parameter.device
+    )  # of rows, as an embedding's gradient
+    values = torch.empty(0, *parameter.shape[1:], dtype=dtype, device=parameter.device)
+    return sparse_tensor(indices, values, parameter.shape)

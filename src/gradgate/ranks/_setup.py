@@ -1,0 +1,231 @@
+"""Which ranks train together, and how: found out and agreed upon before a window begins."""
+
+from __future__ import annotations
+
+import weakref
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gradgate.errors import OptionError, RankError
+from gradgate.ranks._coordinator import ALONE, RankCoordinator, SingleProcess
+from gradgate.ranks._ddp import Engine, Sync, ddp_engine
+from gradgate.ranks._fsdp import Sharded, is_sharded, shards
+from gradgate.ranks._process_group import Ranks
+from gradgate.ranks._status_exchange import check_agreement
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+RanksOption: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None"
+"""Ranks that train together: a process group, a mesh of one dimension, None for all, False for this process."""
+
+
+_OPTIONS = ("clip_norm", "clip_value", "nonfinite", "accumulate_dtype", "clear")
+
+
+class Modules(Protocol):
+    """The modules that an accumulator was given."""
+
+    @property
+    def roots(self) -> Sequence[nn.Module]:
+        """The modules themselves; iteration yields all that are in them."""
+
+    def __iter__(self) -> Iterator[nn.Module]: ...
+    def parameters(self) -> Iterable[Tensor]:
+        """Return the parameters of all modules."""
+
+    def neighbours(self) -> list[nn.Module]:
+        """Return the modules of other accumulators, which may run in this one's windows."""
+
+
+class Trained(Protocol):
+    """What the ranks train, and how."""
+
+    @property
+    def models(self) -> Modules:
+        """The modules of ``model=``."""
+
+    @property
+    def optimizers(self) -> Sequence[Optimizer]:
+        """The optimizers that step them."""
+
+    def names(self, parameters: Sequence[Tensor]) -> str:
+        """List some parameters by name."""
+
+
+class RankSetup:
+    """Makes the coordinator of an accumulator's windows.
+
+    Args:
+        ranks: as the accumulator was given it.
+        sync: when gradients are all-reduced.
+    """
+
+    def __init__(self, ranks: RanksOption, sync: Sync) -> None:
+        if sync not in ("last", "every", "overlap"):
+            raise OptionError(f"Accumulator: sync is {sync!r}; it is 'last', 'every' or 'overlap'.")
+        if not (ranks is None or ranks is False or dist.is_available()):
+            raise OptionError(
+                "Accumulator: ranks is given, but this torch was built without torch.distributed. "
+                "Leave it out, or install a torch that has it."
+            )
+        self._option, self._sync = ranks, sync
+        self.alone = ranks is False or not dist.is_available()
+        """Whether this process trains alone, whatever torch.distributed does."""
+        self._ranks: Ranks | None = None
+        self._coordinator: RankCoordinator | None = None
+        self._known: list[weakref.ref[Any]] = []  # what the coordinator was made for
+        self._agreed: list[weakref.ref[Any]] = []  # the parameters that all ranks were asked about
+
+    def position(self) -> tuple[int, int]:
+        """Return this process's rank, and the number of ranks."""
+        ranks = self._process_group()
+        return (0, 1) if ranks is None else (ranks.rank, ranks.count)
+
+    def _process_group(self) -> Ranks | None:
+        if self.alone or not dist.is_initialized():
+            return None
+        self._ranks = self._ranks or Ranks(_group(self._option))
+        return self._ranks
+
+    def coordinator(self, parameters: Sequence[Tensor], trained: Trained) -> SingleProcess:
+        """Return the coordinator of the next window.
+
+        At first, and when parameters or modules have changed, all ranks are asked whether they train the same.
+
+        Args:
+            parameters: the owned ones.
+            trained: the modules that they are in, and the settings that have to be the same on all ranks.
+
+        Raises:
+            RankError: they do not train the same; or ``model=`` does not say how parameters are wrapped.
+        """
+        ranks = self._process_group()
+        if ranks is None or (ranks.count == 1 and not any(hasattr(p, "to_local") for p in parameters)):
+            return ALONE
+        models = trained.models
+        modules, others = list(models), models.neighbours()
+        if self._coordinator is None or not _are(self._known, (*parameters, *modules, *others)):
+            engine = engine_of(parameters, models.roots, modules, others, ranks, self._sync)
+            _check_covered(parameters, trained, ranks)
+            before = None if self._coordinator is None else self._coordinator.sharded
+            if isinstance(engine, Sharded) and before is not None:
+                # The same on all ranks, whose neighbours may be garbage-collected at different times.
+                engine.unit = before.unit
+            if not _are(self._agreed, parameters):
+                check_agreement(ranks, {**_facts(parameters, trained), "sync": self._sync})
+                self._agreed = _references(parameters)
+            self._known = _references((*parameters, *modules, *others))
+            self._coordinator = RankCoordinator(engine)
+        return self._coordinator
+
+
+def _references(objects: Sequence[Any]) -> list[weakref.ref[Any]]:
+    return [weakref.ref(each) for each in objects]
+
+
+def _are(references: list[weakref.ref[Any]], objects: Sequence[Any]) -> bool:
+    """Say whether these are the very objects; an id alone may be that of another one that is gone."""
+    return len(references) == len(objects) and all(
+        reference() is each for reference, each in zip(references, objects, strict=True)
+    )
+
+
+def _check_covered(parameters: Sequence[Tensor], trained: Trained, ranks: Ranks) -> None:
+    """Raise RankError if an owned parameter is in no module of ``model=``: its wrapper would be unknown."""
+    covered = {id(parameter) for parameter in trained.models.parameters()}
+    missing = [parameter for parameter in parameters if id(parameter) not in covered]
+    if not missing:
+        return
+    if not trained.models.roots:
+        raise RankError(
+            f"update: {ranks.count} ranks train together, and model is not given, so it is unknown which wrapper "
+            "synchronises gradients. Pass the module that the loop calls, its wrapper included: "
+            "Accumulator(optimizer, model=model); or ranks=False, if each process trains alone."
+        )
+    raise RankError(
+        f"update: {len(missing)} of {len(parameters)} parameters are in no module of model=: "
+        f"{trained.names(missing)}. With several ranks it has to be known how each is wrapped. Name all modules: "
+        "model=[encoder, head]; a parameter alone: model=[encoder, torch.nn.ParameterList([scale])]."
+    )
+
+
+def _facts(parameters: Sequence[Tensor], trained: Trained) -> dict[str, str | float]:
+    """Return what has to be the same on all ranks."""
+    whole = [parameter.detach() for parameter in parameters if not hasattr(parameter, "to_local")]
+    groups = [group for optimizer in trained.optimizers for group in optimizer.param_groups]
+    return {
+        "the number of parameters": str(len(parameters)),
+        "the shapes of parameters": _brief([tuple(parameter.shape) for parameter in parameters]),
+        "the values of parameters (the sum of their sizes)": sum(
+            float(tensor.double().abs().sum()) for tensor in whole
+        ),
+        "optimizers": ", ".join(type(optimizer).__name__ for optimizer in trained.optimizers),
+        "learning rates": _brief([group.get("lr") for group in groups]),
+        **{name: str(getattr(trained, name)) for name in _OPTIONS},
+        "a scaler": "given" if getattr(trained, "scaler", None) is not None else "not given",
+    }
+
+
+def _brief(items: list[Any]) -> str:
+    text = str([float(item) if isinstance(item, Tensor) else item for item in items])
+    return text if len(text) <= 60 else f"{text[:40]}... ({len(items)}, {zlib.crc32(text.encode()):x})"
+
+
+def _group(option: RanksOption) -> dist.ProcessGroup | None:
+    if option is None or option is False or isinstance(option, dist.ProcessGroup):
+        return option or None
+    if option.ndim != 1:
+        raise OptionError(
+            f"Accumulator: ranks is a mesh of {option.ndim} dimensions {option.mesh_dim_names}. Pass the one that "
+            "data is split along: ranks=mesh['data']."
+        )
+    return option.get_group()
+
+
+def engine_of(
+    parameters: Sequence[Tensor],
+    roots: Sequence[nn.Module],
+    modules: Sequence[nn.Module],
+    neighbours: Sequence[nn.Module],
+    ranks: Ranks,
+    sync: Sync,
+) -> Engine:
+    """Find out which engine holds the parameters.
+
+    Args:
+        parameters: the owned ones of an accumulator.
+        roots: the modules that it was given.
+        modules: these, and all that are in them.
+        neighbours: those of other accumulators.
+        ranks: who trains together.
+        sync: when gradients are all-reduced: "last" or "every" micro-batch where parameters are sharded; "overlap"
+            sends those of others during the last backward pass.
+
+    Raises:
+        RankError: the engine cannot be held back.
+    """
+    sharded: list[Any] = [module for module in modules if is_sharded(module)]
+    for module in sharded:
+        module.reshard()  # after a forward pass it has other parameters than the optimizer
+    owned = {id(parameter) for parameter in parameters}
+    if any(id(shard.sharded_param) in owned for module in sharded for shard in shards(module)):
+        everywhere = [*sharded, *(module for module in neighbours if is_sharded(module))]
+        return Sharded(
+            ranks,
+            parameters,
+            list({id(module): module for module in everywhere}.values()),
+            every=sync == "every",
+        )
+    if any(hasattr(parameter, "full_tensor") for parameter in parameters):
+        raise RankError(
+            "update: parameters are sharded over ranks, but not by fully_shard of a module in model=, whose sums "
+            "are known. Pass the module: Accumulator(optimizer, model=model), with fully_shard, "
+            "DistributedDataParallel, or parameters without a wrapper."
+        )
+    return ddp_engine(ranks, parameters, roots, modules, neighbours, sync)

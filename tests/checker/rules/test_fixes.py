@@ -1,0 +1,234 @@
+"""A mending mends: with its edits made, a wrong script of the corpus runs, and its mistake is found no more."""
+
+import linecache
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Delete, apply, edits_for
+from gradgate.checker.rules import Finding, rules
+from gradgate.checker.rules._rule import FixAt
+from gradgate.checker.rules.accumulation import _accumulation_scaling, _accumulation_window, _loss_reduction
+from gradgate.checker.rules.clearing import _cross_loss_leak, _missing_zero_grad, _zero_grad_misplaced
+from gradgate.checker.rules.stepping import _clip_misplaced, _ineffective_step, _scheduler_cadence
+from gradgate.events import Frame
+from tests.test_scripts import WRONG, name, run
+
+CATEGORIES = {
+    "accumulation-scaling": 8,
+    "accumulation-window": 8,
+    "amp-scaler-misuse": 9,
+    "broken-graph": 14,
+    "clip-misplaced": 10,
+    "cross-loss-leak": 7,
+    "double-counting": 2,
+    "frozen-state-drift": 8,
+    "graph-retention": 7,
+    "ineffective-step": 10,
+    "loss-reduction": 7,
+    "missing-zero-grad": 13,
+    "nonfinite-gradient": 7,
+    "optimizer-state-reset": 1,
+    "param-in-multiple-optimizers": 3,
+    "param-not-in-optimizer": 8,
+    "scheduler-cadence": 9,
+    "stale-optimizer-params": 4,
+    "train-eval-mode": 6,
+    "wasted-gradient": 5,
+    "zero-grad-misplaced": 10,
+    "zero-gradient": 2,
+}
+
+# What the mended script is told next, and why: one mistake had hidden it.
+LEFT = {
+    "wrong/broken-graph/frozen_decoder": "GG405: the decoder's own gradients are nobody's",
+    "wrong/broken-graph/stitched_middle": "GG501: the middle is in no optimizer's list",
+    "wrong/ineffective-step/step_then_backward": "GG403: the last bias cancels in a difference",
+    "wrong/scheduler-cadence/unet_milestones": "GG301: its milestones are epochs",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_a_script_with_its_mending_made_shows_no_mistake(
+    category: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    monkeypatch.chdir(tmp_path)
+    offered = []
+    for script in (one for one in WRONG if one.parent.name == category):
+        findings = [one for one in run(script, watch=True).findings if one.category == category]
+        edits = [edit for finding in findings for edit in edits_for(finding)]
+        if not edits:
+            continue
+        offered.append(name(script))
+        copy = tmp_path / f"{script.stem}.py"
+        copy.write_text("\n".join(apply(script.read_text("utf-8").splitlines(), edits)) + "\n", "utf-8")
+        findings = run(copy, watch=True).findings
+        left = [one.code for one in findings if one.severity != "info" or one.category == category]
+        expected = [LEFT[name(script)].partition(":")[0]] if name(script) in LEFT else []
+        assert left == expected, name(script)
+    assert len(offered) == CATEGORIES[category], offered
+
+
+def fixed(fix: FixAt, line: int, text: str, folder: Path) -> str | None:
+    """Return what a rule's fix makes of a script; None where no edit is offered."""
+    file = folder / "train.py"
+    file.write_text(text, "utf-8")
+    linecache.checkcache(str(file))
+    at = Statement.at(Frame(str(file), line, ""))
+    assert at is not None
+    finding = Finding("GG000", "", "error", str(file), line, "", "", "", fix=fix(at))
+    edits = edits_for(finding)
+    return "\n".join(apply(text.splitlines(), edits)) + "\n" if edits else None
+
+
+COUNTED = "for i, x in enumerate(loader):\n    if {}:  # now\n        optimizer.step()\n"
+
+
+@pytest.mark.parametrize(
+    ("fix", "line", "before", "after"),
+    [
+        (
+            _accumulation_window._count_from_one,
+            2,
+            COUNTED.format("i % N == 0"),
+            COUNTED.format("(i + 1) % N == 0 or i + 1 == len(loader)"),
+        ),
+        (_accumulation_window._at_least, 1, "if n > N: f()\ng()\n", None),
+        (_accumulation_window._at_least, 1, "if n > N:\n    f()\n", "if n >= N:\n    f()\n"),
+        (_loss_reduction._undivided, 1, "loss = a - (b + c) / n\n", "loss = a - (b + c)\n"),
+        (_loss_reduction._undivided, 1, "größe = f('ä') / len(x)  # ö\n", "größe = f('ä')  # ö\n"),
+        (
+            _loss_reduction._mean_of_mask,
+            1,
+            "loss = a + (nll * mask).mean()\n",
+            "loss = a + ((nll * mask).sum() / mask.sum())\n",
+        ),
+        (
+            partial(_accumulation_scaling._divided_by, size=4),
+            1,
+            "loss = (a + b) / n\n",
+            "loss = (a + b) / 4\n",
+        ),
+        (
+            partial(_zero_grad_misplaced._after_the_step, always=True),
+            3,
+            "for x in y:\n    loss(x).backward()\n    o.zero_grad()\n    o.step()\n    log()\n",
+            "for x in y:\n    loss(x).backward()\n    o.step()\n    o.zero_grad()\n    log()\n",
+        ),
+        (
+            _ineffective_step._in_place,
+            2,
+            "with torch.no_grad():\n    p = p - lr * p.grad\n",
+            "with torch.no_grad():\n    p -= lr * p.grad\n",
+        ),
+    ],
+)
+def test_a_rule_changes_the_lines_where_there_is_one_way(
+    fix: FixAt, line: int, before: str, after: str | None, tmp_path: Path
+) -> None:
+    assert fixed(fix, line, before, tmp_path) == after
+
+
+# Each would break or mean something else if the fix were made.
+UNCLEAR = {
+    "which of the two divisions": (_loss_reduction._undivided, 1, "loss = a / b / c\n"),
+    "outside of no_grad": (_ineffective_step._in_place, 1, "p = p - lr * p.grad\n"),
+    "a counter from 1": (
+        _accumulation_window._count_from_one,
+        2,
+        COUNTED.format("i % N == 0").replace("loader)", "loader, 1)"),
+    ),
+    "a loop without a length": (
+        _accumulation_window._count_from_one,
+        2,
+        COUNTED.format("i % N == 0").replace("loader", "make()"),
+    ),
+    "a loop without a counter": (
+        _accumulation_window._count_from_one,
+        2,
+        "for x in loader:\n    if i % N == 0:\n        optimizer.step()\n",
+    ),
+    "another counter": (_accumulation_window._count_from_one, 2, COUNTED.format("j % N == 0")),
+    "a further condition": (_accumulation_window._count_from_one, 2, COUNTED.format("i % N == 0 and x")),
+    "a loop over a generator": (
+        _accumulation_window._count_from_one,
+        4,
+        "def g():\n    yield 1\nfor i, x in enumerate(data):\n    if i % 4 == 0:\n        o.step()\n",
+    ),
+    "a body on the line of its if": (
+        partial(_missing_zero_grad._cleared, name="o"),
+        2,
+        "loss.backward()\nif c: o.step()\n",
+    ),
+    "a step in a body of one line": (
+        _scheduler_cadence._after_step,
+        3,
+        "for x in y:\n    if c: o.step()\n    s.step()\n",
+    ),
+    "a schedule in the only loop": (
+        _scheduler_cadence._after_epoch,
+        3,
+        "for x in y:\n    o.step()\n    s.step()\n",
+    ),
+    "a norm that is read on the way": (
+        _clip_misplaced._before_the_step,
+        1,
+        "n = clip_grad_norm_(p)\nprint(n)\nloss.backward()\no.step()\n",
+    ),
+    "two steps to clip for": (
+        _clip_misplaced._before_the_step,
+        4,
+        "a.backward()\no.step()\nb.backward()\nclip_grad_norm_(p)\nq.step()\nr.step()\n",
+    ),
+    "a value in two losses": (
+        partial(_cross_loss_leak._apart, own=9, left="G.w"),
+        2,
+        "fake = G(z)\nd = D(fake)\na = f(d)\nb = g(d)\n",
+    ),
+    "another backward on the way": (
+        partial(_cross_loss_leak._apart, own=1, left="G.w"),
+        4,
+        "a.backward()\no.step()\nb.backward()\no.zero_grad()\nq.step()\n",
+    ),
+    "clearing before its own loss": (
+        partial(_zero_grad_misplaced._after_the_step, always=True),
+        3,
+        "a.backward()\np.step()\no.zero_grad()\nb.backward()\no.step()\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNCLEAR)
+def test_a_rule_offers_no_edit_that_would_break_or_mean_something_else(case: str, tmp_path: Path) -> None:
+    fix, line, text = UNCLEAR[case]
+    assert fixed(fix, line, text, tmp_path) is None
+
+
+def test_what_cannot_be_read_has_no_edits(tmp_path: Path) -> None:
+    finding = Finding("GG101", "", "error", str(tmp_path / "gone.py"), 3, "", "", "", fix=(Delete(3),))
+    assert edits_for(finding) == ()
+
+
+FIXES = [
+    value
+    for rule in rules()
+    for name, value in vars(sys.modules[rule.judge.__module__]).items()
+    if name.startswith("_")
+    and getattr(value, "__annotations__", None) == {"at": "Statement", "return": "Fix"}
+]
+
+
+def test_on_lines_that_a_fix_does_not_fit_nothing_breaks(tmp_path: Path) -> None:
+    assert len(FIXES) > 15
+    for script in WRONG[::40]:
+        text = script.read_text("utf-8")
+        for line in range(1, len(text.splitlines()) + 1, 5):
+            at = Statement.at(Frame(str(script), line, ""))
+            for fix in FIXES if at is not None else ():
+                assert at is not None
+                edits_for(Finding("GG000", "", "error", str(script), line, "", "", "", fix=fix(at)))

@@ -1,0 +1,104 @@
+"""``gradgate new-rule``, and the rule that docs/writing_a_rule.md writes with it."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.rules import Rule, rules
+from gradgate.cli._new_rule import new_rule
+from gradgate.errors import OptionError
+from tests.test_scripts import MARKER, run
+
+PAGE = Path(__file__).parents[1] / "docs" / "writing_a_rule.md"
+NAME = "clip-without-effect"
+FILES = (
+    "src/gradgate/checker/rules/stepping/_clip_without_effect.py",
+    f"tests/scripts/wrong/{NAME}/first.py",
+    f"tests/scripts/right/{NAME}/first.py",
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["first.py"])
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / "src/gradgate/checker/rules").mkdir(parents=True)
+    new_rule(NAME, "GG306", tmp_path)
+    return tmp_path
+
+
+def rule_in(file: Path) -> Rule:
+    spec = importlib.util.spec_from_file_location("new_rule", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.RULE  # type: ignore[no-any-return]
+
+
+def sections(doc: str) -> list[str]:
+    return re.findall(r"^## (.*)", doc, flags=re.MULTILINE)
+
+
+def test_a_new_rule_can_be_run_as_it_is_and_finds_nothing(checkout: Path) -> None:
+    rule, wrong, right = (checkout / name for name in FILES)
+    made = rule_in(rule)
+    assert (made.code, made.name) == ("GG306", NAME)
+    assert sections(made.doc) == [part for part in sections(rules()[0].doc) if part != "Sources"]
+    [line] = [line for line in wrong.read_text("utf-8").splitlines() if MARKER.search(line)]
+    assert line == f"    optimizer.step()  # expect: {NAME}"
+    for script in (wrong, right):
+        outcome = run(script, watch=True)
+        assert outcome.findings == []
+        assert list(made.judge(Run(outcome.log))) == []  # type: ignore[arg-type]
+
+
+def test_the_rule_of_the_page_finds_the_wrong_script_at_its_line_and_leaves_the_right_one(
+    checkout: Path,
+) -> None:
+    blocks = re.findall(r"```py\n# (\S+)\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
+    assert sorted(name for name, _ in blocks) == sorted(FILES)
+    for name, text in blocks:
+        (checkout / name).write_text(text, encoding="utf-8")
+    rule, wrong, right = (checkout / name for name in FILES)
+    judge = rule_in(rule).judge
+    [finding] = judge(Run(run(wrong, watch=True).log))  # type: ignore[arg-type]
+    assert (finding.file, finding.code) == (str(wrong), "GG306")
+    assert MARKER.search(wrong.read_text("utf-8").splitlines()[finding.line - 1])
+    assert re.fullmatch(
+        r"The limit is 1000; the largest of 20 gradient norms was \d(\.\d+)?\.", finding.message
+    )
+    assert list(judge(Run(run(right, watch=True).log))) == []  # type: ignore[arg-type]
+
+
+def test_the_page_shows_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "src/gradgate/checker/rules").mkdir(parents=True)
+    new_rule(NAME, "GG306", tmp_path)
+    assert f"$ gradgate new-rule {NAME} --code GG306\n{capsys.readouterr().out}```" in PAGE.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "says"),
+    [
+        ("Clip", "GG306", "'Clip' is no name of a rule"),
+        (NAME, "GG706", "'GG706' is no code"),
+        (NAME, "GG302", "GG302 is clip-misplaced already"),
+        ("clip-misplaced", "GG306", "GG302 is clip-misplaced already"),
+        (NAME, "GG307", "exists already"),
+    ],
+)
+def test_a_rule_needs_a_new_name_and_a_free_code(checkout: Path, name: str, code: str, says: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(says)):
+        new_rule(name, code, checkout)
+
+
+def test_it_works_in_a_checkout_only(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="at the root of a checkout"):
+        new_rule(NAME, "GG306", tmp_path)
