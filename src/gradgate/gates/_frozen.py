@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import Any
 
 from torch import nn
@@ -42,7 +41,7 @@ class Frozen:
     def __repr__(self) -> str:
         inner = {part for module in self._frozen for part in list(module.modules())[1:]}
         names = ", ".join(type(module).__name__ for module in self._frozen if module not in inner)
-        parameters = {each for module in self._frozen for each in module.parameters()}
+        parameters = {each for module in self._frozen for each in module.parameters(recurse=False)}
         size = sum(parameter.numel() for parameter in parameters)
         return f"Frozen({names or 'nothing'}: {len(parameters)} tensors, {size:,} parameters)"
 
@@ -78,9 +77,7 @@ class Frozen:
             raise OptionError("frozen: this handle has been unfrozen. Call frozen(...) again for each block.")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.unfreeze()
 
 

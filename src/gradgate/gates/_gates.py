@@ -190,19 +190,23 @@ def check_broadcasts(given: Tensor, x: Tensor, what: str) -> None:
         )
 
 
-def _apply(gate: type[torch.autograd.Function], x: Tensor, *options: Any) -> Tensor:
-    passed: Tensor = gate.apply(x, *options)
+def _apply(gate: type[_Gate], x: Tensor, *options: Any) -> Tensor:
+    passed: Tensor = gate.apply(x, *options)  # type: ignore[no-untyped-call]
     return passed
 
 
-class _Scaled(torch.autograd.Function):
+class _Gate(torch.autograd.Function):
+    """Returns a view of its input, and changes the gradient in ``backward``."""
+
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, factor: float | Tensor) -> Tensor:
-        del factor
+    def forward(x: Tensor, *options: Any) -> Tensor:
+        del options
         return x.view_as(x)
 
+
+class _Scaled(_Gate):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         factor = inputs[1]
@@ -217,14 +221,7 @@ class _Scaled(torch.autograd.Function):
         return gradient * factor.to(gradient.dtype if not gradient.is_complex() else factor.dtype), None
 
 
-class _Masked(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, mask: Tensor) -> Tensor:
-        del mask
-        return x.view_as(x)
-
+class _Masked(_Gate):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.save_for_backward(inputs[1])
@@ -235,14 +232,7 @@ class _Masked(torch.autograd.Function):
         return torch.where(mask, gradient, 0), None
 
 
-class _Clipped(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, max_norm: float | None, max_value: float | None) -> Tensor:
-        del max_norm, max_value
-        return x.view_as(x)
-
+class _Clipped(_Gate):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.max_norm, ctx.max_value = inputs[1:]

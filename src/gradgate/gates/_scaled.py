@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from torch import Tensor, nn
 
 from gradgate.errors import OptionError
@@ -38,9 +36,7 @@ class Scaled:
     def __enter__(self) -> Scaled:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
 

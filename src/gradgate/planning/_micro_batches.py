@@ -1,19 +1,8 @@
-"""The micro-batches of a batch, and how samples are packed into them and dealt to ranks.
-
-With lengths, the split with the least work is found exactly, by dynamic programming. Write ``w`` for the cost of a
-sample at the length to which it is padded. A micro-batch of the samples ``i .. j-1``, in ascending order of length,
-costs ``start + (j - i) * w[j-1]``, since all of them are padded to the last. This cost has the Monge property (w
-ascends), also with the limit on samples, which descends. So the best last split point never moves backwards, and a
-queue of candidates finds it in O(n log n).
-
-Source: Z. Galil, K. Park, "A linear-time algorithm for concave one-dimensional dynamic programming" (1990).
-"""
+"""The micro-batches of a batch, and how samples are packed into them and dealt to ranks."""
 
 from __future__ import annotations
 
 import functools
-from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -177,11 +166,14 @@ def pack(
 
 
 def cheapest_split(costs: Sequence[float], most: Sequence[int], start: float) -> list[int]:
-    """Return where the micro-batches end; the last end is the number of samples.
+    """Return where the micro-batches with the least total cost end; the last end is the number of samples.
+
+    Dynamic programming: a best split ends in one micro-batch, after a best split of the samples before it. All its
+    samples are padded to the last, so each costs as much as that.
 
     Args:
         costs: the cost of each sample at its length, ascending.
-        most: how many samples of each length fit together, at least 1.
+        most: how many samples fit together at each length, at least 1.
         start: the cost of a micro-batch itself.
 
     Example:
@@ -189,46 +181,18 @@ def cheapest_split(costs: Sequence[float], most: Sequence[int], start: float) ->
         [3, 4]
     """
     count = len(costs)
-    until = _last_fitting(list(accumulate(most, min)))  # the samples i .. j-1 fit for all j up to until[i]
-    best = [0.0] * (count + 1)
-    before = [0] * (count + 1)
-    queue: deque[tuple[int, int]] = deque(
-        [(0, 1)]
-    )  # a candidate, and the first j for which it is the best one
-    for j in range(1, count + 1):
-        while len(queue) > 1 and queue[1][1] <= j:
-            queue.popleft()
-        i = queue[0][0]
-        best[j] = best[i] + start + (j - i) * costs[j - 1]
-        before[j] = i
-        if j == count:
-            break
-        since = j + 1
-        while queue:
-            other, other_since = queue[-1]
-            # The later candidate wins from this cost of a sample on, or where the earlier one holds too many.
-            turning = (best[j] - best[other]) / (j - other)
-            takes_over = min(bisect_left(costs, turning, j) + 1, until[other] + 1)
-            if takes_over > max(other_since, j + 1):
-                since = takes_over
-                break
-            queue.pop()
-        if since <= count:
-            queue.append((j, since if queue else j + 1))
+    best = torch.zeros(count + 1, dtype=torch.float64)
+    last_start = [0] * (count + 1)
+    sizes = torch.arange(count, 0, -1)
+    for end, (cost, limit) in enumerate(zip(costs, accumulate(most, min), strict=True), start=1):
+        first = max(end - limit, 0)
+        totals = best[first:end] + sizes[count - end + first :] * cost
+        last_start[end] = first + int(totals.argmin())
+        best[end] = totals[last_start[end] - first] + start
     ends = [count]
-    while before[ends[-1]]:
-        ends.append(before[ends[-1]])
-    return ends[::-1] if count else []
-
-
-def _last_fitting(limits: Sequence[int]) -> list[int]:
-    until, j = [], 0
-    for i in range(len(limits)):
-        j = max(j, i + 1)
-        while j < len(limits) and j + 1 - i <= limits[j]:
-            j += 1
-        until.append(j)
-    return until
+    while last_start[ends[-1]]:
+        ends.append(last_start[ends[-1]])
+    return ends[::-1]
 
 
 def even_split(count: int, most: int) -> list[int]:

@@ -7,7 +7,7 @@ import itertools
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ class ReachableState:
 
     def __init__(self, *roots: Any) -> None:
         self._noted: dict[int, Any] = {}
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
         self._functions = 0
         self.note(*roots)
 
@@ -73,7 +73,7 @@ class ReachableState:
         elif isinstance(value, (tuple, frozenset)):
             return value if len(value) < _DATA_SET else ()
         elif isinstance(value, torch.Generator):
-            self._undo.append(functools.partial(_set_state, value, value.get_state()))
+            self._undo.append(functools.partial(value.set_state, value.get_state()))
         elif isinstance(value, (FunctionType, type)):
             if not _is_foreign(value.__module__) and self._functions < _MOST_FUNCTIONS:
                 self._functions += 1
@@ -120,7 +120,7 @@ class ReachableState:
                 held = cell.cell_contents
             except ValueError:  # empty
                 continue
-            self._undo.append(functools.partial(_set_cell, cell, held))
+            self._undo.append(functools.partial(setattr, cell, "cell_contents", held))
             yield held
         names = set(_names(value.__code__))
         used = self._globals(value.__globals__, names)
@@ -177,17 +177,9 @@ def _is_same(now: Any, before: Any) -> bool:
     return now is before
 
 
-def _set_state(generator: torch.Generator, state: Tensor) -> None:
-    generator.set_state(state)
-
-
 def _set_class(value: Any, kind: type) -> None:
     if type(value) is not kind:
         value.__class__ = kind
-
-
-def _set_cell(cell: CellType, held: Any) -> None:
-    cell.cell_contents = held
 
 
 def _tensor_restorer(tensor: Tensor) -> Callable[[], None]:

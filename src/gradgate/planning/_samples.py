@@ -128,18 +128,18 @@ def signature_text(signature: type | dict[Path, FieldDim]) -> str:
 
 
 def pooled(window: Sequence[Samples], pad: Any) -> Any:
-    """Return one batch with all samples of several batches, padded to the longest.
+    """Return one batch with all samples of several batches of one kind, padded to the longest.
 
     Args:
         window: the batches, in order.
         pad: the padding value where the batches' own padding does not show it: a number, or one by field.
 
     Raises:
-        OptionError: batches have different fields or widths, or share different values.
+        OptionError: batches have different widths, or share different values.
     """
     first = window[0]
     for other in window[1:]:
-        _check_same_fields(first, other)
+        _check_shared(first, other)
     widths = {samples.lengths.width for samples in window if samples.lengths is not None}
     dims: Dims = {path: along for samples in window for path, along in samples.dims.items()}
 
@@ -163,13 +163,7 @@ def pooled(window: Sequence[Samples], pad: Any) -> Any:
     return first.layout.mapped(first.batch, joined)
 
 
-def _check_same_fields(first: Samples, other: Samples) -> None:
-    fields, others = first.layout.fields(), other.layout.fields()
-    if fields != others:
-        odd = next(path for path in {**fields, **others} if fields.get(path, "") != others.get(path, ""))
-        raise OptionError(
-            f"pool: the batches are of different kinds: {field_name(odd)} is not the same in all."
-        )
+def _check_shared(first: Samples, other: Samples) -> None:
     for path, value in _shared_values(first.batch, (), first.layout):
         if not _equal(value, value_at(other.batch, path)):
             raise OptionError(

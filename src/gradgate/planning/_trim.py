@@ -1,10 +1,10 @@
-"""Which fields of a batch are trimmed with the lengths of its samples, and what shows that they may be.
+"""Find the fields of a batch whose padding can be trimmed with the lengths of its samples.
 
-Trimming is exact where all that goes is padding. Fields that the caller names are trimmed. Without names the data
-has to show it: what lies beyond the samples' lengths is one value. That is enough for ids, labels and masks; any
-other field has to show the samples' lengths themselves, by ending where they end. A field of the same width that
-shows nothing (an image, position ids) is refused, and so is padding on the left: trimming it moves what is kept to
-other columns, which only some models do not notice.
+Trimming is exact if it removes nothing but padding. Fields that the caller names are trimmed. Without names the
+data has to show its padding: one value beyond the samples' lengths. That is enough for ids, labels and masks; in
+any other field every sample has to end at its length. A field of the same width that shows no padding (an image,
+position ids) is an error. So is padding on the left: trimming it moves what is kept to other columns, and many
+models count columns.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class _Field:
         if not beyond.numel():
             return self.is_ids
         value = beyond.flatten()[0]
-        if not bool((beyond == value).all()):
+        if not _is_constant(beyond):
             return False
         if self.is_ids:
             inside = rows[~padding if lengths.mask is None else lengths.mask.to(rows.device)]
@@ -224,14 +224,13 @@ def _refuse_inverted(path: Path, field: _Field, lengths: Lengths, *, named: bool
     inside, outside = rows[mask], rows[~mask]
     if not inside.numel() or not outside.numel():
         return
-    value = inside.flatten()[0]
-    if (
-        bool((inside == value).all())
-        and bool((outside != value).all())
-        and not bool((outside == outside.flatten()[0]).all())
-    ):
+    if _is_constant(inside) and bool((outside != inside.flatten()[0]).all()) and not _is_constant(outside):
         raise OptionError(
             f"plan: lengths marks the padding: {field_name(path)} holds one value where lengths says that items "
             "are valid, and varies elsewhere. Pass a mask that is True where items are valid, such as "
             "lengths=lambda batch: ~batch[...]."
         )
+
+
+def _is_constant(values: Tensor) -> bool:
+    return bool((values == values.flatten()[0]).all())
