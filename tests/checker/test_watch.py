@@ -187,7 +187,7 @@ def test_gradgate_itself_waits_for_torch_until_a_name_is_asked_for() -> None:
 TESTS = """\
 import unittest
 import pytest
-from tests.test_session import right_loop, wrong_loop
+from tests.checker.test_watch import right_loop, wrong_loop
 
 def test_right(gradgate_watch):
     right_loop()
@@ -256,7 +256,7 @@ OPTION = """\
 import unittest
 import pytest
 import torch
-from tests.test_session import right_loop, wrong_loop
+from tests.checker.test_watch import right_loop, wrong_loop
 
 @pytest.fixture
 def trained():
@@ -331,19 +331,23 @@ def test_the_plugin_imports_nothing_where_it_is_not_asked_for(tmp_path: Path) ->
         "import sys\ndef test_it():\n    assert not {'torch', 'gradgate.checker._watch'} & set(sys.modules)\n",
         "utf-8",
     )
-    assert "1 passed" in pytest_in(tmp_path)
+    assert "1 passed" in pytest_in(tmp_path, fresh=True)
 
 
-def pytest_in(folder: Path, *given: str) -> str:
+def pytest_in(folder: Path, *given: str, fresh: bool = False) -> str:
     options = [
         "-q",
         "--strict-markers",
         "-p",
         "no:cacheprovider",
         "-o",
-        f"pythonpath={Path(__file__).parents[1]}",
+        f"pythonpath={Path(__file__).parents[2]}",
     ]
-    command = [sys.executable, "-m", "pytest", *options, *given, "test_it.py"]
+    # In the interpreter that is forked, the plugin has been imported before pytest could rewrite its assertions.
+    imported = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    command = ["-m", "pytest", *imported, *options, *given, "test_it.py"]
     wide = {**os.environ, "COLUMNS": "200"}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=wide)
+    if fresh:
+        wide["PYTHONHASHSEED"] = "0"  # as any other setting of python, it takes a new interpreter
+    done = python(*command, cwd=folder, env=wide)
     return done.stdout + done.stderr
