@@ -12,7 +12,8 @@ READY := $(VENV)/.ready-$(subst /,_,$(PYTHON))
 CODE := src tests examples benchmarks docs/_site conftest.py
 CODE_BLOCKS := README.md README.zh-CN.md docs src
 
-# Files side by side, one thread each (the blocks of a page share their names); ARGS=-n0 runs all in one process.
+# Whole files side by side, one thread each (the blocks of a page share their names; conftest.py deals out two large
+# files test by test). ARGS=-n0 runs all in one process.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --durations=10
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -213,7 +213,7 @@ def _become(words: list[str], cwd: str, env: dict[str, str]) -> None:
         sys.argv = words
         script = Path(kind)
         sys.path.insert(0, str(script.resolve().parent))
-        program, file = script.read_text("utf-8"), kind
+        program, file = script.read_text("utf-8"), str(Path(cwd, kind))
         vars(main).update(__file__=file, __cached__=None)
     vars(main)["__builtins__"] = sys.modules["builtins"]
     exec(compile(program, file, "exec"), vars(main))

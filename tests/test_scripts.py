@@ -4,6 +4,7 @@ A wrong script gets a finding of its category on the line that it marks, and no 
 right script gets none at all.
 """
 
+import ast
 import contextlib
 import hashlib
 import io
@@ -19,10 +20,9 @@ from typing import Any
 import pytest
 import torch
 
-from gradgate.checker.analysis._source import same_statement
 from gradgate.checker.recording import Watcher
 from gradgate.checker.rules import Finding, check, rules
-from gradgate.events import Frame, Gap, Log
+from gradgate.events import Gap, Log
 
 SCRIPTS = Path(__file__).parent / "scripts"
 WRONG = sorted(SCRIPTS.glob("wrong/*/*.py"))
@@ -66,9 +66,20 @@ def name(path: Path) -> str:
     return path.relative_to(SCRIPTS).with_suffix("").as_posix()
 
 
-def marked(script: Path) -> list[Frame]:
-    lines = script.read_text("utf-8").splitlines()
-    return [Frame(str(script), n, "") for n, line in enumerate(lines, start=1) if MARKER.search(line)]
+def at_a_mark(finding: Finding, script: Path) -> bool:
+    """Say whether a finding is at a line that is marked with its category, or at a line of the same statement."""
+    text = script.read_text("utf-8")
+    marks = {n: found[1] for n, line in enumerate(text.splitlines(), 1) if (found := MARKER.search(line))}
+    statements = [
+        range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.stmt) and not hasattr(node, "body")
+    ]
+    return finding.file == str(script) and any(
+        category == finding.category
+        and (line == finding.line or any({line, finding.line} <= set(lines) for lines in statements))
+        for line, category in marks.items()
+    )
 
 
 def run(script: Path, *, watch: bool) -> Outcome:
@@ -146,11 +157,7 @@ def test_a_script_computes_the_same_watched_or_not_and_gets_its_findings(
         return
     category = script.parent.name
     of_category = [finding for finding in watched.findings if finding.category == category]
-    at_the_line = [
-        finding
-        for finding in of_category
-        if any(same_statement(Frame(finding.file, finding.line, ""), mark) for mark in marked(script))
-    ]
+    at_the_line = [finding for finding in of_category if at_a_mark(finding, script)]
     others = [finding for finding in watched.findings if finding.category != category]
     assert [finding for finding in others if finding.severity != "info"] == []  # one cause, one finding
     assert bool(of_category) == (name(script) not in MISSED)

@@ -340,10 +340,10 @@ def test_the_plugin_imports_nothing_where_it_is_not_asked_for(tmp_path: Path) ->
         "import sys\ndef test_it():\n    assert not {'torch', 'gradgate.checker._watch'} & set(sys.modules)\n",
         "utf-8",
     )
-    assert "1 passed" in pytest_in(tmp_path)
+    assert "1 passed" in pytest_in(tmp_path, fresh=True)
 
 
-def pytest_in(folder: Path, *given: str) -> str:
+def pytest_in(folder: Path, *given: str, fresh: bool = False) -> str:
     options = [
         "-q",
         "--strict-markers",
@@ -352,7 +352,11 @@ def pytest_in(folder: Path, *given: str) -> str:
         "-o",
         f"pythonpath={Path(__file__).parents[2]}",
     ]
-    command = [sys.executable, "-m", "pytest", *options, *given, "test_it.py"]
+    # In the interpreter that is forked, the plugin has been imported before pytest could rewrite its assertions.
+    imported = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    command = ["-m", "pytest", *imported, *options, *given, "test_it.py"]
     wide = {**os.environ, "COLUMNS": "200"}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=wide)
+    if fresh:
+        wide["PYTHONHASHSEED"] = "0"  # as any other setting of python, it takes a new interpreter
+    done = python(*command, cwd=folder, env=wide)
     return done.stdout + done.stderr
