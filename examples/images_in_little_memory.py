@@ -1,5 +1,5 @@
-"""A batch of 1,000 images in the memory that 100 would take: the plan foresees, from shapes alone, how many
-fit beside parameters, gradients and Adam's state, cuts evenly, and the update is that of the whole batch.
+"""A batch of 1,000 images in the memory that 100 would take. The plan estimates, from shapes alone, how many fit
+beside parameters, gradients and Adam's state. It splits the batch evenly: the update is that of the whole batch.
 """
 
 import torch

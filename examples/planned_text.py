@@ -1,7 +1,7 @@
 """Sentences differ in length, and a micro-batch is as wide as its longest: what is computed for the
 others beyond their end is thrown away. A plan puts sentences of like length together and trims the
 padding, within a memory budget, without trial runs. The update stays the same: the
-gradient of a window does not depend on how it is cut.
+gradient of a batch does not depend on how it is split.
 
 The budget here is what the usual micro-batches of 8 take.
 """
