@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradgate.errors import RankError
 from gradgate.ranks._ddp import Engine
-from gradgate.ranks._fsdp import Sharded
+from gradgate.ranks._fsdp import ShardedEngine
 from gradgate.ranks._process_group import is_lost, lost
 from gradgate.ranks._status_exchange import RankStatus, StatusExchange
 from gradgate.tally import Tally
@@ -60,7 +60,7 @@ class SingleProcess:
 
     rank: int = 0
     count: int = 1
-    sharded: Sharded | None = None
+    sharded: ShardedEngine | None = None
     overlaps: bool = False
     all_reduced: bool = False
     tallies: dict[str, Tally] | None = None
@@ -135,7 +135,7 @@ class RankCoordinator(SingleProcess):
         self.engine = engine
         self.ranks = engine.ranks
         self.rank, self.count = engine.ranks.rank, engine.ranks.count
-        self.sharded = engine if isinstance(engine, Sharded) else None
+        self.sharded = engine if isinstance(engine, ShardedEngine) else None
         self._exchange: StatusExchange | None = None
         self._may_replay = False
 

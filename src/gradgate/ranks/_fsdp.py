@@ -11,13 +11,13 @@ from torch import Tensor
 
 from gradgate.errors import GradientError, RankError, UpdateError
 from gradgate.ranks._ddp import Engine
-from gradgate.ranks._process_group import Ranks
+from gradgate.ranks._process_group import RankGroup
 from gradgate.torch_compat import fsdp_records, gathered_parameter
 
 T = TypeVar("T")
 
 
-class Sharded(Engine):
+class ShardedEngine(Engine):
     """``fully_shard``, which splits parameters over ranks and adds gradients into these shards by itself.
 
     Settings make it add and not average, at the micro-batches chosen here. Its forward and backward passes wait
@@ -31,7 +31,7 @@ class Sharded(Engine):
     """
 
     def __init__(
-        self, ranks: Ranks, parameters: Sequence[Tensor], modules: Sequence[Any], *, every: bool
+        self, ranks: RankGroup, parameters: Sequence[Tensor], modules: Sequence[Any], *, every: bool
     ) -> None:
         super().__init__(ranks)
         owned = {id(parameter) for parameter in parameters}
