@@ -15,8 +15,10 @@ from gradgate.checker.analysis._scopes import (
     called,
     definitions,
     functions,
+    is_function,
     may_be_module,
     no_grad_around,
+    parameters_of,
     scope_at,
     statements_at,
     without_gradients,
@@ -141,7 +143,10 @@ class _Lines:
     def _is_trained(self, file: str, node: ast.AST) -> bool:
         if isinstance(node, ast.Call) and may_be_module(node, file, self._files):
             return any((file, line) in self._live for line in _lines(node))
-        return getattr(node, "attr", getattr(node, "id", "")) in self._roots
+        name = getattr(node, "attr", getattr(node, "id", ""))
+        scope = scope_at(Frame(file, getattr(node, "lineno", 0), "")) if name in self._roots else None
+        # A function's parameter may be another model of that name: what it is given counts.
+        return scope is not None and not (is_function(scope.node) and name in parameters_of(scope.node))
 
 
 def _lines(node: ast.AST) -> range:

@@ -36,8 +36,9 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._history import Window
 from gradgate.checker.analysis._loss_weights import Share, columns_of
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import own_nodes
 from gradgate.checker.analysis._source import condition_around, loops_around, text_of
-from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand, own_nodes
+from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule

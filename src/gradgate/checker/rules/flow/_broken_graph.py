@@ -85,18 +85,21 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     slices = [slice_at(site, _files(run)) for site in _losses(run)]
     cuts = [(line, ids, _OFF) for line, ids in no_grad_cuts(run, missing, slices)]
     for event in run.of(Cut):
-        frame, op = event.site[0], event.op
-        if op != "no_grad" and (any(each.holds(frame, op) for each in slices) or _goes_on(run, event)):
-            cuts.append(
-                (frame, event.parameters & missing, op if op in ("data", "Parameter") else f".{op}()")
-            )
-    # What is cut off twice is reported at the first line.
+        frame, op, ids = event.site[0], event.op, event.parameters & missing
+        if not ids or op == "no_grad":
+            continue
+        if any(each.holds(frame, op) for each in slices) or _goes_on(run, event):
+            cuts.append((frame, ids, op if op in ("data", "Parameter") else f".{op}()"))
     found: dict[Frame, tuple[Ids, str]] = {}
     for frame, ids, how in cuts:
-        earlier = [known for line, (known, _) in found.items() if line != frame]
-        ids = ids.difference(*earlier) if how != _OFF or frame not in found else ids
-        if ids:
-            found[frame] = (found.get(frame, (frozenset(), how))[0] | ids, how)
+        known, first_how = found.get(frame, (frozenset(), how))
+        found[frame] = (known | ids, first_how)
+    # What is cut off twice is reported at the first line.
+    reported: set[int] = set()
+    for frame, (ids, _) in tuple(found.items()):
+        if ids <= reported:
+            del found[frame]
+        reported |= ids
     return found
 
 
@@ -125,13 +128,9 @@ def _new_leaf(run: Run, missing: Ids) -> Frame | None:
     if wrapped:
         return run.parameters[min(wrapped)].made[0]
     made = min(event for (_, number), event in run.held_since.items() if number in missing)
-    lost = {
-        event.site: None
-        for event in run.events[made:]
-        if isinstance(event, Backward) and event.others and not event.reached & run.owned
-    }
     trained = {event.site for event in run.of(Backward) if event.reached & run.owned}
-    for site in lost.keys() - trained:
+    later = [event for event in run.events[made:] if isinstance(event, Backward) and event.others]
+    for site in dict.fromkeys(event.site for event in later if event.site not in trained):
         for file, node in slice_at(site, _files(run)).nodes:
             if isinstance(node, ast.Call) and _makes_leaf(node):
                 return Frame(file, node.lineno, "")
@@ -151,9 +150,8 @@ def _constants(run: Run) -> Iterator[Finding]:
     calls: dict[Site, list[set[Site]]] = defaultdict(list)
     for event in run.of(Backward):
         if event.reached & run.owned and event.terms:
-            calls[event.site].append(
-                {term.site for term in event.terms if term.kind == "constant" and term.site}
-            )
+            constants = [term.site for term in event.terms if term.kind == "constant"]
+            calls[event.site].append(set(constants) - {()})
     # A summand that's a constant only now and then, such as before a warm-up ends, is meant to be one.
     times = {site: len(several) for several in calls.values() for site in sorted(set.intersection(*several))}
     penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
@@ -162,17 +160,16 @@ def _constants(run: Run) -> Iterator[Finding]:
         if cut in reported:
             continue
         reported.add(cut)
+        penalty = cut[:2] in penalties
         yield RULE.finding(
             cut,
             f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: "
             "its graph is cut here.",
             why=_WHY,
             advice="Pass create_graph=True, so that the gradient has a graph of its own."
-            if cut[:2] in penalties
+            if penalty
             else "Add the value itself, not a copy without its graph.",
-            fix=with_graph
-            if cut[:2] in penalties
-            else partial(without_cut, ops=("detach", "item", "data"), part=part),
+            fix=with_graph if penalty else partial(without_cut, ops=("detach", "item", "data"), part=part),
             count=times[site],
             evidence={"added_at": site[0].line, "times": times[site]},
         )

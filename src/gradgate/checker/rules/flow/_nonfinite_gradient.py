@@ -67,9 +67,10 @@ def _judge(run: Run) -> Iterator[Finding]:
         f"{'The loss is' if first.loss else 'The gradient becomes'} NaN or infinite here ({name}), and "
         f"{run.optimizer(stepped.optimizer)} stepped {run.names(stepped.nonfinite)} with it, first in step "
         f"{sum(1 for number, _ in run.numbered(Stepped) if number <= step)}.",
-        why="The parameters are NaN from then on, and so is all that is computed from them.",
-        advice="Keep what is divided by, or what a root or logarithm is taken of, away from 0 before the "
-        "operation: clamp(min=1e-8), or + eps under the root.",
+        why="The parameters are NaN from then on, and so is everything that is computed from them.",
+        advice="Keep divisors and the arguments of roots and logarithms away from 0: clamp(min=1e-8), or + eps "
+        "under the root.",
+        fix=_clamped if name in ("Sqrt", "Log", "Mul") else (),
         count=len(used),
         evidence={"operation": first.node, "parameters": len(stepped.nonfinite), "steps": len(used)},
         about=stepped.nonfinite,
