@@ -12,8 +12,9 @@ READY := $(VENV)/.ready-$(subst /,_,$(PYTHON))
 CODE := src tests examples benchmarks docs/_site conftest.py
 CODE_BLOCKS := README.md README.zh-CN.md docs src
 
-# Files side by side, one thread each (the blocks of a page share their names); ARGS=-n0 runs all in one process.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile
+# Whole files side by side, one thread each (the blocks of a page share their names; conftest.py deals out two large
+# files test by test). ARGS=-n0 runs all in one process.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --durations=10
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -32,10 +33,10 @@ demo: $(READY)  ## train in micro-batches beside the whole batch, and check scri
 	@echo "==> demo: examples/demo.py"
 	@$(BIN)/python examples/demo.py $(ARGS)
 	@for name in digits padding rings; do \
-	    for script in $$name $${name}_mended; do \
+	    for script in $$name $${name}_fixed; do \
 	        echo; echo "==> demo: gradgate check examples/checked/$$script.py"; \
 	        $(BIN)/gradgate check examples/checked/$$script.py; found=$$?; \
-	        case $$script in *_mended) right=0;; *) right=1;; esac; \
+	        case $$script in *_fixed) right=0;; *) right=1;; esac; \
 	        test $$found -eq $$right || exit 1; \
 	    done; \
 	done

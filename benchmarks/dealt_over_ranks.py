@@ -47,7 +47,7 @@ def work(rank: int, folder: str, rounds: int) -> None:
         lambda part: loss_fn(part)[0], largest, budget_bytes="1TiB", lengths="mask", optimizer=optimizer
     )
     peak = whole.peak_bytes(BY_HAND, largest["ids"].shape[1])  # what the loop in order takes at its longest
-    budget = whole.standing.total_bytes + peak
+    budget = whole.resident.total_bytes + peak
     plan = gg.plan(
         lambda part: loss_fn(part)[0], largest, budget_bytes=budget, lengths="mask", optimizer=optimizer
     )

@@ -1,7 +1,7 @@
 """How much faster is a window of sequences of unequal length, cut by plan, than the loop that people write by hand?
 
 The hand-written loop takes 8 sequences at a time, as they come, pads them to their longest, and divides by the
-tokens of the whole window. The plan gets the memory that this loop is foreseen to take, and no more. The bound is
+tokens of the whole window. The plan gets the memory that this loop is estimated to take, and no more. The bound is
 the time that the same number of tokens takes where nothing is padded.
 """
 
@@ -92,12 +92,12 @@ def compare(title: str, lengths: list[list[int]], rounds: int, device: str) -> s
     accumulator = gg.Accumulator(optimizer)
     windows = [window_of(each, device) for each in lengths]
     largest = max(windows, key=lambda window: window["ids"].shape[1])
-    foreseen = gg.plan(
+    planned = gg.plan(
         partial(loss_sum, model), largest, budget_bytes="1TiB", lengths="mask", optimizer=optimizer
     )
     # What the hand-written loop takes at its longest micro-batch is the budget.
-    peak = foreseen.peak_bytes(BY_HAND, largest["ids"].shape[1])
-    budget = foreseen.standing.total_bytes + peak
+    peak = planned.peak_bytes(BY_HAND, largest["ids"].shape[1])
+    budget = planned.resident.total_bytes + peak
     plan = gg.plan(
         partial(loss_sum, model), largest, budget_bytes=budget, lengths="mask", optimizer=optimizer
     )

@@ -60,7 +60,7 @@ def main():
         "peaks": (whole_peak, cut_peak),
         "error": error,
         "budget": plan.budget_bytes,
-        "foreseen": plan.standing.total_bytes + max(part.peak_bytes for part in plan.parts),
+        "estimated": plan.resident.total_bytes + max(part.peak_bytes for part in plan.parts),
     }
 
 

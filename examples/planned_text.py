@@ -1,6 +1,6 @@
 """Sentences differ in length, and a micro-batch is as wide as its longest: what is computed for the
 others beyond their end is thrown away. A plan puts sentences of like length together and trims the
-padding, within a memory budget that it foresees and does not try. The update stays the same: the
+padding, within a memory budget, without trial runs. The update stays the same: the
 gradient of a window does not depend on how it is cut.
 
 The budget here is what the usual micro-batches of 8 take.
@@ -71,7 +71,7 @@ def main():
     # What the widest of the usual micro-batches takes is the budget.
     generous = gg.plan(loss_fn, window, budget_bytes="1TiB", lengths="mask", optimizer=optimizer)
     widest = max(by_hand, key=lambda batch: batch["ids"].shape[1])["ids"].shape
-    budget = generous.standing.total_bytes + generous.peak_bytes(*widest)
+    budget = generous.resident.total_bytes + generous.peak_bytes(*widest)
     plan = gg.plan(loss_fn, window, budget_bytes=budget, lengths="mask", optimizer=optimizer)
     print(plan, end="\n\n")
 
@@ -86,16 +86,16 @@ def main():
     cut = plan.split(window)
     columns = sum(len(micro.indices) * micro.length for micro in cut)
     characters = int(window["mask"].sum())
-    measured = memory.peak_bytes / (cut.peak_bytes + plan.standing.gradient_bytes)
+    measured = memory.peak_bytes / (cut.peak_bytes + plan.resident.gradient_bytes)
     print(f"{characters} characters; columns computed by hand {columns_by_hand}, by plan {columns}")
     print(f"error of the planned update's gradient against the whole window's: {error:.0e}")
-    print(f"peak of the update, measured against foreseen: {measured:.3f}")
+    print(f"peak of the update, measured against estimated: {measured:.3f}")
     return {
         "characters": characters,
         "columns": {"by hand": columns_by_hand, "by plan": columns},
         "error": error,
-        "foreseen": plan.foreseen,
-        "within_budget": plan.standing.total_bytes + cut.peak_bytes <= budget,
+        "estimated": plan.estimated,
+        "within_budget": plan.resident.total_bytes + cut.peak_bytes <= budget,
         "measured": measured,
     }
 

@@ -16,6 +16,7 @@ from gradgate.checker.rules import rules
 from gradgate.cli import main
 from gradgate.cli._config import configured
 from gradgate.errors import OptionError
+from tests.interpreter import python
 
 WRONG = """\
 import sys
@@ -41,8 +42,7 @@ def gradgate(
 ) -> subprocess.CompletedProcess[str]:
     text = WRONG.format(comment=comment, end=end) if script is None else script
     (folder / "train.py").write_text(text, "utf-8")
-    command = [sys.executable, "-m", "gradgate", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return python("-m", "gradgate", *arguments, cwd=folder)
 
 
 def test_the_line_is_found_and_shown_below_what_the_script_prints(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_the_line_is_found_and_shown_below_what_the_script_prints(tmp_path: Path
     assert end == (
         "Found 1 error.\n"
         "watched  3 steps, 12 backward calls (4 for each step)\n"
-        "         optimizer (SGD): 2 parameters with 10 numbers\n"
+        "         optimizer (SGD): 2 tensors, 10 parameters\n"
         "took     0.0 s, 0% of it spent on watching"
     )
 
@@ -70,7 +70,7 @@ def test_a_script_that_fails_keeps_its_findings(tmp_path: Path) -> None:
     assert done.stderr.startswith("Traceback (most recent call last):\n")
     assert done.stderr.count("  File ") == 1
     assert re.search(
-        r"\ngradgate: 1 finding after 3 steps, where the script failed; the report is in .*report.json\n$",
+        r"\ngradgate: 1 finding after 3 steps, when the script failed; the report is in .*report.json\n$",
         done.stderr,
     )
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
@@ -130,16 +130,16 @@ def test_an_output_that_knows_ascii_only_gets_the_report(
 def test_a_comment_silences_what_it_names(tmp_path: Path, comment: str, silent: bool) -> None:
     done = gradgate(tmp_path, "check", "train.py", comment=f"  # gradgate: {comment}")
     assert ("error  GG101" not in done.stdout) == silent
-    assert ("`# gradgate: ignore[GG999]` silences nothing" in done.stdout) == ("GG999" in comment)
+    assert ("`# gradgate: ignore[GG999]` has no effect" in done.stdout) == ("GG999" in comment)
 
 
 def test_a_run_without_steps_is_not_called_right(tmp_path: Path) -> None:
     script = "import torch\nw = torch.ones(2, requires_grad=True)\ntorch.autograd.grad(w.sum(), [w])\n"
     done = gradgate(tmp_path, "check", "train.py", script=script)
     assert done.returncode == 0
-    assert done.stdout.startswith("No mistakes found in what could be judged.\n")
+    assert done.stdout.startswith("No mistakes found in what could be checked.\n")
     assert "1 backward call" in done.stdout
-    assert "No step of a torch optimizer was seen: " in done.stdout
+    assert "No step of a torch optimizer was seen. " in done.stdout
 
 
 def test_a_comment_silences_its_line_and_sarif_is_written_to_standard_output(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_an_endless_loop_is_stopped_even_where_it_swallows_everything(tmp_path: 
     done = gradgate(tmp_path, "check", "--max-steps", "3", "train.py", script=script)
     assert done.returncode == 0
     assert done.stdout.startswith(
-        "step\nstep\nNo mistakes found.\nwatched  3 steps, 3 backward calls; ended by --max-steps\n"
+        "step\nstep\nNo mistakes found.\nwatched  3 steps, 3 backward calls; stopped by --max-steps\n"
     )
     assert (tmp_path / "kept.txt").read_text("utf-8") == "step\nstep\n"
 
@@ -190,7 +190,7 @@ def test_an_interrupt_ends_the_run_with_a_report(tmp_path: Path) -> None:
         out, err = running.communicate(timeout=60)
     assert running.returncode == 130
     assert err == ""
-    verdict = r"^train.py was interrupted after \d+ steps?\. Until then no mistake was seen\.$"
+    verdict = r"^train.py was interrupted after \d+ steps?\. No mistakes found until then\.$"
     assert re.search(verdict, out, re.MULTILINE)
 
 
@@ -203,28 +203,27 @@ def test_an_interrupt_ends_the_run_with_a_report(tmp_path: Path) -> None:
         ),
         (
             ["check"],
-            "gradgate check: no script is named. Write: gradgate check train.py, or -m module.\n",
+            "gradgate check: no script given. Write: gradgate check train.py, or -m module.\n",
         ),
         (
             ["check", "--output", "no/folder.json", __file__],
-            "gradgate check: --output no/folder.json: there is no folder no. Make it first.\n",
+            "gradgate check: 'no/folder.json' is in a folder that does not exist. Create it first.\n",
         ),
         (
             ["check", "--output", "/", __file__],
-            "gradgate check: --output / is a folder. Name a file: /report.txt\n",
+            "gradgate check: '/' is a folder. Name a file: '/report.txt'.\n",
         ),
         (
             ["check", "-"],
-            "gradgate check: '-' is no file whose lines a report could name. Save the script to a file.\n",
+            "gradgate check: '-' is not a file with lines to report. Save the script to a file.\n",
         ),
         (
             ["check", "--select", "GG9", __file__],
-            "gradgate check: select names 'GG9', and no rule has that code or category. "
-            "`gradgate rules` lists them all.\n",
+            "gradgate check: select: no rule has the code or category 'GG9'. `gradgate rules` lists all rules.\n",
         ),
         (
             ["explain", "GG999"],
-            "gradgate explain: no rule has the code or category 'GG999'. `gradgate rules` lists them all.\n",
+            "gradgate explain: no rule has the code or category 'GG999'. `gradgate rules` lists all rules.\n",
         ),
     ],
 )
@@ -237,16 +236,14 @@ def test_what_cannot_be_done_is_said_with_code_2(
     assert capsys.readouterr().err == message
 
 
-def test_a_mistake_of_gradgate_itself_is_no_finding(
+def test_a_bug_in_gradgate_itself_is_not_a_finding(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delattr("gradgate.cli._explain.list_rules")
+    monkeypatch.delattr("gradgate.cli._rules.list_rules")
     with pytest.raises(SystemExit) as end:
         main(["rules"])
     assert end.value.code == 2
-    assert capsys.readouterr().err.startswith(
-        "gradgate: a mistake of gradgate itself, not of the script:\nTrace"
-    )
+    assert capsys.readouterr().err.startswith("gradgate: a bug in gradgate itself, not in the script:\nTrace")
 
 
 def test_an_option_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,15 +259,15 @@ def test_an_option_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[
         ("[tool.gradgate]\nselct = []", "[tool.gradgate] has no option 'selct'. Did you mean 'select'?"),
         (
             "[tool.gradgate]\nlevel = 1",
-            "[tool.gradgate] has no option 'level'. It knows select, ignore, format, max-steps.",
+            "[tool.gradgate] has no option 'level'. The options are select, ignore, format, max-steps.",
         ),
         (
             "[tool.gradgate]\nignore = 'GG1'",
-            "[tool.gradgate]: ignore is 'GG1'. Write a list of texts: ignore = [\"GG103\"].",
+            "[tool.gradgate]: ignore is 'GG1'. Write a list of strings: ignore = [\"GG103\"].",
         ),
         (
             "[tool.gradgate]\nmax-steps = true",
-            "[tool.gradgate]: max-steps is True. Write a whole number of 1 or more.",
+            "[tool.gradgate]: max-steps is True. Write an integer of 1 or more.",
         ),
         (
             "[tool.gradgate]\nformat = 'pdf'",
@@ -278,7 +275,7 @@ def test_an_option_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[
         ),
         (
             "[tool]\ngradgate = 1",
-            "tool.gradgate is not a table. Write [tool.gradgate], with options below it.",
+            "tool.gradgate is not a table. Write [tool.gradgate] above its options.",
         ),
     ],
 )
@@ -345,7 +342,7 @@ def test_the_command_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == (
-        "gradgate: the command needs rich, which `pip install gradgate` alone does not bring. Install it with\n\n"
+        "gradgate: the command needs rich, not installed by `pip install gradgate` alone. Run\n\n"
         "    pip install 'gradgate[cli]'\n\n"
         "In Python, `with gradgate.watch() as report:` works without it.\n"
     )
@@ -353,7 +350,7 @@ def test_the_command_says_what_to_install() -> None:
 
 def test_the_command_line_imports_neither_torch_nor_what_draws() -> None:
     program = (
-        "import sys; from gradgate.cli._app import read; read(['check', 'train.py']); import gradgate.cli._check\n"
+        "import sys; from gradgate.cli._app import parse; parse(['check', 'x.py']); import gradgate.cli._check\n"
         "print(sorted({'torch', 'numpy', 'pygments', 'tomllib', 'rich.markdown'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -371,7 +368,7 @@ def test_a_terminal_shows_progress_in_a_row_of_its_own(tmp_path: Path) -> None:
     # What is between saving and putting back the cursor is ours; without it the script's own lines are left.
     rest = re.sub(r"\x1b7.*?\x1b8|\x1bD\x1b\[1A", "", shown, flags=re.DOTALL)
     assert rest.splitlines()[:4] == ["line 0", "line 1", "line 2", "line 3"]
-    assert rest.splitlines()[4].startswith("Nothing to judge:")
+    assert rest.splitlines()[4].startswith("Nothing to check:")
 
 
 def test_no_progress_is_drawn_where_it_would_stay(tmp_path: Path) -> None:
@@ -379,7 +376,7 @@ def test_no_progress_is_drawn_where_it_would_stay(tmp_path: Path) -> None:
     for name, value in (("TERM", "dumb"), ("CI", "true")):
         shown = _in_a_terminal(tmp_path, **{name: value})
         assert "\x1b" not in shown
-        assert shown.startswith("done\r\nNothing to judge:")
+        assert shown.startswith("done\r\nNothing to check:")
 
 
 def test_progress_tells_how_far_the_script_came_while_it_is_judged(tmp_path: Path) -> None:
@@ -392,10 +389,8 @@ watched = WatchedRun(Program("train.py"), max_steps=None, on_end=lambda how, log
 print(watched.progress)
 raise SystemExit(watched.run())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout == "(0, 0)\n(3, 3)\n"
+    done = python("-c", program, cwd=tmp_path)
+    assert done.stdout == "(0, 0)\n(3, 3)\n", done.stderr
 
 
 def _in_a_terminal(folder: Path, **environment: str) -> str:

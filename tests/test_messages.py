@@ -282,9 +282,9 @@ TEXTS: list[tuple[Callable[[], None], type[BaseException], str]] = [
     (
         cannot_be_cut,
         errors.BudgetError,
-        "step: memory ran out (CUDA out of memory.), and this micro-batch cannot be split: what of "
-        'batch["lengths"] belongs to which sample cannot be told: it has 3 entries, and batch["x"] holds 4 '
-        'samples. If all samples share it, say batch_dim={"lengths": None}. For any other layout pass a '
+        "step: memory ran out (CUDA out of memory.), and this micro-batch cannot be split: cannot tell "
+        'which part of batch["lengths"] belongs to which sample: it has 3 entries, and batch["x"] holds 4 '
+        'samples. If all samples share it, pass batch_dim={"lengths": None}. For any other layout pass a '
         "list of samples, and collate=. Or pass smaller micro-batches. Nothing was stepped.",
     ),
     (

@@ -1,4 +1,4 @@
-"""In a notebook: tables that say what print says, with nothing in them that is loaded, run, or taken for markup."""
+"""Tables in notebooks show what print shows. They load nothing, run nothing, and escape all text."""
 
 import re
 from collections.abc import Callable
@@ -49,10 +49,10 @@ def plan() -> object:
 def update() -> object:
     weight = nn.Parameter(torch.tensor([2.0]))
     accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=0.1))
-    with accumulator.update() as one:
-        for slope, count in one.micro_batches([(3.0, 1), (5.0, 3)]):
-            one.backward((weight * slope).sum(), count=count)
-    return one
+    with accumulator.update() as update:
+        for slope, count in update.micro_batches([(3.0, 1), (5.0, 3)]):
+            update.backward((weight * slope).sum(), count=count)
+    return update
 
 
 def report() -> object:
@@ -75,7 +75,7 @@ SAYS = {
 
 
 @pytest.mark.parametrize("make", SAYS)
-def test_a_card_says_what_there_is_to_say_and_escapes_it(make: Callable[[], object]) -> None:
+def test_a_card_shows_the_content_and_escapes_it(make: Callable[[], object]) -> None:
     text = make()._repr_html_()  # type: ignore[attr-defined]
     seen = Reader(text)
     assert seen.open == []
@@ -86,15 +86,15 @@ def test_a_card_says_what_there_is_to_say_and_escapes_it(make: Callable[[], obje
         assert any(HOSTILE in part for part in seen.text)
 
 
-def test_an_update_that_is_open_or_was_given_up_says_how_far_it_came() -> None:
+def test_an_open_or_discarded_update_shows_how_far_it_came() -> None:
     weight = nn.Parameter(torch.tensor([2.0]))
     accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=0.1))
-    with pytest.raises(KeyError), accumulator.update() as one:  # noqa: PT012
-        one.backward((weight * 3.0).sum(), count=1)
-        assert "open, after 1 micro-batch" in one._repr_html_()
+    with pytest.raises(KeyError), accumulator.update() as update:  # noqa: PT012
+        update.backward((weight * 3.0).sum(), count=1)
+        assert "open, after 1 micro-batch" in update._repr_html_()
         raise KeyError
-    assert "after 1 micro-batch" in one._repr_html_()
-    assert "open" not in one._repr_html_()
+    assert "after 1 micro-batch" in update._repr_html_()
+    assert "open" not in update._repr_html_()
 
 
 def test_a_bar_is_as_long_as_its_share_and_no_longer_than_the_whole() -> None:

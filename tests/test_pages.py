@@ -1,8 +1,6 @@
 """What holds for documents as such: links lead somewhere, and what the checker is shown to say it says."""
 
 import re
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 
 from gradgate.checker.rules import rules
 from tests import pages
+from tests.interpreter import python
 from tests.pages import ROOT
 
 CASES = sorted(ROOT.glob("docs/cases/*.md"))
@@ -66,13 +65,7 @@ def test_a_script_of_a_case_gets_the_findings_that_are_shown(script: str, shown:
     (tmp_path / "train.py").write_text(script, "utf-8")
     command, *lines = shown.splitlines()
     assert command == "$ gradgate check train.py"
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split()[1:]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", *command.split()[1:], cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     printed = done.stdout.splitlines()
     assert [line for line in printed if line in lines] == lines

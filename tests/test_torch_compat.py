@@ -175,7 +175,7 @@ def test_a_name_that_is_gone_is_found_out(monkeypatch: pytest.MonkeyPatch) -> No
     with gg.watch() as watching:
         weight.sum().backward()
     assert "torch.fx.traceback.format_stack is gone or works otherwise" in " ".join(str(watching).split())
-    assert str(watching).startswith("No mistakes found in what could be judged.")
+    assert str(watching).startswith("No mistakes found in what could be checked.")
 
 
 def test_a_name_that_nobody_asks_any_more_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,20 +1,15 @@
 """The tour, followed word for word: its blocks in one file, its script under the checker, what they print."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.interpreter import python
 from tests.pages import ROOT, Block, blocks
 
 TOURS = [ROOT / "docs/tour.md", ROOT / "docs/tour.zh-CN.md"]
 END_OF_BLOCK = "---- end of a block ----"
-
-
-def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False)
 
 
 def stable(text: str) -> list[str]:
@@ -38,7 +33,7 @@ def test_the_blocks_of_the_tour_print_what_is_shown(tour: Path, tmp_path: Path) 
             shown[-1] = block.text
     # As the reader does, one empty line between blocks; the marks stand on it, so that lines keep their numbers.
     (tmp_path / "tour.py").write_text(f"print({END_OF_BLOCK!r})\n".join(script), "utf-8")
-    done = run(tmp_path, "-W", "error", "tour.py")
+    done = python("-W", "error", "tour.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     printed = done.stdout.split(END_OF_BLOCK)
@@ -46,10 +41,10 @@ def test_the_blocks_of_the_tour_print_what_is_shown(tour: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("tour", TOURS, ids=lambda tour: tour.name)
-def test_the_wrong_script_of_the_tour_is_found_and_its_mended_line_is_right(
+def test_the_wrong_script_of_the_tour_is_found_and_its_fixed_line_is_right(
     tour: Path, tmp_path: Path
 ) -> None:
-    script, mended = (block.text for block in described(tour) if block.language == "py")
+    script, fixed = (block.text for block in described(tour) if block.language == "py")
     wrong, right = (
         block.text.partition("\n")[2]
         for block in described(tour)
@@ -59,7 +54,7 @@ def test_the_wrong_script_of_the_tour_is_found_and_its_mended_line_is_right(
     assert lines[20].strip() == "if i % ACCUMULATE == 0:"  # the line that the text tells to change: 21
     for code, shown in ((1, wrong), (0, right)):
         (tmp_path / "train.py").write_text("\n".join(lines) + "\n", "utf-8")
-        done = run(tmp_path, "-m", "gradgate", "check", "train.py")
+        done = python("-m", "gradgate", "check", "train.py", cwd=tmp_path)
         assert done.returncode == code, done.stderr
         assert stable(done.stdout) == stable(shown)
-        lines[20] = mended.rstrip()
+        lines[20] = fixed.rstrip()

@@ -23,7 +23,7 @@ def show_plan(task: Task, console: Console) -> None:
 
     widest = max(window, key=lambda pair: pair[0].numel())[0].shape
     generous = gg.plan(loss_fn, task.join(window), budget_bytes="1TiB", lengths=lengths, optimizer=optimizer)
-    budget = generous.standing.total_bytes + generous.peak_bytes(*widest)
+    budget = generous.resident.total_bytes + generous.peak_bytes(*widest)
     plan = gg.plan(loss_fn, task.join(window), budget_bytes=budget, lengths=lengths, optimizer=optimizer)
     by_hand = sum(x.numel() for x, _ in window)
     by_plan = sum(len(part.indices) * part.length for part in plan.parts)

@@ -1,7 +1,7 @@
-"""Exact control over gradients in PyTorch: what is added up, by what it is divided, when it is cleared.
+"""Gradient accumulation that is exact, and a checker that finds what is wrong with your training loop.
 
-The names below come in the order of a training step. Each is imported when it is first asked for, torch with
-it: the command line starts quickly, and does not import torch before the script that it watches does.
+The names below come in the order of a training step. Each is imported on first use, and torch with it: the command
+line starts quickly, and does not import torch before the script that it watches does.
 """
 
 import typing as _typing
@@ -66,7 +66,15 @@ _HOMES = {  # all others are in accumulation
         "gates",
     ),
 }
-_PACKAGES = ("accumulation", "errors", "gates", "planning", "tally", "testing")  # those with names for users
+_PACKAGES = (
+    "accumulation",
+    "errors",
+    "gates",
+    "losses",
+    "planning",
+    "tally",
+    "testing",
+)  # those with names for users
 
 
 def __getattr__(name: str) -> _typing.Any:

@@ -3,38 +3,38 @@
 ::
 
     GradgateError
-    ├── ShapeError        (ValueError)    a tensor has a shape that cannot be used
-    ├── CountError        (ValueError)    a count is missing, negative, or zero for a whole window
-    ├── OptionError       (ValueError)    options that are out of range or exclude each other
-    ├── GraphError        (RuntimeError)  a loss has no graph, or reaches nothing that is owned
-    ├── GradientError     (RuntimeError)  a gradient stands in `.grad` that nobody accounts for
-    ├── OwnerError        (RuntimeError)  two open updates claim the same parameter
-    ├── RankError         (RuntimeError)  several ranks train together
-    ├── UpdateError       (RuntimeError)  an update is used at the wrong moment
+    ├── ShapeError        (ValueError)       a tensor has the wrong shape
+    ├── CountError        (ValueError)       a count is missing, negative, or zero for a whole window
+    ├── OptionError       (ValueError)       an option is out of range, or two options exclude each other
+    ├── StateError        (ValueError)       a saved state does not belong to this accumulator
+    ├── GraphError        (RuntimeError)     a loss has no graph, or reaches no owned parameter
+    ├── GradientError     (RuntimeError)     `.grad` holds a gradient that the accumulator did not put there
+    ├── OwnerError        (RuntimeError)     two open updates claim the same parameter
+    ├── RankError         (RuntimeError)     ranks train together in a way that cannot be summed
+    ├── UpdateError       (RuntimeError)     an update is used at the wrong moment
+    ├── TornStepError     (RuntimeError)     an optimizer raised in the middle of its step
     ├── NonfiniteError    (ArithmeticError)  the gradient of a window is infinite or not a number
-    ├── BudgetError       (MemoryError)   one sample alone does not fit into memory
-    ├── StateError        (ValueError)    a saved state does not belong to this accumulator
-    ├── FindingError      (AssertionError)  a watched loop shows mistakes
-    ├── FlowError         (AssertionError)  a loss reaches what it should not, or not what it should
-    └── TornStepError     (RuntimeError)  an optimizer raised in the middle of its step
+    ├── BudgetError       (MemoryError)      a single sample does not fit into memory
+    ├── FindingError      (AssertionError)   a watched loop has mistakes
+    └── FlowError         (AssertionError)   a loss reaches what it should not, or misses what it should reach
 
-    GradgateWarning (UserWarning)
-    ├── BatchNormWarning                  a window's batch norm differs from the whole batch's
-    ├── CountWarning                      counts are out of proportion to what the losses' graphs know
-    ├── CoupledLossWarning                a loss compares the items of a micro-batch with one another
-    ├── EstimateWarning                   what a plan estimates is uncertain, or it left something behind
-    └── DividedTwiceWarning               a loss was already divided by the number of micro-batches
+    GradgateWarning       (UserWarning)
+    ├── BatchNormWarning                     a window's batch norm differs from the whole batch's
+    ├── CountWarning                         counts do not match the items that the losses' graphs show
+    ├── CoupledLossWarning                   a loss compares the items of a micro-batch with each other
+    ├── DividedTwiceWarning                  a loss was already divided by the number of micro-batches
+    └── EstimateWarning                      the estimate of a plan is uncertain, or left something behind
 
-Each message says where, what was found, why it cannot go on, and what to write instead.
+A message says where, what was found, why that is a problem, and what to write instead.
 """
 
 
 class GradgateError(Exception):
-    """Base of every error that gradgate raises on its own account."""
+    """Base class of all errors that gradgate raises."""
 
 
 class ShapeError(GradgateError, ValueError):
-    """A tensor has a shape that cannot be used."""
+    """A tensor has the wrong shape."""
 
 
 class CountError(GradgateError, ValueError):
@@ -50,7 +50,7 @@ class GraphError(GradgateError, RuntimeError):
 
 
 class GradientError(GradgateError, RuntimeError):
-    """A gradient stands in ``.grad`` that the accumulator did not put there."""
+    """``.grad`` holds a gradient that the accumulator did not put there."""
 
 
 class OwnerError(GradgateError, RuntimeError):
@@ -58,7 +58,7 @@ class OwnerError(GradgateError, RuntimeError):
 
 
 class RankError(GradgateError, RuntimeError):
-    """Several ranks train together in a way that cannot be summed."""
+    """Ranks train together in a way that cannot be summed."""
 
 
 class UpdateError(GradgateError, RuntimeError):
@@ -70,7 +70,7 @@ class NonfiniteError(GradgateError, ArithmeticError):
 
 
 class BudgetError(GradgateError, MemoryError):
-    """One sample alone does not fit into memory."""
+    """A single sample does not fit into memory."""
 
 
 class StateError(GradgateError, ValueError):
@@ -78,36 +78,36 @@ class StateError(GradgateError, ValueError):
 
 
 class FindingError(GradgateError, AssertionError):
-    """A loop that was watched shows mistakes of the severity that was asked to raise."""
+    """A watched loop has mistakes of the severity that ``raise_on`` names."""
 
 
 class FlowError(GradgateError, AssertionError):
-    """A loss reaches what it should not, or does not reach what it should."""
+    """A loss reaches what it should not, or misses what it should reach."""
 
 
 class TornStepError(GradgateError, RuntimeError):
-    """An optimizer raised in the middle of its step and left parameters half changed."""
+    """An optimizer raised in the middle of its step and left parameters partly changed."""
 
 
 class GradgateWarning(UserWarning):
-    """Base of every warning that gradgate gives."""
+    """Base class of all warnings that gradgate issues."""
 
 
 class CountWarning(GradgateWarning):
-    """Counts are out of proportion to the items that the losses were taken over."""
+    """Counts do not match the number of items in the losses."""
 
 
 class DividedTwiceWarning(GradgateWarning):
-    """A loss comes divided by the number of micro-batches, and the update divides by their counts."""
+    """A loss is already divided by the number of micro-batches, and the update divides by their counts."""
 
 
 class BatchNormWarning(GradgateWarning):
-    """A batch norm sees one micro-batch at a time, so no cut gives the whole batch's gradient."""
+    """A batch norm sees one micro-batch at a time, so no split gives the whole batch's gradient."""
 
 
 class CoupledLossWarning(GradgateWarning):
-    """A loss compares the items of a micro-batch with one another, so no split gives the whole batch's gradient."""
+    """A loss compares the items of a micro-batch with each other, so no split gives the whole batch's gradient."""
 
 
 class EstimateWarning(GradgateWarning):
-    """An estimate of memory is uncertain, or left fake tensors where it could not undo it."""
+    """An estimate of memory is uncertain, or left fake tensors behind that it could not remove."""

@@ -1,4 +1,4 @@
-"""Small tables of HTML, for notebooks: what ``print`` says, to be looked at. Nothing in them is loaded or run."""
+"""Small tables as HTML, for notebooks and pages. They load nothing and run nothing."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-# What became of a gradient; told apart on light and dark ground, also by those who see few colours.
+# What happened to a gradient. These colours differ on light and dark backgrounds, and for colour-blind readers.
 USED, WASTED, LATE, NOTHING = "#2f7fc1", "#d9622b", "#c0418a", "#8d9299"
 
 
 def faint(color: str, strength: float = 0.4) -> str:
-    """Return a colour that shows what is behind it."""
-    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
+    """Return a colour with transparency."""
+    red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
     return f"rgba({red},{green},{blue},{strength})"
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A share of a whole, drawn as a bar with words beside it. Colours are those above."""
+    """A share of a whole: a bar with words beside it. Colours are those above."""
 
     share: float
     words: str = ""
@@ -28,7 +28,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Mark:
-    """Words with a coloured dot before them."""
+    """Words after a coloured dot."""
 
     words: str
     color: str = USED
@@ -36,7 +36,7 @@ class Mark:
 
 Cell: TypeAlias = "str | Bar | Mark"
 
-# A notebook has its own ground, light or dark: text takes its colour, lines and heads are a part of that.
+# A notebook is light or dark. Text inherits its colour; lines and heads use transparency.
 _TABLE = "border-collapse:collapse;font-size:13px;margin:4px 0"
 _CELL = "text-align:left;padding:3px 14px 3px 0;border:0;vertical-align:top"
 _HEAD = f"{_CELL};opacity:.65;font-weight:500"
@@ -44,11 +44,11 @@ _BAR = "display:inline-block;height:9px"
 _LINE = "border-top:1px solid rgba(128,136,146,.35);background:none"
 
 
-def card(title: str, said: str, rows: Sequence[Sequence[Cell]], *, head: Sequence[str] = ()) -> str:
-    """Return a title, a sentence and a table; all of it escaped."""
+def card(title: str, subtitle: str, rows: Sequence[Sequence[Cell]], *, head: Sequence[str] = ()) -> str:
+    """Return a title, a sentence and a table as HTML, with all text escaped."""
     heads = "".join(f'<th style="{_HEAD}">{html.escape(name)}</th>' for name in head)
     lines = "".join(f'<tr style="{_LINE}">{"".join(map(_cell, row))}</tr>' for row in rows)
-    above = f"<b>{html.escape(title)}</b> <span style='opacity:.75'>{html.escape(said)}</span>"
+    above = f"<b>{html.escape(title)}</b> <span style='opacity:.75'>{html.escape(subtitle)}</span>"
     table = f"{f'<thead><tr>{heads}</tr></thead>' if heads else ''}<tbody>{lines}</tbody>"
     return f'<div class="gradgate">{above}<table style="{_TABLE}">{table}</table></div>'
 

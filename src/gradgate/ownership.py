@@ -1,4 +1,4 @@
-"""Which open updates own which parameters: nobody else may take their gradients meanwhile."""
+"""Which open updates own which parameters: no other update may fill their gradients meanwhile."""
 
 from __future__ import annotations
 

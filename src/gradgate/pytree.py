@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Attribute(str):
-    """The name of a field that is an attribute and no key; equal to the plain name."""
+    """A key that is the name of an attribute; equal to the plain name."""
 
     __slots__ = ()
 
@@ -52,7 +52,7 @@ def with_children(value: Any, items: Sequence[Any]) -> Any:
 
 
 def _dataclass_with(value: Any, items: Sequence[Any]) -> Any:
-    """Make it by its constructor, which may derive more from the fields; then set what that does not take."""
+    """Call the constructor, which may derive further fields; then set the fields that it does not take."""
     fields = list(zip(dataclasses.fields(value), items, strict=True))
     rebuilt = dataclasses.replace(value, **{each.name: item for each, item in fields if each.init})
     for each, item in fields:
@@ -61,31 +61,36 @@ def _dataclass_with(value: Any, items: Sequence[Any]) -> Any:
     return rebuilt
 
 
-def value_at(nest: Any, path: Sequence[Any]) -> Any:
-    """Return what lies at the end of a path of keys."""
+def value_at(tree: Any, path: Sequence[Any]) -> Any:
+    """Return the value at a path of keys."""
     for key in path:
-        nest = dict(children(nest) or ())[key]
-    return nest
+        tree = dict(children(tree) or ())[key]
+    return tree
 
 
-def tensors_in(nest: Any) -> Iterator[Tensor]:
+def has_path(tree: Any, path: Sequence[Any]) -> bool:
+    """Return whether a path of keys leads to a value."""
+    for key in path:
+        items = dict(children(tree) or ())
+        if key not in items:
+            return False
+        tree = items[key]
+    return True
+
+
+def tensors_in(tree: Any) -> Iterator[Tensor]:
     """Yield the tensors of a pytree, in order."""
-    if isinstance(nest, Tensor):
-        yield nest
-    for _, item in children(nest) or ():
+    if isinstance(tree, Tensor):
+        yield tree
+    for _, item in children(tree) or ():
         yield from tensors_in(item)
 
 
-def mapped_tensors(nest: T, change: Callable[[Tensor], Any]) -> T:
-    """Return a pytree of the same types in which every tensor is what ``change`` makes of it."""
-    if isinstance(nest, Tensor):
-        return change(nest)  # type: ignore[no-any-return]
-    inside = children(nest, lambda name: name)  # torch 2.11 cannot compile the making of an Attribute
+def mapped_tensors(tree: T, change: Callable[[Tensor], Any]) -> T:
+    """Return a pytree of the same types, with ``change(tensor)`` in place of each tensor."""
+    if isinstance(tree, Tensor):
+        return change(tree)  # type: ignore[no-any-return]
+    inside = children(tree, lambda name: name)  # torch 2.11 cannot compile the making of an Attribute
     if not inside:
-        return nest
-    return with_children(nest, [mapped_tensors(item, change) for _, item in inside])  # type: ignore[no-any-return]
-
-
-def mapped(nest: T, change: Callable[[Tensor], Any]) -> T:
-    """Do the same to tensors of at least one dimension."""
-    return mapped_tensors(nest, lambda tensor: change(tensor) if tensor.dim() else tensor)
+        return tree
+    return with_children(tree, [mapped_tensors(item, change) for _, item in inside])  # type: ignore[no-any-return]

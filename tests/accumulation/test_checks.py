@@ -11,6 +11,7 @@ from torch.optim import SGD
 import gradgate as gg
 from gradgate.errors import DividedTwiceWarning, GraphError, OwnerError, ShapeError
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
+from tests.silence import no_warning
 from tests.tensors import ones, tensor, zeros
 
 
@@ -99,12 +100,13 @@ def test_a_loss_divided_by_the_number_of_micro_batches_is_warned_of_once_per_upd
 
 @pytest.mark.parametrize(("by", "micro_batches"), [(3, 4), (0.25, 4), (1, 1), (1, 4)])
 def test_a_loss_divided_by_anything_else_is_not(by: float, micro_batches: int) -> None:
-    divided(by, micro_batches)
+    with no_warning():
+        divided(by, micro_batches)
 
 
 def test_two_means_over_two_micro_batches_are_not_mistaken_for_it() -> None:
     weight = nn.Parameter(ones(2))
-    with gg.Accumulator(SGD([weight], lr=0.1)).update() as update:
+    with no_warning(), gg.Accumulator(SGD([weight], lr=0.1)).update() as update:
         for _ in update.micro_batches([0, 1]):
             update.backward((weight.mean() + weight.exp().mean()) / 2, count=2)
 

@@ -1,6 +1,5 @@
 """A loss over pairs of a micro-batch is warned of once; a loss that takes items one by one is not."""
 
-import warnings
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 import gradgate as gg
 from gradgate.errors import CoupledLossWarning
+from tests.silence import no_warning
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -61,6 +61,5 @@ def test_a_loss_over_pairs_is_warned_of_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", APART)
 def test_a_loss_that_takes_items_one_by_one_is_not(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warning():
         train(APART[name])

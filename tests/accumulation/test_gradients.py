@@ -28,7 +28,9 @@ def test_a_sparse_gradient_is_coalesced_and_multiplied_in_place() -> None:
 
 @pytest.mark.parametrize("factor", [1, 1.0, 0.5, 0.0, tensor(0.5)], ids=str)
 def test_nothing_is_multiplied_without_complaint(factor: float | torch.Tensor) -> None:
-    multiply([], factor)
+    nothing: list[torch.Tensor] = []
+    multiply(nothing, factor)
+    assert nothing == []
 
 
 def test_values_of_several_types_are_multiplied_at_once() -> None:

@@ -40,8 +40,12 @@ def test_so_is_anybody_elses_that_needs_a_closure(scheduled: bool) -> None:
 
 
 def test_a_scheduler_does_not_make_an_ordinary_optimizer_look_like_one() -> None:
-    optimizer = Adam([nn.Parameter(zeros(2))])
-    gg.Accumulator(optimizer, scheduler=StepLR(optimizer, 1))
+    weight = nn.Parameter(zeros(2))
+    optimizer = Adam([weight])
+    accumulator = gg.Accumulator(optimizer, scheduler=StepLR(optimizer, 1))
+    with accumulator.update() as update:
+        update.backward(weight.sum(), count=1)
+    assert update.stepped
 
 
 @pytest.mark.parametrize(

@@ -184,3 +184,44 @@ def test_one_batch_is_no_window(window: object) -> None:
         accumulator.step_window(lambda x: x, window)  # type: ignore[arg-type, return-value]
     with stopped_by(OptionError), accumulator.update() as update:
         update.micro_batches(window)  # type: ignore[arg-type]
+
+
+def test_what_an_object_is_shows_in_a_line() -> None:
+    weight, _, accumulator = one_weight()
+    assert repr(accumulator) == "Accumulator(SGD, tensors=1, parameters=1)"
+    update_by(accumulator, weight, [(1.0, 1)])
+    update = accumulator.update()
+    assert repr(update) == "Update(new, 0 micro-batches)"
+    with update:
+        for loss, count in update.micro_batches([(6.0, 900), (2.0, 300)]):
+            assert repr(update) == f"Update(open, {1 + (count == 300)} micro-batch{'es' * (count == 300)})"
+            update.backward(weight * 0 + loss, count=count)
+    assert repr(update) == "Update(step 2, 2 micro-batches, 1,200 items, loss 5)"
+    weight, _, accumulator = one_weight(nonfinite="skip")
+    assert repr(update_by(accumulator, weight, [(float("inf"), 1)])) == (
+        "Update(skipped: nothing was stepped, 1 micro-batch)"
+    )
+    assert repr(gg.windows([1, 2, 3], size=2)) == "windows(list, size=2)"
+    assert repr(next(iter(gg.windows([1, 2, 3], size=2)))) == "Window(1 of 2 micro-batches drawn)"
+    assert repr(gg.Tally(6.0, 3)) == "Tally(total=6.0, count=3)"
+
+
+def test_a_step_by_hand_is_refused_while_the_update_of_a_lost_accumulator_is_open() -> None:
+    weight = torch.nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    with gg.Accumulator(optimizer).update() as update:
+        gc.collect()
+        update.backward(weight * 1.0, count=1)
+        with pytest.raises(UpdateError, match=r"optimizer.step\(\) was called inside the block"):
+            optimizer.step()
+    assert weight.item() == -1.0
+
+
+def test_an_update_that_is_refused_leaves_the_open_one_as_it_is() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for _ in update.micro_batches([1, 2]):
+            update.backward(weight * 3.0, count=1)
+            with pytest.raises(OwnerError, match="owned by another update"):
+                accumulator.update().__enter__()
+    assert weight.item() == -3.0

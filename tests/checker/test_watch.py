@@ -14,6 +14,7 @@ import gradgate as gg
 from gradgate import call_sites
 from gradgate.checker.analysis import _scopes, _source
 from gradgate.errors import FindingError, OptionError, UpdateError
+from tests.interpreter import python
 
 
 def wrong_loop(steps: int = 3) -> int:
@@ -94,10 +95,20 @@ def test_it_can_be_asked_while_it_runs_and_be_started_by_hand() -> None:
     assert watching.summary.steps == 6
 
 
+def test_a_repr_says_in_one_line_how_far_it_is() -> None:
+    watching = gg.watch()
+    assert repr(watching) == "<Watching: not started>"
+    watching.start()
+    right_loop()
+    assert repr(watching) == "<Watching: running>"
+    watching.stop()
+    assert repr(watching) == "<Watching: finished, <Report of a loop: no findings after 3 steps>>"
+
+
 def test_what_is_used_wrongly_is_refused() -> None:
     with pytest.raises(OptionError, match="watch: raise_on is 'info'; it is 'warning', 'error' or None"):
         gg.watch(raise_on="info")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="watch: select names 'GGX', and no rule has that code"):
+    with pytest.raises(OptionError, match="watch: select: no rule has the code or category 'GGX'"):
         gg.watch(select="GGX")
     with gg.watch() as watching, pytest.raises(UpdateError, match="started already"):
         watching.start()
@@ -167,13 +178,13 @@ def test_code_that_cannot_be_read_is_judged_by_what_happened(
     assert [text.startswith(found) for text in said] == ([True] if found else [])
 
 
-def test_what_follows_python_c_is_the_users_own_code() -> None:
+def test_what_follows_python_c_is_the_users_own_code(tmp_path: Path) -> None:
     program = "import gradgate as gg\nwith gg.watch() as report:\n" + "".join(
         f"    {line}\n" for line in FLAT.splitlines()
     )
     program += "print(*[(one.file, one.line, one.code) for one in report.findings])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "('<string>', 9, 'GG402')\n"
+    done = python("-c", program, cwd=tmp_path)
+    assert done.stdout == "('<string>', 9, 'GG402')\n", done.stderr
 
 
 def test_gradgate_itself_waits_for_torch_until_a_name_is_asked_for() -> None:
@@ -242,10 +253,9 @@ def test_the_fixture_fails_a_test_whose_loop_is_wrong(tmp_path: Path) -> None:
     assert "GG101 accumulation-window" in done
     assert "FAILED test_it.py::test_marked - Failed: watch: the loop shows mistakes." in done
     assert (
-        "ERROR test_it.py::test_misspelt - Failed: the marker gradgate_watch: watch: raise_on is 'eror'"
-        in done
+        "ERROR test_it.py::test_misspelt - Failed: marker gradgate_watch: watch: raise_on is 'eror'" in done
     )
-    assert "ERROR test_it.py::test_unnamed - Failed: the marker gradgate_watch: 'GG101'" in done
+    assert "ERROR test_it.py::test_unnamed - Failed: marker gradgate_watch: 'GG101'" in done
     assert "ERROR test_it.py::TestOfUnittest::test_wrong - Failed: watch: the loop shows mistakes." in done
     assert "FAILED test_it.py::TestOfUnittest::test_fails - AssertionError: of its own" in done
     assert "4 failed, 5 passed, 3 errors" in done
@@ -315,7 +325,7 @@ def test_the_option_takes_rules(tmp_path: Path) -> None:
         tmp_path, "--gradgate", "--gradgate-select=GG1", "--gradgate-ignore=accumulation-window"
     )
     misspelt = pytest_in(tmp_path, "--gradgate", "--gradgate-ignore=GGX")
-    assert "ERROR: --gradgate: watch: ignore names 'GGX', and no rule has that code" in misspelt
+    assert "ERROR: --gradgate: watch: ignore: no rule has the code or category 'GGX'" in misspelt
 
 
 def test_without_the_option_a_test_that_does_not_ask_is_left_alone(tmp_path: Path) -> None:
@@ -330,10 +340,10 @@ def test_the_plugin_imports_nothing_where_it_is_not_asked_for(tmp_path: Path) ->
         "import sys\ndef test_it():\n    assert not {'torch', 'gradgate.checker._watch'} & set(sys.modules)\n",
         "utf-8",
     )
-    assert "1 passed" in pytest_in(tmp_path)
+    assert "1 passed" in pytest_in(tmp_path, fresh=True)
 
 
-def pytest_in(folder: Path, *given: str) -> str:
+def pytest_in(folder: Path, *given: str, fresh: bool = False) -> str:
     options = [
         "-q",
         "--strict-markers",
@@ -342,7 +352,11 @@ def pytest_in(folder: Path, *given: str) -> str:
         "-o",
         f"pythonpath={Path(__file__).parents[2]}",
     ]
-    command = [sys.executable, "-m", "pytest", *options, *given, "test_it.py"]
+    # In the interpreter that is forked, the plugin has been imported before pytest could rewrite its assertions.
+    imported = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    command = ["-m", "pytest", *imported, *options, *given, "test_it.py"]
     wide = {**os.environ, "COLUMNS": "200"}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=wide)
+    if fresh:
+        wide["PYTHONHASHSEED"] = "0"  # as any other setting of python, it takes a new interpreter
+    done = python(*command, cwd=folder, env=wide)
     return done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""The scripts with a planted mistake, and their mended twins."""
+"""The scripts with a planted mistake, and their fixed versions."""
 
 import contextlib
 import io
@@ -34,11 +34,11 @@ def findings(name: str) -> list[Finding]:
         ("rings", "GG203", "opt_d.zero_grad()"),
     ],
 )
-def test_the_planted_mistake_is_found_and_its_mended_twin_is_right(name: str, code: str, line: str) -> None:
-    (found,) = [one for one in findings(name) if one.severity != "info"]
+def test_the_planted_mistake_is_found_and_its_fixed_version_is_right(name: str, code: str, line: str) -> None:
+    (found,) = [each for each in findings(name) if each.severity != "info"]
     assert found.code == code
     assert (CHECKED / f"{name}.py").read_text("utf-8").splitlines()[found.line - 1].strip() == line
-    assert [one for one in findings(f"{name}_mended") if one.severity != "info"] == []
+    assert [each for each in findings(f"{name}_fixed") if each.severity != "info"] == []
 
 
 def test_the_readme_shows_what_is_really_said() -> None:

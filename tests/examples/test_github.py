@@ -3,12 +3,12 @@
 import json
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tests.interpreter import python
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW = ROOT / "examples" / "github" / "gradgate.yml"
@@ -42,8 +42,7 @@ def test_the_command_writes_findings_with_paths_of_the_repository(tmp_path: Path
     shutil.copytree(ROOT / "examples" / "checked", tmp_path / "examples" / "checked")
     name, *words, script = command()
     assert (name, script) == ("gradgate", "train.py")
-    run = [sys.executable, "-m", "gradgate", *words, "examples/checked/digits.py"]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = python("-m", "gradgate", *words, "examples/checked/digits.py", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
 
     written = json.loads((tmp_path / "gradgate.sarif").read_text("utf-8"))

@@ -318,7 +318,7 @@ def test_the_tree_says_it_in_one_line_where_all_parts_are_alike() -> None:
     optimizer = torch.optim.SGD([*model.head.parameters(), *model.trunk.parameters()])
     line = line_of(DETACHED, "x.detach()")
     assert str(flow(model.loss, model, optimizer=optimizer)).splitlines() == [
-        "Whole         3 of 8   parameters",
+        "Whole         3 of 8   tensors",
         f"├─ trunk      0 of 2   detach at test_flow.py:{line}",
         "├─ head       1 of 2",
         "│  ├─ weight  reached  1 path",

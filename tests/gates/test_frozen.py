@@ -107,7 +107,7 @@ def test_a_handle_may_be_ended_twice_and_is_not_entered_again() -> None:
         pass
     handle.unfreeze()
     assert condition(whole) == before
-    with pytest.raises(OptionError, match=r"frozen: all that this handle froze was given back. Call frozen"):
+    with pytest.raises(OptionError, match=r"frozen: this handle has been unfrozen. Call frozen"):
         handle.__enter__()
 
 

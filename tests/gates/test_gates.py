@@ -204,7 +204,7 @@ def test_a_masked_nan_does_not_pass() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda x: scale_gradient(x, float("nan")), OptionError, "the factor is nan; it is a finite number"),
+        (lambda x: scale_gradient(x, float("nan")), OptionError, "the factor is nan. Pass a finite number"),
         (lambda x: scale_gradient(x, "half"), OptionError, "the factor is 'half'"),
         (
             lambda x: scale_gradient(x, torch.ones(2)),

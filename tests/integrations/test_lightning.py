@@ -167,11 +167,15 @@ def test_it_serves_the_trainer_of_pytorch_lightning_too() -> None:
 
 
 def test_what_is_misspelt_is_said_before_the_fit(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="watch: select names 'GGX'"):
+    with pytest.raises(OptionError, match="watch: select: no rule has the code or category 'GGX'"):
         WatchGradients(select="GGX")
     with pytest.raises(OptionError, match="watch: raise_on is 'info'"):
         WatchGradients(raise_on="info")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="has no ending that names a form"):
+    with pytest.raises(OptionError, match="names no format"):
         WatchGradients(output=tmp_path / "report.pdf")
-    with pytest.raises(OptionError, match="there is no folder"):
+    with pytest.raises(OptionError, match="in a folder that does not exist"):
         WatchGradients(output=tmp_path / "missing" / "report.json")
+
+
+def test_a_callback_says_in_one_line_what_it_is() -> None:
+    assert repr(WatchGradients()) == "<WatchGradients: no run yet>"

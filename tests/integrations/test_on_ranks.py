@@ -1,22 +1,17 @@
 """Beside trainers on two real ranks: what the pages say of them."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.ranks.processes import torchrun
 
 SCRIPT = Path(__file__).with_name("on_ranks.py")
 
 
 def measured(name: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    quick = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, str(SCRIPT), name], capture_output=True, text=True, check=False, env=quick
-    )
+    done = torchrun(SCRIPT, name)
     assert done.returncode == 0, done.stderr
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -2,8 +2,6 @@
 
 import gc
 import json
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from transformers import (
 
 from gradgate.errors import FindingError
 from gradgate.integrations.transformers import WatchGradients
+from tests.interpreter import python
 
 
 def causal_lm() -> LlamaForCausalLM:
@@ -235,13 +234,13 @@ def test_a_script_that_fails_still_gets_its_findings(tmp_path: Path) -> None:
     """
     (tmp_path / "train.py").write_text(textwrap.dedent(script), "utf-8")
     here = str(Path(__file__).parents[2])
-    command = [
-        sys.executable,
-        "-c",
-        f"import sys; sys.path.insert(0, {here!r}); exec(open('train.py').read())",
-    ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    program = f"import sys; sys.path.insert(0, {here!r}); exec(open('train.py').read())"
+    done = python("-c", program, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.endswith("ZeroDivisionError\n")
     assert "GG102 accumulation-scaling" in done.stdout
     assert "the loop failed after 2 steps" in done.stdout
+
+
+def test_a_callback_says_in_one_line_what_it_is() -> None:
+    assert repr(WatchGradients()) == "<WatchGradients: no run yet>"

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import gradgate as gg
 from gradgate.errors import BudgetError, OptionError
-from gradgate.planning._samples import Samples
+from gradgate.planning._samples import BatchOptions, Samples
 from gradgate.pytree import mapped_tensors
 
 Values = list[float]
@@ -181,7 +181,7 @@ def test_any_samples_of_a_batch_are_taken_as_they_are(problem: Problem, data: st
     """As a plan takes them: in any order."""
     count = len(problem.factors)
     try:
-        samples = Samples(problem.batch)
+        samples = Samples(problem.batch, BatchOptions())
     except OptionError:
         assert problem.odd or not problem.regular
         return

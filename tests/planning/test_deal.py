@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import gradgate as gg
-from gradgate.planning._deal import deal
+from gradgate.planning._micro_batches import deal
 
 WORK = st.lists(st.floats(0, 1000), max_size=60)
 

@@ -117,7 +117,7 @@ def tracked(loss_fn: Callable[[Any], Tensor], micro: Any) -> int:
 def test_the_peak_of_texts_of_any_number_and_length(name: str) -> None:
     loss_fn, batch = TEXTS[name](), text()
     plan = gg.plan(loss_fn, batch, budget_bytes="1GiB", lengths="mask", trim=["ids", "mask"])
-    assert plan.foreseen
+    assert plan.estimated
     for samples in (2, 7, 24):
         for length in (9, 30, WIDTH):
             micro = {key: value[:samples, :length].contiguous() for key, value in batch.items()}
@@ -131,7 +131,7 @@ def test_the_peak_of_texts_of_any_number_and_length(name: str) -> None:
 def test_the_peak_of_any_number_of_images(make: Callable[[], nn.Module]) -> None:
     loss_fn, batch = classifier(make()), images()
     plan = gg.plan(loss_fn, batch, budget_bytes="1GiB")
-    assert plan.foreseen
+    assert plan.estimated
     for samples in (1, 5, 64):
         micro = tuple(part[:samples] for part in batch)
         assert plan.peak_bytes(samples) == pytest.approx(tracked(loss_fn, micro), rel=1e-3)
@@ -148,7 +148,7 @@ def test_the_peak_of_any_number_of_images(make: Callable[[], nn.Module]) -> None
 def test_what_fakes_cannot_run_is_measured_and_said(make: Callable[[], Any], why: str) -> None:
     loss_fn, batch = make(), images()
     plan = gg.plan(loss_fn, batch, budget_bytes="1GiB")
-    assert not plan.foreseen
+    assert not plan.estimated
     assert why in plan.reason
     assert why in str(plan)
     for samples in (16, 32, 64):  # the work space of an LSTM is rounded up, in steps that are large for few
@@ -187,7 +187,7 @@ def test_sizes_with_a_constant_part_and_operations_for_each_sample_are_estimated
 ) -> None:
     loss_fn, batch = make(), images()
     plan = gg.plan(loss_fn, batch, budget_bytes="1GiB")
-    assert plan.foreseen
+    assert plan.estimated
     assert plan.estimate.aligned == (make is with_a_queue)
     for samples in (2, 5, 64) if make is with_a_queue else (4, 64):
         micro = tuple(part[:samples] for part in batch)
@@ -279,7 +279,7 @@ def test_nothing_is_allocated_for_a_prediction() -> None:
         return model(x).repeat(1, 1 << 32).square().mean()  # a sample takes terabytes
 
     plan = gg.plan(loss_fn, batch, budget_bytes="900TiB")
-    assert plan.foreseen
+    assert plan.estimated
     assert plan.peak_bytes(1) > 1 << 40
 
 
@@ -289,14 +289,14 @@ def test_the_state_of_an_optimizer_is_known_before_its_first_step(kind: type[tor
     options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
     optimizer = kind(model.parameters(), lr=0.1, **options)
     loss_fn, batch = classifier(model), images()
-    foreseen = gg.plan(loss_fn, batch, budget_bytes="1GiB", optimizer=optimizer).standing
+    estimated = gg.plan(loss_fn, batch, budget_bytes="1GiB", optimizer=optimizer).resident
     assert not optimizer.state
     loss_fn(batch).backward()
     optimizer.step()
-    real = gg.plan(loss_fn, batch, budget_bytes="1GiB", optimizer=optimizer).standing
-    assert foreseen.state_bytes == real.state_bytes
-    assert foreseen.gradient_bytes == sum(one.numel() * 4 for one in model.parameters())
-    assert real.there_bytes == real.total_bytes
+    real = gg.plan(loss_fn, batch, budget_bytes="1GiB", optimizer=optimizer).resident
+    assert estimated.state_bytes == real.state_bytes
+    assert estimated.gradient_bytes == sum(one.numel() * 4 for one in model.parameters())
+    assert real.allocated_bytes == real.total_bytes
 
 
 @pytest.mark.gpu

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import gradgate as gg
 from gradgate.errors import BudgetError, EstimateWarning
 from gradgate.planning import peak_memory
-from gradgate.planning._polynomial import fit, most_within
+from gradgate.planning._estimate import fit, most_within
 
 WIDTH = 12
 torch.manual_seed(0)
@@ -119,7 +119,7 @@ def test_the_peak_at_any_number_of_samples(name: str, measured: bool) -> None:
         return loss * (1.0 if loss.item() > -1e9 else 2.0) if measured else loss
 
     plan = gg.plan(loss_fn, torch.randn(64, WIDTH), budget_bytes="1GiB")
-    assert plan.foreseen != measured
+    assert plan.estimated != measured
     for samples in (32, 64, 100, 200):
         peak, seen = plan.peak_bytes(samples), tracked(loss_fn, torch.randn(samples, WIDTH))
         if measured and name in ("an eighth", "cdist"):  # up to 32 samples: few steps, and another kernel
@@ -133,7 +133,7 @@ def test_a_vocabulary_that_1009_divides() -> None:
         return F.cross_entropy(LOGITS(WORDS(ids)), ids)
 
     plan = gg.plan(loss_fn, torch.randint(31 * 1009, (32,)), budget_bytes="1GiB")
-    assert plan.foreseen
+    assert plan.estimated
     for samples in (4, 32):
         ids = torch.randint(31 * 1009, (samples,))
         assert plan.peak_bytes(samples) == pytest.approx(tracked(loss_fn, ids), rel=1e-3)
@@ -210,7 +210,7 @@ def test_raw_samples_of_unequal_length_are_estimated_at_their_lengths() -> None:
         return nn.utils.rnn.pad_sequence(some, batch_first=True)
 
     plan = gg.plan(loss_fn, sentences, budget_bytes="1MiB", lengths=len, collate=collate)
-    assert plan.estimate.doubt(0) == ""
+    assert plan.estimate.uncertainty(0) == ""
     for samples, length in ((2, 30), (3, 12), (8, 21)):
         micro = torch.randn(samples, length, WIDTH)
         copied = micro.numel() * micro.element_size()
@@ -222,7 +222,7 @@ def test_a_loss_that_needs_more_than_a_few_samples_is_estimated(capfd: pytest.Ca
         return MODEL(x).mean(1).topk(5).values.exp().mean()
 
     plan = gg.plan(hardest, torch.randn(64, WIDTH), budget_bytes="1MiB")
-    assert plan.foreseen
+    assert plan.estimated
     assert capfd.readouterr().err == ""
     assert plan.peak_bytes(50) == pytest.approx(tracked(hardest, torch.randn(50, WIDTH)), rel=1e-3)
 
@@ -247,7 +247,7 @@ def test_an_estimate_that_a_real_pass_contradicts_is_measured_instead() -> None:
         return Different.apply(MODEL(x)).mean()
 
     plan = gg.plan(loss_fn, torch.randn(64, WIDTH), budget_bytes="1MiB")
-    assert not plan.foreseen
+    assert not plan.estimated
     assert "a pass of 3 samples held" in plan.reason
     assert plan.peak_bytes(64) == pytest.approx(tracked(loss_fn, torch.randn(64, WIDTH)), rel=1e-2)
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import gradgate as gg
 from gradgate.errors import BudgetError, CountError, OptionError
-from gradgate.planning._budget import as_bytes, written
+from gradgate.planning._memory import as_bytes, format_bytes
 
 WIDTH = 12
 
@@ -97,7 +97,7 @@ def test_micro_batches_are_within_the_budget_and_deterministic(lengths: list[int
     plan = gg.plan(length_loss(lambda b: b), x, budget_bytes=budget, lengths=mask)
     cut = plan.split(x)
     assert sorted(index for micro in cut for index in micro.indices) == list(range(len(lengths)))
-    assert all(plan.standing.total_bytes + micro.peak_bytes <= budget for micro in cut)
+    assert all(plan.resident.total_bytes + micro.peak_bytes <= budget for micro in cut)
     assert [micro.indices for micro in cut] == [micro.indices for micro in plan.split(x)]
     assert 0 <= cut.padding < 1
 
@@ -181,17 +181,17 @@ def test_the_lengths_of_one_batch_are_not_taken_for_anothers() -> None:
 def test_a_sample_that_cannot_fit_is_named() -> None:
     x, mask = padded([3, 12, 1])
     with pytest.raises(
-        BudgetError, match=r"sample 1, of length 12, needs .* A sample cannot be cut: recompute"
+        BudgetError, match=r"sample 1, of length 12, needs .* A sample cannot be split: recompute"
     ):
         gg.plan(length_loss(lambda b: b), x, budget_bytes=250, lengths=mask)
-    with pytest.raises(BudgetError, match="stand before anything is computed"):
+    with pytest.raises(BudgetError, match="are resident before anything is computed"):
         gg.plan(length_loss(lambda b: b), x, budget_bytes=10, lengths=mask)
 
 
 def test_what_a_plan_leaves_alone_refuses_no_sample_that_fits() -> None:
     model, batch = nn.Linear(8, 1), torch.randn(3, 8)
     plan = gg.plan(lambda x: model(x).mean(), batch, budget_bytes="1MiB")
-    plan.foreseen = False  # as if it had been measured: a part of the budget is left alone
+    plan.estimated = False  # as if it had been measured: a part of the budget is left alone
     cut = plan.split(batch)
     while len(cut) < 3:
         before = len(cut)
@@ -310,9 +310,19 @@ def test_a_plan_is_worth_reading() -> None:
         "      256 B  (outside of modules)",
         "      128 B  1",
         "",
-        "cut          64 samples in 4 micro-batches: 4 x 16",
+        "split        64 samples in 4 micro-batches: 4 x 16",
         "next larger  3 micro-batches would need 13.3 KiB",
     ]
+
+
+def test_a_line_says_what_plans_and_their_micro_batches_are() -> None:
+    model, batch = nn.Linear(8, 1), torch.ones(100, 8)
+    plan = gg.plan(lambda x: model(x).mean(), batch, budget_bytes=255)
+    split = plan.split(batch)
+    assert repr(plan) == "Plan(100 samples in 3 micro-batches, 255 B, estimated)"
+    assert repr(split) == "Split(100 samples in 3 micro-batches)"
+    assert repr(split[:1]) == "Split(34 samples in 1 micro-batch)"
+    assert repr(split[0]) == "MicroBatch(34 samples, count=34)"
 
 
 def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,9 +339,9 @@ def test_a_plan_for_lengths_tells_of_the_padding() -> None:
     x, mask = padded([3, 12, 1, 7, 7, 2, 9, 4])
     plan = gg.plan(length_loss(lambda b: b), x, budget_bytes="800 B", lengths=mask)
     assert str(plan).splitlines()[-4:] == [
-        "cut          8 samples in 4 micro-batches: 4, 2, 1, 1",
+        "split        8 samples in 4 micro-batches: 4, 2, 1, 1",
         "lengths      4, 7, 9, 12",
-        "padding      11.8% of 51 columns; uncut it would be 53% of 96",
+        "padding      11.8% of 51 columns; unsplit it would be 53% of 96",
         "next larger  3 micro-batches would need 1.16 KiB",
     ]
 
@@ -346,7 +356,7 @@ def test_budgets_are_numbers_or_texts(budget: float | str, number: int) -> None:
 
 @pytest.mark.parametrize("budget", ["much", "8 GX", -1, 0, float("nan"), float("inf"), True, "-3GB"])
 def test_other_budgets_are_refused(budget: Any) -> None:
-    with pytest.raises(OptionError, match="it is a number of bytes above 0, or a text with a unit"):
+    with pytest.raises(OptionError, match="Pass a number of bytes above 0, or a string with a unit"):
         as_bytes(budget)
 
 
@@ -362,7 +372,7 @@ def test_other_budgets_are_refused(budget: Any) -> None:
     ],
 )
 def test_bytes_are_written_for_reading(number: int, text: str) -> None:
-    assert written(number) == text
+    assert format_bytes(number) == text
 
 
 def test_without_a_budget_what_is_free_counts() -> None:
@@ -380,9 +390,9 @@ def test_without_a_budget_what_is_free_counts() -> None:
             {},
             "it has 4 along dimension 0, and batch\\[0\\] holds 3 samples",
         ),
-        ({"x": torch.ones(3, 2)}, {"lengths": "mask"}, "has none such \\('x'\\)"),
+        ({"x": torch.ones(3, 2)}, {"lengths": "mask"}, "does not have \\('x'\\)"),
         (torch.ones(3, 2), {"lengths": [1, 2]}, "Give one length for each sample"),
-        (torch.ones(3, 2), {"lengths": 5}, "lengths is a int; it is a mask"),
+        (torch.ones(3, 2), {"lengths": 5}, "lengths is a int. Pass a mask"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(batch: Any, options: dict[str, Any], message: str) -> None:

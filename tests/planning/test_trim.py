@@ -229,7 +229,7 @@ def test_lengths_find_the_width_of_the_fields_that_show_them(lengths: Any) -> No
 
 def test_lengths_that_no_field_shows_are_asked_about() -> None:
     batch = {**texts(lengths=[12] * SAMPLES), "sizes": torch.tensor(LENGTHS)}
-    with pytest.raises(OptionError, match="which fields have the columns that lengths counts"):
+    with pytest.raises(OptionError, match="cannot tell which fields have the columns that lengths counts"):
         gg.plan(Reader(), batch, budget_bytes="11 KB", lengths="sizes")
 
 

@@ -1,6 +1,7 @@
 """Real processes that train together over gloo."""
 
 import multiprocessing
+import os
 import pickle
 import tempfile
 import traceback
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
+from tests.interpreter import Completed, python
 
 TIMEOUT_SECONDS = 15
 PRELOADED = [
@@ -26,13 +29,47 @@ PRELOADED = [
 ]
 
 
+# What torchrun does, without an interpreter for each rank. The store starts threads, so it comes last.
+LAUNCH = """\
+import os, runpy, sys
+ranks = int(sys.argv[1])
+pipes = [os.pipe() for _ in range(ranks)]
+for rank, (read, write) in enumerate(pipes):
+    if os.fork() == 0:
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
+        os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=os.read(read, 16).decode())
+        os.environ.update(TORCHELASTIC_USE_AGENT_STORE='True')
+        sys.argv[:] = sys.argv[2:]
+        runpy.run_path(sys.argv[0], run_name='__main__')
+        sys.exit()
+from torch.distributed import TCPStore
+store = TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)
+for _, write in pipes:
+    os.write(write, str(store.port).encode())
+sys.exit(max(abs(os.waitstatus_to_exitcode(os.wait()[1])) for _ in pipes))
+"""
+
+
+def torchrun(script: Path, *arguments: str, ranks: int = 2) -> Completed:
+    """Run a script on ranks of this machine, as ``torchrun --standalone`` starts them."""
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    if hasattr(os, "fork"):
+        return python("-c", LAUNCH, str(ranks), script, *arguments, cwd=Path.cwd(), env=env)
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return python(*launcher, script, *arguments, cwd=Path.cwd(), env={**env, "OMP_NUM_THREADS": "1"})
+
+
+def preload() -> None:
+    """Have multiprocessing fork from a process that has imported all and run nothing: no thread is torn."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+
+
 def together(function: Callable[..., Any], ranks: int, *args: Any) -> list[Any]:
     """Run ``function(rank, *args)`` on so many ranks; return what each returned, or raised, in their order.
 
     A rank that ends without either is None.
     """
-    # Forked from a process that has imported all and run nothing: quick, and no thread is torn.
-    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+    preload()
     with tempfile.TemporaryDirectory() as folder:
         context: Any = mp.start_processes(  # type: ignore[no-untyped-call]
             _run, (function, ranks, folder, args), nprocs=ranks, join=False, start_method="forkserver"

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
@@ -135,10 +136,17 @@ def test_an_evaluation_at_any_time_changes_nothing(name: str) -> None:
             assert_same(values, expected(), rtol=1e-12)
 
 
+def recovers_from_a_failed_forward() -> bool:
+    """Say whether fully_shard can be used again after a forward pass that raised: not in torch 2.11."""
+    return hasattr(FSDPModule, "reset_iter_state")
+
+
 def broken_off(rank: int, wrappers: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in wrappers:
         for what in ("exception", "in forward", "break"):
+            if what == "in forward" and "fully_shard" in name and not recovers_from_a_failed_forward():
+                continue
             loop = Loop(WRAPPERS[name])
             loop.window(rank)
             said = ""

@@ -10,9 +10,7 @@ import hashlib
 import io
 import json
 import os
-import re
 import runpy
-import subprocess
 import sys
 import warnings
 from dataclasses import dataclass
@@ -27,18 +25,17 @@ from torch.distributed import distributed_c10d
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from gradgate.checker.analysis._source import same_statement
 from gradgate.checker.recording import Watcher
 from gradgate.checker.reports import report_on
-from gradgate.checker.rules import Finding
-from gradgate.events import Frame, Log
+from gradgate.events import Log
+from tests.interpreter import python
 from tests.ranks.processes import TIMEOUT_SECONDS, together
+from tests.test_scripts import MARKER, at_a_mark
 
 SCRIPTS = Path(__file__).parent / "scripts"
 WRONG = sorted(SCRIPTS.glob("wrong/*.py"))
 RIGHT = sorted(SCRIPTS.glob("right/*.py"))
 SPAWNING = sorted(SCRIPTS.glob("spawning/*.py"))
-MARKER = re.compile(r"# expect: ([a-z-]+)$")
 
 # What the rules do not find, and why. A rule that learns to find one makes its test fail: take it out then.
 MISSED = {
@@ -101,14 +98,10 @@ def name(path: Path) -> str:
     return path.relative_to(SCRIPTS).with_suffix("").as_posix()
 
 
-def marked(script: Path) -> list[tuple[str, Frame]]:
+def marked(script: Path) -> list[tuple[int, str]]:
+    """Return the lines that are marked, with the category that is expected there."""
     lines = enumerate(script.read_text("utf-8").splitlines(), start=1)
-    return [(match[1], Frame(str(script), n, "")) for n, line in lines if (match := MARKER.search(line))]
-
-
-def at_a_mark(finding: Finding, script: Path) -> bool:
-    place = Frame(finding.file, finding.line, "")
-    return any(finding.category == what and same_statement(place, mark) for what, mark in marked(script))
+    return [(n, match[1]) for n, line in lines if (match := MARKER.search(line))]
 
 
 @pytest.mark.slow
@@ -131,8 +124,8 @@ def test_ranks_compute_the_same_watched_or_not_and_their_findings_are_merged(scr
 def checked(folder: Path, *command: object) -> tuple[int, dict[str, Any]]:
     """Check a script, or a command that starts its ranks; return the exit code and the report."""
     report = folder / "report.json"
-    check = [sys.executable, "-m", "gradgate", "check", "--format", "json", "--output", report, *command]
-    ran = subprocess.run(check, check=False, cwd=folder, capture_output=True, text=True, timeout=60)
+    check = ["-m", "gradgate", "check", "--format", "json", "--output", str(report)]
+    ran = python(*check, *map(str, command), cwd=folder, timeout=60)
     assert ran.returncode in (0, 1), ran.stderr
     return ran.returncode, json.loads(report.read_text("utf-8"))
 
@@ -141,8 +134,7 @@ def checked(folder: Path, *command: object) -> tuple[int, dict[str, Any]]:
 @pytest.mark.parametrize("script", SPAWNING, ids=name)
 def test_a_script_that_spawns_its_ranks_is_checked(script: Path, tmp_path: Path) -> None:
     _, found = checked(tmp_path, script)
-    expected = [(mark.line, what) for what, mark in marked(script)]
-    assert [(one["line"], one["category"]) for one in found["findings"]] == expected
+    assert [(one["line"], one["category"]) for one in found["findings"]] == marked(script)
     assert found["summary"]["processes"] == 2
 
 
@@ -151,8 +143,6 @@ def test_torchrun_is_checked_as_it_is_written(tmp_path: Path) -> None:
     script = SCRIPTS / "wrong" / "reduced_each_micro_batch.py"
     code, found = checked(tmp_path, "torchrun", "--standalone", "--nproc-per-node", "2", script)
     assert code == 1
-    assert [(one["line"], one["category"]) for one in found["findings"]] == [
-        (mark.line, what) for what, mark in marked(script)
-    ]
+    assert [(one["line"], one["category"]) for one in found["findings"]] == marked(script)
     assert found["findings"][0]["evidence"]["ranks"] == [0, 1]
     assert found["summary"]["processes"] == 2

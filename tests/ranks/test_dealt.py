@@ -94,7 +94,7 @@ def without_room(rank: int) -> Any:
         trim=["x", "mask"],
     )
     if not rank:
-        plan.budget_bytes = plan.standing.total_bytes + 1  # nothing fits here
+        plan.budget_bytes = plan.resident.total_bytes + 1  # nothing fits here
     try:
         accumulator.step(lambda part: loss_of(net, part), short, plan=plan, reduction="sum")
     except gg.errors.GradgateError as error:

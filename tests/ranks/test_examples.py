@@ -1,9 +1,6 @@
-"""The examples with several ranks, started as a user starts them: by torchrun, on CPUs."""
+"""The examples with several ranks, started as torchrun does, on CPUs."""
 
-import os
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 from torch import Tensor, nn
+
+from tests.ranks.processes import torchrun
 
 pytestmark = pytest.mark.slow
 
@@ -22,16 +21,8 @@ ROUNDING = 1e-12  # float64; an epoch of sums over at most 168 digits
 @cache
 def printed_by(name: str) -> str:
     """Return what rank 0 prints, with every run of spaces as one."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     for _ in range(2):
-        ran = subprocess.run(
-            [*command, str(EXAMPLES / f"{name}.py")],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        )
+        ran = torchrun(EXAMPLES / f"{name}.py")
         # torch 2.13 with gloo: a process that ends aborts now and then, one of its threads being still there.
         if "terminate called without an active exception" not in ran.stderr:
             break

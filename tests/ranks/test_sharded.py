@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradgate as gg
@@ -244,7 +245,13 @@ def routed(rank: int, ranks: int, optimizer: type[torch.optim.Optimizer], **opti
 def test_ranks_may_use_different_parameters(sync: Any) -> None:
     """By itself ``fully_shard`` adds what one rank used to what another one used in its place."""
     expected, stepped = routed(0, 1, torch.optim.AdamW)
-    for values, moved in together(routed_by_ranks, 2, sync):
+    outcomes = together(routed_by_ranks, 2, sync)
+    if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):  # torch 2.11
+        for error in outcomes:
+            assert isinstance(error, RankError)
+            assert "ranks have reached different parameters in this window" in str(error)
+        return
+    for values, moved in outcomes:
         assert_same(values, expected, rtol=1e-12)
         assert moved == stepped  # the third expert is not stepped on, as it has no gradient
 

@@ -152,6 +152,7 @@ def test_a_right_loop_passes(training: Training, loop: Callable[[Training, Batch
     )
     assert verdict.exact
     assert str(verdict).startswith("exact: within ")
+    assert repr(verdict).startswith("Verdict(exact: error ")
 
 
 MISTAKES = [
@@ -165,9 +166,9 @@ MISTAKES = [
     (clips, "it was clipped"),
     (keeps_the_scale, "a loss scale of 65536 is still in it"),
     (sums_over_samples, "12 times the whole batch's: a loss was summed over 12 items"),
-    (turns_the_sign, "its sign is turned"),
+    (turns_the_sign, "its sign is reversed"),
     (steps_twice, "the first step is exact, but the loop stepped 2 times"),
-    (weighs_the_loss, "1.37 times the whole batch's: a constant factor"),
+    (weighs_the_loss, "1.37 times the whole batch's: it was multiplied by a constant factor"),
     (short_window, "a short window was divided by the full number"),
 ]
 

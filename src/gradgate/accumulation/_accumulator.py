@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
@@ -17,14 +15,7 @@ from gradgate.accumulation._batch_norm import BatchNorms, Statistics
 from gradgate.accumulation._counts import Reduction
 from gradgate.accumulation._open_window import TrainingState, refuse_steps_inside, register
 from gradgate.accumulation._precision import keep_loaded_state_wide
-from gradgate.accumulation._replay import (
-    Dealt,
-    LossFunction,
-    Planned,
-    PlannedMicroBatches,
-    run_given,
-    run_window,
-)
+from gradgate.accumulation._replay import LossFunction, run_batch, run_given
 from gradgate.accumulation._settings import (
     Clear,
     Model,
@@ -37,9 +28,9 @@ from gradgate.accumulation._settings import (
 )
 from gradgate.accumulation._state_dict import Checkpointed
 from gradgate.accumulation._update import Update, check_window
-from gradgate.accumulation._windows import Windows
+from gradgate.accumulation._windows import Dealt, Planned
+from gradgate.batch_layout import UNSAID, BatchDim, Unsaid
 from gradgate.errors import OptionError, UpdateError
-from gradgate.layout import UNSAID, BatchDim, Unsaid, check_batch
 from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
 
@@ -48,36 +39,35 @@ class Accumulator(Checkpointed):
     """Makes the exact update of a whole batch out of micro-batches.
 
     Each micro-batch adds a sum and a count; the division happens once, when the window ends. So the
-    update does not depend on how the batch was cut, and counts need not be known beforehand. The
+    update does not depend on how the batch was split, and counts need not be known beforehand. The
     accumulator owns the parameters of its optimizers: an update fills their ``.grad`` and no other.
 
     Args:
-        optimizer: a torch optimizer, or several that step together (Muon for matrices beside AdamW for
-            the rest). Parameter groups that are added later belong to the next window.
+        optimizer: a torch optimizer, or several that step together (Muon for matrices beside AdamW for the rest).
+            Parameter groups that are added later belong to the next window.
         model: the module that the loop calls, its wrapper (DistributedDataParallel, ``fully_shard``) included, or
-            several. A window takes from it what parameters do not tell: wrappers to hold back, batch norms, buffers
-            to put back before a replay, names for messages. One process may leave it out; several ranks may not.
+            several. A window needs it for what parameters do not tell: wrappers to hold back, batch norms, buffers
+            to restore before a replay, names for messages. One process may leave it out; several ranks may not.
         clip_norm: clip the whole mean gradient, once, to this 2-norm.
         clip_value: or clip each of its entries to ``[-clip_value, clip_value]``.
         scheduler: a learning-rate scheduler, or several; stepped once per update that was made.
         scaler: a ``torch.amp.GradScaler``; the accumulator scales, unscales, steps and updates it.
         nonfinite: what to do when the gradient is infinite or not a number: "raise" (the default),
-            "skip" the update (the default with a scaler), or "step" all the same, which saves waiting
-            for the device.
+            "skip" the update (the default with a scaler), or "step" all the same, which saves a
+            synchronization with the device.
         clear: what becomes of gradients after a step: "none" drops them, "zero" keeps the tensors and
             fills them with zeros, ``gradgate.decay(factor)`` carries a part into the next update.
-        accumulate_dtype: the type that gradients are added up in. By default float32 for bfloat16 and
-            float16 parameters, which costs 4 bytes for each, and the parameter's own type otherwise.
-            torch's optimizers then receive the wide gradient; fused ones and those of other libraries
-            receive it rounded once.
+        accumulate_dtype: the type that gradients are added up in. By default float32 for bfloat16 and float16
+            parameters, which costs 4 bytes for each, and the parameter's own type otherwise. torch's optimizers
+            then receive the wide gradient; fused ones and those of other libraries receive it rounded once.
         batch_norm: "micro_batch" leaves batch norms as torch runs them and warns once where they make a
-            cut inexact; "window" moves their running statistics once per window, by all its samples.
+            split inexact; "window" moves their running statistics once per window, by all its samples.
         undo_step: keep a copy of parameters and optimizer state during ``optimizer.step`` so that even a
             step that raises half-way is undone. Without it such a step raises :class:`TornStepError`.
-        ranks: who trains together. By default all processes of ``torch.distributed``, where there are several:
-            under DistributedDataParallel or with parameters that are the same everywhere. A process group or a
-            mesh of one dimension for some of them; False for this process alone.
-        sync: when gradients go over ranks. "last": once for a window; ``fully_shard`` may do so at "every"
+        ranks: the ranks that train together. By default all processes of ``torch.distributed``, where there are
+            several: under DistributedDataParallel or with parameters that are the same everywhere. A process group
+            or a mesh of one dimension for some of them; False for this process alone.
+        sync: when gradients are all-reduced. "last": once for a window; with ``fully_shard`` also at "every"
             micro-batch, which takes the least memory. "overlap": during the last backward pass, in which case
             ``update.micro_batches(...)`` has to be used, with one loss for each. The update is the same.
 
@@ -121,8 +111,6 @@ class Accumulator(Checkpointed):
         optimizers = as_optimizers(optimizer)
         self._models = Models(model, "Accumulator")
         in_use.add(self._models)
-        if scaler is not None and not scaler.is_enabled():
-            scaler = None
         self._settings = Settings(
             optimizers=optimizers,
             models=self._models,
@@ -130,8 +118,7 @@ class Accumulator(Checkpointed):
             scaler=scaler,
             clip_norm=clip_norm,
             clip_value=clip_value,
-            # With a scaler an overflow is the ordinary sign that its scale is too large.
-            nonfinite=nonfinite or ("raise" if scaler is None else "skip"),
+            nonfinite=nonfinite,
             undo_step=undo_step,
             schedulers=as_schedulers(scheduler),
             clear=clear,
@@ -142,13 +129,12 @@ class Accumulator(Checkpointed):
         for each in optimizers:
             refusal = refuse_steps_inside(each, self._state)
             for handle in (*refusal, *(keep_loaded_state_wide(each, accumulate_dtype) if refusal else ())):
-                weakref.finalize(self, handle.remove)
+                weakref.finalize(self._state, handle.remove)  # an update may outlive the accumulator
 
     def __repr__(self) -> str:
-        parameters = self._settings.parameters
+        sizes = [parameter.numel() for parameter in self._settings.parameters]
         kinds = ", ".join(type(optimizer).__name__ for optimizer in self._settings.optimizers)
-        size = sum(parameter.numel() for parameter in parameters)
-        return f"Accumulator({kinds}, {len(parameters)} tensors, {size:,} parameters)"
+        return f"Accumulator({kinds}, tensors={len(sizes)}, parameters={sum(sizes):,})"
 
     @property
     def samples_that_fit(self) -> int | None:
@@ -202,9 +188,8 @@ class Accumulator(Checkpointed):
         Out of memory in a forward or backward pass: the window is rolled back, with what the pass has changed in
         ``model`` (parameters that no optimizer here owns, buffers, other tensors, numbers and containers in
         attributes, modules made meanwhile) and in the random state of torch, Python and numpy. The batch is split
-        into micro-batches of at most half the size that failed, and the window runs again. The update is the same,
-        for it does not depend on the split. The size that fits is kept for the next windows
-        (:attr:`samples_that_fit`); a plan keeps it itself.
+        into micro-batches of at most half the size that failed, and the window runs again. The update is the same.
+        The size that fits is kept for the next windows (:attr:`samples_that_fit`); a plan keeps it itself.
 
         Args:
             loss_fn: takes a micro-batch, returns its loss, or the loss and its count. Called again on a replay:
@@ -212,9 +197,9 @@ class Accumulator(Checkpointed):
             batch: one batch, a pytree of tensors, numpy arrays and lists with the samples along dimension 0
                 (docs/plan.md has the rule). Micro-batches that exist already go to :meth:`step_window`.
             plan: how to split, from :func:`gradgate.plan`.
-            deal: over several ranks, with ``plan``: the samples are dealt so that ranks finish together, equal
+            deal: over several ranks, with ``plan``: samples are distributed so that ranks finish together, equal
                 lengths to different ranks. "whole": every rank brings the same whole batch; "parts": each brings
-                a part, as DistributedSampler gives it, and these are put together first. None: each its own.
+                a part, as DistributedSampler gives it, and these are joined first. None: each keeps its own.
             reduction: "mean" or "sum": what the loss is, over its items.
             batch_dim: where the samples are, if not along dimension 0; as :func:`gradgate.plan` takes it.
             collate: makes what ``loss_fn`` takes of some raw samples; ``batch`` is a list of these.
@@ -237,22 +222,7 @@ class Accumulator(Checkpointed):
             >>> update.count, update.micro_batch_count
             (4, 1)
         """
-        state = self._state
-        if plan is not None:
-            if deal not in (None, "whole", "parts"):
-                raise OptionError(f"step: deal is {deal!r}; it is 'whole', 'parts' or None.")
-            if collate is not None or not isinstance(batch_dim, Unsaid):
-                raise OptionError(
-                    "step: batch_dim and collate belong to the plan: gradgate.plan(..., batch_dim=...)."
-                )
-            return run_window(
-                state, loss_fn, reduction, partial(PlannedMicroBatches, state, plan, batch, deal)
-            )
-        if deal is not None:
-            raise OptionError("step: deal is given without a plan, which says what a sample takes. Pass one.")
-        if collate is None and isinstance(batch_dim, Unsaid):
-            check_batch(batch, "step", "accumulator.step_window(loss_fn, window)", Windows)
-        return run_given(state, loss_fn, [batch], reduction, batch_dim, collate)
+        return run_batch(self._state, loss_fn, batch, plan, deal, reduction, batch_dim, collate)
 
     def step_window(
         self,
@@ -293,14 +263,14 @@ class Accumulator(Checkpointed):
     def register_update_hook(self, hook: Callable[[Update], object]) -> RemovableHandle:
         """Have a function called at the end of each update, the skipped ones included.
 
-        It is called with the :class:`Update` when all is done: stepped, cleared, scheduled. One whose block raised
-        is no update and is not told of. What the function raises comes out of the block; the update stays made.
+        It is called with the :class:`Update` when all is done: stepped, cleared, scheduled. It is not called where
+        the block raised. What the function raises comes out of the block; the update stays made.
 
         Args:
             hook: called with the update, after those that were registered before it.
 
         Returns:
-            what takes it away again, by ``remove()``.
+            a handle, whose ``remove()`` removes the hook.
 
         Raises:
             OptionError: ``hook`` cannot be called.
@@ -319,10 +289,6 @@ class Accumulator(Checkpointed):
                 f"register_update_hook: {type(hook).__name__} cannot be called. Pass a function of the update."
             )
         return register(self._state.update_hooks, hook)
-
-    def _register_gradient_hook(self, hook: Callable[[Update, list[Tensor], float], None]) -> RemovableHandle:
-        """Have a function called with the sums that a step will use, and the factor that makes means of them."""
-        return register(self._state.gradient_hooks, hook)
 
     def discard(self) -> None:
         """Give up a window: one that an interrupt left open, or an unfinished one that was loaded.

@@ -63,7 +63,9 @@ class BatchNorms:
         return [norm for norm in norms if norm.running_mean is None or not is_lazy(norm.running_mean)]
 
     def open(self) -> None:
-        """Begin a window in which running statistics are pooled."""
+        """Begin a window; with ``statistics="window"`` one in which running statistics are pooled."""
+        if self.statistics != "window":
+            return
         # A module that another open window pools already is left to it: its buffers are not its own now.
         for norm in self._training():
             if norm.running_mean is not None and norm not in _pooled:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import signal
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,11 +36,17 @@ from gradgate.accumulation._precision import (
 from gradgate.accumulation._settings import Clear, Decay, Settings, is_sharded
 from gradgate.errors import CountError, GraphError, NonfiniteError, TornStepError
 from gradgate.ranks import SingleProcess
-from gradgate.torch_compat import foreach_clamp_max_, foreach_clamp_min_, foreach_zero_, tensor_version
+from gradgate.torch_compat import (
+    foreach_clamp_max_,
+    foreach_clamp_min_,
+    foreach_zero_,
+    get_signal_handler,
+    set_signal_handler,
+    tensor_version,
+)
 
 
-@dataclass(frozen=True)
-class Finalized:
+class Finalized(NamedTuple):
     """The mean gradient of a window: ``factor`` times what is in ``.grad``.
 
     Attributes:
@@ -230,9 +234,7 @@ def _is_finite(gradient: Tensor) -> bool:
     return bool(values.isfinite().all())
 
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Without their wrappers, which look each handler up in an enumeration: that takes longer than all else in a step.
-_getsignal, _setsignal = inspect.unwrap(signal.getsignal), inspect.unwrap(signal.signal)
+_SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))  # members of an enumeration take long to look up
 
 
 class uninterrupted:  # noqa: N801 - it is used like the functions of contextlib
@@ -246,18 +248,18 @@ class uninterrupted:  # noqa: N801 - it is used like the functions of contextlib
     """
 
     def __init__(self) -> None:
-        self._usual: dict[signal.Signals, Any] = {}
+        self._usual: dict[int, Any] = {}
         self._held: list[int] = []
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        usual = {number: _getsignal(number) for number in _SIGNALS}
+        usual = {number: get_signal_handler.use(number) for number in _SIGNALS}
         self._usual = {number: handler for number, handler in usual.items() if callable(handler)}
         complete = False
         try:
             for number in self._usual:
-                _setsignal(number, self._hold)
+                set_signal_handler.use(number, self._hold)
             complete = True
         finally:
             if not complete:
@@ -284,12 +286,13 @@ class uninterrupted:  # noqa: N801 - it is used like the functions of contextlib
             finally:
                 self._give_back()
         finally:
-            with ExitStack() as stack:  # each is delivered, also if the one before it raises
-                for received in reversed(self._held):
-                    stack.callback(signal.raise_signal, received)
+            if self._held:
+                with ExitStack() as stack:  # each is delivered, also if the one before it raises
+                    for received in reversed(self._held):
+                        stack.callback(signal.raise_signal, received)
 
     def _give_back(self) -> None:
         for number, handler in list(self._usual.items()):
-            if _getsignal(number) == self._hold:  # a handler may have installed another since
-                _setsignal(number, handler)
+            if get_signal_handler.use(number) == self._hold:  # a handler may have installed another since
+                set_signal_handler.use(number, handler)
             self._usual.pop(number, None)  # what is done needs no second look

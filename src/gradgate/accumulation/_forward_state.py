@@ -30,13 +30,12 @@ _OUT_OF_MEMORY = (
     "CUDA error: out of memory",  # AcceleratorError outside the caching allocator
     "CUBLAS_STATUS_ALLOC_FAILED",  # RuntimeError of cuBLAS, for its workspace
 )
-
 _OF_MODULES = ("training", "_parameters", "_buffers", "_modules")
 _HOOKS = frozenset(vars(nn.Module())) - {*_OF_MODULES}
 _WRAPPERS = (
     DistributedDataParallel,
     DataParallel,
-)  # whose own state belongs to engines that are not restored
+)  # their own state belongs to engines that are not restored
 
 
 class AtRest:
@@ -65,18 +64,14 @@ class AtRest:
         for tensor, copied in copies:
             if id(tensor) in self._moving or copied.layout != torch.strided or copied.nbytes <= LARGE_BYTES:
                 continue
-            weakref.finalize(tensor, self._drop, id(tensor))
+            weakref.finalize(tensor, self.drop, id(tensor))
             if tensor.shape == copied.shape and torch.equal(tensor.detach().to(copied.device), copied):
                 self._marks[id(tensor)] = (*_version_and_pointer(tensor), checksum(tensor))
             else:
                 self._moving.add(id(tensor))
 
-    def forget(self, tensors: Iterable[Tensor]) -> None:
-        """Have tensors copied again."""
-        for tensor in tensors:
-            self._drop(id(tensor))
-
-    def _drop(self, number: int) -> None:
+    def drop(self, number: int) -> None:
+        """Have the tensor of this id copied again."""
         self._marks.pop(number, None)
         self._moving.discard(number)
 
@@ -114,7 +109,8 @@ class ForwardState:
         """
         changed = [name for name, tensor in self._resting if self._at_rest.changed(tensor)]
         if changed:
-            self._at_rest.forget(tensor for _, tensor in self._resting)
+            for _, tensor in self._resting:
+                self._at_rest.drop(id(tensor))
             raise BudgetError(
                 "step: memory ran out, and the window cannot be replayed: the forward pass has changed "
                 f"{', '.join(changed)}, which was not copied before it, as no earlier window had changed it. "
@@ -197,7 +193,7 @@ def _undo_container(value: Any) -> Callable[[], None]:
 
 @torch.no_grad()
 def _put_back(tensor: Tensor, copied: Tensor) -> None:
-    """Write a copy back where it differs; what has not changed may not even be writable."""
+    """Write a copy back where it differs: what has not changed may not even be writable."""
     if tensor.shape != copied.shape or tensor.dtype != copied.dtype:
         tensor.data = copied.to(tensor.device)
         return

@@ -50,8 +50,6 @@ class GradientSums:
         self._torn = False
         self._watch()
 
-    # -- adding -----------------------------------------------------------------------------------
-
     def add(
         self,
         name: str,
@@ -67,18 +65,30 @@ class GradientSums:
         """
         self.check()
         chosen = self._choose(name)
-        if self._sharded is not None:
-            self._add_sharded(chosen, loss, count, reduction, retain_graph, receiving)
-        elif isinstance(count, Tensor) or count != 0:
+        empty = not isinstance(count, Tensor) and count == 0
+        if not empty or self._sharded is not None:  # whose passes all ranks wait for, whatever their counts
             # Asked anew each time, for parameters may be frozen and unfrozen between micro-batches.
             inputs = [p for p in (self.parameters if receiving is None else receiving) if p.requires_grad]
             if not inputs:
-                raise _nothing_to_update()
-            weight = self._rescale(chosen, loss, count, reduction)
-            if isinstance(weight, Tensor) or weight == 1:  # a tensor is 1 too, or 0 for a count of zero
-                backward(loss, self._seed(loss, weight), inputs, retain_graph)
+                raise GraphError(
+                    "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "
+                    "nothing can be updated. Unfreeze one, or leave this update out."
+                )
+            if self._sharded is not None:
+                if receiving is not None:
+                    raise UpdateError(
+                        "backward: into is given, and under fully_shard a backward pass fills all that the loss "
+                        "reaches. Cut the rest off: gg.stop_gradient(...)."
+                    )
+                self._torn = True
+                weight = 0.0 if empty else chosen.weight(loss, 1.0 if reduction == "sum" else count)
+                backward_sharded(loss, self._seed(loss, weight), retain_graph, self._sharded)
             else:
-                self._add_apart(loss, weight, inputs, retain_graph)
+                weight = self._rescale(chosen, loss, count, reduction)
+                if isinstance(weight, Tensor) or weight == 1:  # a tensor is 1 too, or 0 for a count of zero
+                    backward(loss, self._seed(loss, weight), inputs, retain_graph)
+                else:
+                    self._add_apart(loss, weight, inputs, retain_graph)
         chosen.record(loss, count, reduction)
         self._torn = False
         self._watch()
@@ -110,30 +120,6 @@ class GradientSums:
         gradients = self._swap(sums)
         with torch.no_grad():
             add(self.parameters, gradients, weight)
-
-    def _add_sharded(
-        self,
-        chosen: RunningSum,
-        loss: Tensor,
-        count: Count,
-        reduction: Reduction,
-        retain_graph: bool,
-        receiving: Sequence[Tensor] | None,
-    ) -> None:
-        """Run a pass that all ranks wait for, whatever its count."""
-        if not any(parameter.requires_grad for parameter in self.parameters):
-            raise _nothing_to_update()
-        if receiving is not None:
-            raise UpdateError(
-                "backward: into is given, and under fully_shard a backward pass fills all that the loss "
-                "reaches. Cut the rest off: gg.stop_gradient(...)."
-            )
-        self._torn = True
-        weight: Count = 0.0
-        if not is_zero(count):
-            weight = chosen.weight(loss, 1.0 if reduction == "sum" else count)
-        if self._sharded is not None:
-            backward_sharded(loss, self._seed(loss, weight), retain_graph, self._sharded)
 
     def _seed(self, loss: Tensor, weight: Count) -> Tensor:
         """Return the gradient that the backward pass starts with: a weight, nearly always 1, times the scale."""
@@ -175,8 +161,6 @@ class GradientSums:
         for index, parameter in enumerate(self.parameters):
             parameter.grad = None if others is None else others[index]
         return gradients
-
-    # -- watching ---------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         """Note what the last backward left in ``.grad``: of all parameters, or of the first that has any."""
@@ -287,8 +271,6 @@ class GradientSums:
         self._seeds.clear()
         self._current, self._watched, self.parameters = None, [], ()
 
-    # -- a window that is saved -----------------------------------------------------------------------
-
     def state(self) -> list[dict[str, Any]]:
         """Return copies of all sums, in plain containers."""
         self.check()
@@ -313,10 +295,3 @@ class GradientSums:
         if state:
             self._choose(state[0]["name"])
         self._watch()
-
-
-def _nothing_to_update() -> GraphError:
-    return GraphError(
-        "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "
-        "nothing can be updated. Unfreeze one, or leave this update out."
-    )

@@ -1,4 +1,4 @@
-"""How the learning rate goes with the effective batch."""
+"""How the learning rate scales with the effective batch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def scale_lr(
 
     Raises:
         OptionError: a batch is not positive, the rule is unknown, a scheduler already holds the old rate, or the
-            ranks are to be counted before they have met.
+            ranks are to be counted before torch.distributed is initialized.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.zeros(1))

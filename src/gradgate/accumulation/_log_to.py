@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gradgate.accumulation._accumulator import Accumulator
 from gradgate.accumulation._gradients import dense_values, total_norm
+from gradgate.accumulation._open_window import register
 from gradgate.accumulation._settings import is_sharded
 from gradgate.accumulation._update import Update
 from gradgate.errors import OptionError
@@ -135,7 +136,7 @@ class Logging:
         self._norms: dict[str, float | Tensor] = {}
         self._rates: list[Any] = []
         self._handles = (
-            accumulator._register_gradient_hook(self._look_at_gradient),
+            register(accumulator._state.gradient_hooks, self._look_at_gradient),
             accumulator.register_update_hook(self._write),
         )
 

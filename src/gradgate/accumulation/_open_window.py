@@ -34,6 +34,7 @@ from gradgate.tally import Tally
 
 Self = TypeVar("Self", bound="OpenWindow")
 
+_NO_SUMS = GradientSums()  # of windows that are not open yet
 _FIRST = 3  # windows of an accumulator in which every gradient is watched
 
 
@@ -64,6 +65,8 @@ class TrainingState:
 class OpenWindow:
     """A window being added up, from its first micro-batch to its step or its rollback."""
 
+    _slots: Slots  # once it is open
+
     def __init__(self, shared: TrainingState, *, may_replay: bool = False) -> None:
         self._shared = shared
         self._settings = shared.settings
@@ -71,8 +74,7 @@ class OpenWindow:
         # How to undo each thing that the window has done so far, in their order. Empty once it has ended.
         self._undo: list[Callable[[], object]] = []
         self._counter = MicroBatchCounter()
-        self._sums = GradientSums()
-        self._slots = Slots((), shared.settings, shared.leftovers)
+        self._sums = _NO_SUMS
         self._scale: LossScale | None = None
         self._coordinator: SingleProcess = ALONE
         self._may_replay = may_replay
@@ -90,8 +92,7 @@ class OpenWindow:
                 "`with accumulator.update() as update:` anew for each."
             )
         try:
-            with uninterrupted():
-                self._open()
+            self._open()
             return self  # inside: an interrupt that arrives just now is rolled back too
         except BaseException as error:
             self._give_up()
@@ -99,7 +100,7 @@ class OpenWindow:
             raise
 
     def _open(self) -> None:
-        """Open the window. Each part registers how to undo itself before it changes anything."""
+        """Open the window. Each part registers how to undo itself before it changes anything: a signal may come."""
         shared, settings = self._shared, self._settings
         # Read anew for each window, so that groups which are added later belong to the next window.
         groups = [group for optimizer in settings.optimizers for group in optimizer.param_groups]
@@ -107,7 +108,8 @@ class OpenWindow:
         if not (shared.ranks.alone or not dist.is_initialized()):
             self._coordinator = shared.ranks.coordinator(parameters, settings)
         coordinator = self._coordinator
-        coordinator.start(may_replay=self._may_replay)
+        if shared.open_update is None:  # else this one is refused below
+            coordinator.start(may_replay=self._may_replay)
         self._undo.append(partial(claims.pop, self, None))
         claim(self, parameters, settings)
         self._slots = slots = Slots(parameters, settings, shared.leftovers)
@@ -118,13 +120,13 @@ class OpenWindow:
             self._undo.append(self._scale.roll_back)
         self._undo.append(slots.put_back)
         slots.take()
-        self._undo.append(coordinator.discard)
-        coordinator.hold()
         self._first = shared.windows < _FIRST
         self._sums = GradientSums(parameters, self._scale, thorough=self._first, sharded=coordinator.sharded)
-        if shared.batch_norms.statistics == "window":
-            self._undo.append(partial(shared.batch_norms.close, keep=False))
-            shared.batch_norms.open()
+        if coordinator is not ALONE or shared.batch_norms.statistics == "window":
+            self._undo += [coordinator.discard, partial(shared.batch_norms.close, keep=False)]
+            with uninterrupted():  # these change modules that they have yet to record
+                coordinator.hold()
+                shared.batch_norms.open()
         if shared.unfinished is not None:  # nothing but the open block differs from the process that saved it
             self._counter.resume(shared.unfinished["micro_batches"])
             if self._scale is not None:

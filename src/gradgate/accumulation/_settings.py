@@ -187,12 +187,17 @@ class Settings:
     scaler: GradScaler | None
     clip_norm: float | None
     clip_value: float | None
-    nonfinite: Nonfinite
+    nonfinite: Nonfinite | None
     undo_step: bool
     schedulers: tuple[Any, ...]
     clear: Clear
 
     def __post_init__(self) -> None:
+        if self.scaler is not None and not self.scaler.is_enabled():
+            object.__setattr__(self, "scaler", None)
+        if self.nonfinite is None:
+            # With a scaler an overflow is the ordinary sign that its scale is too large.
+            object.__setattr__(self, "nonfinite", "raise" if self.scaler is None else "skip")
         for name, limit in (("clip_norm", self.clip_norm), ("clip_value", self.clip_value)):
             if limit is not None and not 0 < limit < math.inf:
                 raise OptionError(

@@ -14,8 +14,8 @@ from gradgate.accumulation._loss_checks import check_graph, check_scalar
 from gradgate.accumulation._open_window import OpenWindow
 from gradgate.accumulation._running_sum import length_of
 from gradgate.accumulation._windows import Window
+from gradgate.batch_layout import looks_like_batch
 from gradgate.errors import OptionError, UpdateError
-from gradgate.layout import looks_like_batch
 from gradgate.notebook_tables import card
 from gradgate.tally import Tally
 from gradgate.torch_compat import next_node_number
@@ -85,8 +85,8 @@ class Update(OpenWindow):
                 or a tensor of one element; one on a device is read when the block ends. Left out, it is read where
                 the graph proves it: of ``cross_entropy`` with its ignored and weighted targets, ``mse_loss``,
                 ``.mean()``, if every operation down to the model's last layer is known to keep samples apart.
-                Zero is fine: nothing is run. A zero that lies on a device is found out too late for that, so
-                its loss has to be finite.
+                Zero is fine: nothing is run. A zero on a device is read too late for that, so its loss has to be
+                finite.
             reduction: "mean" if ``loss`` is a mean over its items, "sum" if it is their sum.
             name: which loss this is. Several calls in one micro-batch are several losses, told apart by
                 their order if they have no names. Each is averaged over its own items of the window, and

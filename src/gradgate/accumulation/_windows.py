@@ -1,13 +1,16 @@
-"""Group a loader's micro-batches into windows."""
+"""Micro-batches: grouped from a loader into windows; split when memory runs out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
+from gradgate.accumulation._open_window import TrainingState
 from gradgate.accumulation._running_sum import length_of
-from gradgate.errors import OptionError, UpdateError
+from gradgate.batch_layout import BatchDim, Unsaid, layout_of
+from gradgate.errors import BudgetError, OptionError, UpdateError
+from gradgate.ranks import ALONE, SingleProcess
 
 T = TypeVar("T")
 
@@ -157,3 +160,140 @@ def _with_progress(loader: Iterable[T], size: int) -> Iterable[T]:
         ) from error
     bar: Iterable[T] = tqdm(loader, unit="micro-batch", desc=f"windows of {size}", total=length_of(loader))
     return bar
+
+
+Dealt: TypeAlias = Literal["whole", "parts"]
+"""What each rank brings of a batch that is dealt to all: the whole of it, or a part."""
+
+
+class Planned(Protocol):
+    """What splits a batch so that it fits: see ``gradgate.plan``."""
+
+    def split(self, batch: Any, /, *, rank: int, ranks: int) -> Any:
+        """Return the micro-batches of one rank's share, with ``data``."""
+        ...
+
+    def pool(self, window: Any, /) -> Any:
+        """Return one batch of several."""
+        ...
+
+    def finer(self, split: Any, index: int, /, *, keep: int) -> Any:
+        """Learn that one of them did not fit, and split all but the first ones anew."""
+        ...
+
+
+class GivenMicroBatches:
+    """Micro-batches as the caller has them; smaller ones where these do not fit."""
+
+    def __init__(
+        self, state: TrainingState, micro_batches: Sequence[Any], batch_dim: BatchDim | Unsaid
+    ) -> None:
+        self._state, self._batch_dim = state, batch_dim
+        # What is in a sum that goes on was split as the saved state says, and is counted off in these pieces.
+        keep = _kept(state)
+        pieces = self._split(micro_batches) if keep else []
+        self._kept = pieces[:keep]
+        self._rest = [data for data, _ in pieces[keep:]] if keep else micro_batches
+        self._pieces: list[tuple[Any, int | None]] = []
+
+    def pieces(self) -> Sequence[Any]:
+        """Return the micro-batches, split to the size that fits."""
+        self._pieces = [*self._kept, *self._split(self._rest)]
+        return [data for data, _ in self._pieces]
+
+    def ran_out(self, index: int, error: BaseException) -> str:
+        """Halve the size that fits."""
+        data, samples = self._pieces[index]
+        if samples is None:
+            try:
+                samples = layout_of(data, self._batch_dim).samples
+            except OptionError as unreadable:
+                raise BudgetError(
+                    f"step: memory ran out ({first_line(error)}), and this micro-batch cannot be split: "
+                    f"{str(unreadable).removeprefix('split: ')} Or pass smaller micro-batches. Nothing was stepped."
+                ) from error
+        self._state.samples_that_fit = fits = _next_size(samples, error)
+        return f"{samples} samples; replaying the window with {fits}"
+
+    def _split(self, micro_batches: Sequence[Any]) -> list[tuple[Any, int | None]]:
+        """Split what holds more samples than fit into equal parts; return them with their samples."""
+        most = self._state.samples_that_fit
+        if most is None:
+            return [(micro_batch, None) for micro_batch in micro_batches]
+        return [piece for micro_batch in micro_batches for piece in self._split_to(micro_batch, most)]
+
+    def _split_to(self, micro_batch: Any, most: int) -> list[tuple[Any, int | None]]:
+        try:
+            layout = layout_of(micro_batch, self._batch_dim)
+        except OptionError:  # it may fit as it is; otherwise this is raised when memory runs out
+            return [(micro_batch, None)]
+        if layout.samples <= most:
+            return [(micro_batch, layout.samples)]
+        return list(layout.split(micro_batch, -(-layout.samples // most)))
+
+
+class PlannedMicroBatches:
+    """Micro-batches as a plan splits a batch; it learns from those that do not fit.
+
+    Args:
+        state: of the accumulator.
+        plan: how to split.
+        batch: this rank's own, or what all ranks train on.
+        dealt: what each rank brings of a batch that is dealt to all; None for a batch of its own.
+        coordinator: of the ranks.
+    """
+
+    def __init__(
+        self, state: TrainingState, plan: Planned, batch: Any, dealt: Dealt | None, coordinator: SingleProcess
+    ) -> None:
+        self._plan = plan
+        self._keep = _kept(state)
+        if dealt is None or coordinator is ALONE:
+            self._split = plan.split(batch, rank=0, ranks=1)
+            return
+        whole = batch if dealt == "whole" else plan.pool(coordinator.gather_batches(batch))
+        self._split = plan.split(whole, rank=coordinator.rank, ranks=coordinator.count)
+
+    def pieces(self) -> Sequence[Any]:
+        """Return the micro-batches of the plan."""
+        return _LazyData(self._split)
+
+    def ran_out(self, index: int, error: BaseException) -> str:
+        """Have the plan split the rest finer."""
+        samples = len(self._split[index].indices)
+        _next_size(samples, error)
+        self._split = self._plan.finer(self._split, index, keep=self._keep)
+        return f"{samples} samples, for which the plan estimated less; replaying the window with fewer"
+
+
+class _LazyData(Sequence[Any]):
+    """The data of micro-batches, each collected when it is its turn."""
+
+    def __init__(self, micro_batches: Sequence[Any]) -> None:
+        self._micro_batches = micro_batches
+
+    def __len__(self) -> int:
+        return len(self._micro_batches)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._micro_batches[index]
+        return _LazyData(found) if isinstance(index, slice) else found.data
+
+
+def _kept(state: TrainingState) -> int:
+    """Return how many micro-batches are in the sum of a saved window already."""
+    return state.unfinished["micro_batches"] if state.unfinished is not None else 0
+
+
+def _next_size(samples: int, error: BaseException) -> int:
+    if samples <= 1:
+        raise BudgetError(
+            f"step: one sample alone runs out of memory ({first_line(error)}). A batch cannot be split below one "
+            "sample: shorten it, recompute activations (torch.utils.checkpoint), or free memory elsewhere. "
+            "Nothing was stepped."
+        ) from error
+    return (samples + 1) // 2
+
+
+def first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,9 +1,10 @@
-"""The commands and their options. Each says what is to be done; nothing is done while they are read."""
+"""The commands and their options. Parsing only decides what to run; nothing runs meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -12,33 +13,33 @@ from typer.core import TyperCommand
 
 import gradgate
 
-Work: TypeAlias = Callable[[], int]
+Action: TypeAlias = Callable[[], int]
 
-_chosen: list[Work] = []
+_parsed: list[Action] = []
 
 app = typer.Typer(
     name="gradgate",
-    help="Find out which line of a training script is wrong, why, and what to write instead.",
+    help="Find the line of a training script that is wrong, why it is wrong, and what to write instead.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def read(arguments: list[str]) -> Work:
-    """Return what the command line asks for. Help and mistakes in it end the process, as is usual."""
-    _chosen.clear()
+def parse(arguments: list[str]) -> Action:
+    """Return the action that a command line asks for. Help and usage errors exit, as usual."""
+    _parsed.clear()
     try:
-        # Not app(): that would replace sys.excepthook, which is the script's.
+        # Not app(): that would replace sys.excepthook, which belongs to the script.
         typer.main.get_command(app)(args=arguments, prog_name="gradgate")
     except SystemExit as end:
-        if not _chosen or end.code:
+        if not _parsed or end.code:
             raise
-    return _chosen[0]
+    return _parsed[0]
 
 
 class Format(str, Enum):
-    """What a report is written as."""
+    """The formats of a report."""
 
     text = "text"
     json = "json"
@@ -47,26 +48,26 @@ class Format(str, Enum):
 
 
 class ListFormat(str, Enum):
-    """What the list of rules is written as."""
+    """The formats of the list of rules."""
 
     text = "text"
     json = "json"
 
 
 class ScriptCommand(TyperCommand):
-    """A command whose own options end where the script begins, as those of python do."""
+    """A command whose own options end at the script, as those of python do."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Name the two ways to say what to run."""
+        """Show both ways to name what to run."""
         return ["[OPTIONS] SCRIPT [ARGS]... | -m MODULE [ARGS]..."]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Mark the place from which everything belongs to the script."""
-        return super().parse_args(ctx, _divided(args, self.params))
+        """Separate the arguments of the script."""
+        return super().parse_args(ctx, _separated(args, self.params))
 
 
-def _divided(args: list[str], params: list[Any]) -> list[str]:
-    """Put "--" before the script, or behind the module: from there on options are the script's."""
+def _separated(args: list[str], params: list[Any]) -> list[str]:
+    """Insert "--" before the script, or after the module: options from there on are the script's."""
     flags = {name for param in params if getattr(param, "is_flag", False) for name in param.opts}
     flags |= {"-h", "--help"}
     at = 0
@@ -76,7 +77,7 @@ def _divided(args: list[str], params: list[Any]) -> list[str]:
             return args
         if word == "-m" and at + 1 < len(args):
             return [*args[: at + 2], "--", *args[at + 2 :]]
-        if word.startswith("-m") and not word.startswith("--"):
+        if word.startswith("-m"):
             return [*args[:at], "-m", word[2:], "--", *args[at + 1 :]]
         if not word.startswith("-") or word == "-":
             return [*args[:at], "--", *args[at:]]
@@ -95,48 +96,39 @@ def _gradgate(
 
 @app.command(
     cls=ScriptCommand,
-    epilog="Exit code: 0 nothing found, 1 warnings or errors, 2 it could not do its work or the script failed, "
+    epilog="Exit code: 0 nothing found, 1 warnings or errors found, 2 a wrong option or a script that failed, "
     "130 interrupted.",
 )
 def check(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="SCRIPT [ARGS]", help="What to run, and what it is given.", show_default=False
-        ),
+        typer.Argument(metavar="SCRIPT [ARGS]", help="The script and its arguments.", show_default=False),
     ] = None,
     module: Annotated[
         str | None, typer.Option("-m", metavar="MODULE", help="Run a module, as python -m does.")
     ] = None,
-    format: Annotated[  # noqa: A002  (the name is that of the option)
+    format: Annotated[  # noqa: A002  (the option's name)
         Format | None,
-        typer.Option(
-            help="What to write the report as.", show_default="text, or what the ending of --output says"
-        ),
+        typer.Option(help="The format of the report.", show_default="the extension of --output, or text"),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the report to a file: report.html, .json, .sarif or .txt.",
-            show_default=False,
-        ),
+        typer.Option(metavar="FILE", help="Write the report to a .html, .json, .sarif or .txt file."),
     ] = None,
     select: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RULES", help="Report only these: codes (GG103), beginnings (GG1) or categories."
-        ),
+        list[str] | None, typer.Option(metavar="RULES", help="Report only these: GG103, GG1 or a category.")
     ] = None,
-    ignore: Annotated[list[str] | None, typer.Option(metavar="RULES", help="Do not report these.")] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="RULES", help="Do not report these rules.")
+    ] = None,
     max_steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Stop the script after N optimizer steps.")
     ] = None,
-    no_progress: Annotated[bool, typer.Option("--no-progress", help="Show no progress line.")] = False,
+    no_progress: Annotated[bool, typer.Option("--no-progress", help="Hide the progress line.")] = False,
 ) -> None:
-    r"""Run a training script under watch, and report what is wrong with its gradients.
+    r"""Run a training script under watch and report what is wrong with its gradients.
 
-    Options come before the script; everything after it is handed to the script as it is.
+    Options come before the script. Everything after it is passed to the script.
 
     \b
     gradgate check train.py --epochs 1                   in the terminal
@@ -144,49 +136,35 @@ def check(
     gradgate check --max-steps 20 --select GG1 train.py  some rules, some steps
     gradgate check torchrun --nproc-per-node 2 train.py  several ranks
     """
-    from gradgate.cli._check import Options, check_program
+    from gradgate.cli._check import check_program
 
-    options = Options(
-        select=None if select is None else tuple(select),
-        ignore=None if ignore is None else tuple(ignore),
-        format=None if format is None else format.value,
-        max_steps=max_steps,
-        output=output,
-        progress=not no_progress,
-    )
-    _chosen.append(lambda: check_program(module, arguments or [], options))
+    run = partial(check_program, module, arguments or [], select=select, ignore=ignore, max_steps=max_steps)
+    form = None if format is None else format.value
+    _parsed.append(partial(run, form=form, output=output, progress=not no_progress))
 
 
 @app.command()
 def rules(
-    format: Annotated[ListFormat, typer.Option(help="What to write the list as.")] = ListFormat.text,  # noqa: A002
+    format: Annotated[ListFormat, typer.Option(help="The format of the list.")] = ListFormat.text,  # noqa: A002
     write: Annotated[Path | None, typer.Option(metavar="FOLDER", hidden=True)] = None,
 ) -> None:
-    """List what can be found."""
-    from gradgate.cli._explain import list_rules, write_pages
+    """List all rules."""
+    from gradgate.cli._rules import list_rules, write_pages
 
     if write is not None:
-        _chosen.append(lambda: write_pages(write))
+        _parsed.append(partial(write_pages, write))
     else:
-        _chosen.append(lambda: list_rules(as_json=format is ListFormat.json))
-
-
-@app.command()
-def env() -> None:
-    """Print versions and machine, for a bug report."""
-    from gradgate.cli._environment import print_environment
-
-    _chosen.append(print_environment)
+        _parsed.append(partial(list_rules, as_json=format is ListFormat.json))
 
 
 @app.command()
 def explain(
     name: Annotated[str, typer.Argument(metavar="CODE", help="A code (GG103) or a category.")],
 ) -> None:
-    """Say what a rule finds, why that is bad, and what to write instead."""
-    from gradgate.cli._explain import explain_rule
+    """Explain a rule: what it finds, why that is bad, and what to write instead."""
+    from gradgate.cli._rules import explain_rule
 
-    _chosen.append(lambda: explain_rule(name))
+    _parsed.append(partial(explain_rule, name))
 
 
 @app.command(name="new-rule")
@@ -198,4 +176,12 @@ def new_rule(
     """Begin a new rule, in a checkout of gradgate: the rule and two scripts to test it with."""
     from gradgate.cli._new_rule import new_rule as write_files
 
-    _chosen.append(lambda: write_files(name, code.upper(), folder))
+    _parsed.append(partial(write_files, name, code.upper(), folder))
+
+
+@app.command()
+def env() -> None:
+    """Print versions and devices, for a bug report."""
+    from gradgate.cli._environment import print_environment
+
+    _parsed.append(print_environment)

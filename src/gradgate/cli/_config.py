@@ -10,15 +10,21 @@ from typing import Any
 
 from gradgate.errors import OptionError
 
-_KEYS = ("select", "ignore", "format", "max-steps")
 _FORMATS = ("text", "json", "sarif", "html")
+_NAMES = 'Write a list of strings: {} = ["GG103"].'
+_EXPECTED = {
+    "select": _NAMES.format("select"),
+    "ignore": _NAMES.format("ignore"),
+    "format": f"Write one of {', '.join(_FORMATS)}.",
+    "max-steps": "Write an integer of 1 or more.",
+}
 
 
 def configured(start: Path) -> dict[str, Any]:
-    """Return what the nearest pyproject.toml, from a folder upwards, says in ``[tool.gradgate]``.
+    """Return the options in ``[tool.gradgate]`` of the nearest pyproject.toml, from a folder upwards.
 
     Raises:
-        OptionError: it cannot be read, or says something that is no option.
+        OptionError: the file cannot be read, or holds an unknown option or a value that does not fit.
     """
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
@@ -35,12 +41,12 @@ def _table(path: Path) -> Mapping[str, Any]:
     try:
         found = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise OptionError(f"gradgate: {path} cannot be read: {error}. Mend it, or check elsewhere.") from None
+        raise OptionError(f"gradgate: cannot read {path}: {error}. Correct the file.") from None
     tools = found.get("tool", {})
     table = tools.get("gradgate", {}) if isinstance(tools, dict) else {}
     if not isinstance(table, dict):
         raise OptionError(
-            f"gradgate: {path}: tool.gradgate is not a table. Write [tool.gradgate], with options below it."
+            f"gradgate: {path}: tool.gradgate is not a table. Write [tool.gradgate] above its options."
         )
     return table
 
@@ -48,12 +54,12 @@ def _table(path: Path) -> Mapping[str, Any]:
 def _checked(table: Mapping[str, Any], path: Path) -> dict[str, Any]:
     where = f"gradgate: {path}: [tool.gradgate]"
     for key, value in table.items():
-        if key not in _KEYS:
-            close = get_close_matches(key, _KEYS, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"It knows {', '.join(_KEYS)}."
+        if key not in _EXPECTED:
+            close = get_close_matches(key, _EXPECTED, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"The options are {', '.join(_EXPECTED)}."
             raise OptionError(f"{where} has no option {key!r}. {hint}")
         if not _fits(key, value):
-            raise OptionError(f"{where}: {key} is {value!r}. {_wanted(key)}")
+            raise OptionError(f"{where}: {key} is {value!r}. {_EXPECTED[key]}")
     return {key.replace("-", "_"): value for key, value in table.items()}
 
 
@@ -61,12 +67,5 @@ def _fits(key: str, value: Any) -> bool:
     if key == "format":
         return value in _FORMATS
     if key == "max-steps":
-        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+        return type(value) is int and value > 0
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _wanted(key: str) -> str:
-    return {
-        "format": f"Write one of {', '.join(_FORMATS)}.",
-        "max-steps": "Write a whole number of 1 or more.",
-    }.get(key, f'Write a list of texts: {key} = ["GG103"].')

@@ -1,4 +1,4 @@
-"""``gradgate env``: what a bug report should begin with."""
+"""``gradgate env``: versions and devices, for a bug report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGES = ("torch", "numpy", "accelerate", "lightning", "transformers", "rich"
 
 
 def print_environment() -> int:
-    """Write it, a name and a value in each line, and return the exit code."""
+    """Print one name and value per line, and return the exit code."""
     for name, value in _environment():
         sys.stdout.write(f"{name:13} {value}\n")
     return 0
@@ -25,7 +25,18 @@ def _environment() -> Iterator[tuple[str, str]]:
     yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
     yield "system", f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} CPUs"
     yield from ((package, _version(package)) for package in _PACKAGES)
-    yield from _devices()
+    try:
+        import torch
+    except Exception as error:  # noqa: BLE001  (a torch that does not start may be what the bug report is about)
+        yield "devices", f"torch cannot be imported: {error}"
+        return
+    for number in range(torch.cuda.device_count()):
+        device = torch.cuda.get_device_properties(number)
+        yield f"cuda:{number}", f"{device.name}, {device.total_memory / 2**30:.1f} GiB"
+    if torch.cuda.is_available():
+        yield "cuda", torch.version.cuda or torch.version.hip or "unknown"
+    else:
+        yield "devices", "mps" if torch.backends.mps.is_available() else "cpu only"
 
 
 def _version(package: str) -> str:
@@ -33,20 +44,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _devices() -> Iterator[tuple[str, str]]:
-    try:
-        import torch
-    except Exception as error:  # noqa: BLE001  (a torch that does not start is what the report may be about)
-        yield "devices", f"torch cannot be imported: {error}"
-        return
-    if torch.cuda.is_available():
-        for number in range(torch.cuda.device_count()):
-            what = torch.cuda.get_device_properties(number)
-            yield f"cuda:{number}", f"{what.name}, {what.total_memory / 2**30:.1f} GiB"
-        yield "cuda", torch.version.cuda or torch.version.hip or "unknown"
-    elif torch.backends.mps.is_available():
-        yield "devices", "mps"
-    else:
-        yield "devices", "cpu only"

@@ -1,4 +1,4 @@
-"""A line at the foot of the terminal that says how far the watched script has come."""
+"""A line at the bottom of the terminal that shows the progress of the watched script."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ import sys
 import time
 from collections.abc import Callable
 
-from gradgate.checker.reports import counted, lasting
+from gradgate.checker.reports import counted, duration
 
 _EVERY_SECONDS = 0.25
 _FEWEST_ROWS = 8
 
 
 class Progress:
-    """Keeps the last row of the terminal for itself, as apt does, so that no print of the script can meet it.
+    """Reserves the last row of the terminal, as apt does, so that prints of the script cannot collide with it.
 
-    The rows above scroll by themselves; the cursor is put back where it was after each drawing. It shows only where
-    standard error is a terminal, and none that is recorded in continuous integration.
+    The rows above scroll on their own, and the cursor returns to its place after each drawing. Nothing is drawn
+    unless standard error is a terminal, nor in continuous integration, whose logs would record every frame.
     """
 
     def __init__(self, *, enabled: bool) -> None:
         drawn = os.environ.get("TERM") not in (None, "", "dumb", "unknown")
-        kept = bool(os.environ.get("CI"))  # what is drawn there goes into a log, frame by frame
-        self._enabled = enabled and sys.stderr.isatty() and drawn and not kept
+        self._enabled = enabled and sys.stderr.isatty() and drawn and not os.environ.get("CI")
         self._dim = ("", "") if os.environ.get("NO_COLOR") else ("\x1b[2m", "\x1b[22m")
         self._pid = os.getpid()
-        self._rows = 0  # of the terminal, when the last row was set apart; 0: it is not
+        self._rows = 0  # of the terminal when the last row was reserved; 0 if it is not
         self._drawing = _thread.allocate_lock()
 
     def start(self, counts: Callable[[], tuple[int, int]]) -> None:
-        """Show from now on what ``counts`` says: optimizer steps and backward calls."""
+        """Start showing what ``counts`` returns: optimizer steps and backward calls."""
         if self._enabled:
-            # Not a threading.Thread: the script would see that among its own.
-            _thread.start_new_thread(self._go_on, (counts, time.perf_counter()))
+            # Not a threading.Thread: the script would see that in threading.enumerate().
+            _thread.start_new_thread(self._run, (counts, time.perf_counter()))
 
     def stop(self) -> None:
-        """Give the row back. In a forked child nothing is drawn, so there is nothing to give back."""
+        """Release the row. A forked child draws nothing and has nothing to release."""
         if not self._enabled or os.getpid() != self._pid:
             return
         self._enabled = False
@@ -46,8 +45,8 @@ class Progress:
             if self._rows:
                 self._write(f"\x1b7\x1b[r\x1b[{self._rows};1H\x1b[2K\x1b8")
 
-    def _go_on(self, counts: Callable[[], tuple[int, int]], began: float) -> None:
-        time.sleep(1.0)  # a run that is over by then needs no progress
+    def _run(self, counts: Callable[[], tuple[int, int]], began: float) -> None:
+        time.sleep(1.0)  # a shorter run needs no progress
         while True:
             with self._drawing:
                 if not self._enabled:
@@ -60,12 +59,12 @@ class Progress:
         if rows < _FEWEST_ROWS:
             return
         if rows != self._rows:
-            # One row down makes room, in the same column; then all rows but the last scroll.
+            # Make room by moving one row down in the same column, then let all rows but the last scroll.
             self._write(f"\x1bD\x1b[1A\x1b7\x1b[1;{rows - 1}r\x1b8")
             self._rows = rows
         steps, backwards = counts
         seen = f"{counted(steps, 'step')}, {counted(backwards, 'backward call')}"
-        text = f"gradgate  {seen if steps or backwards else 'no backward call yet'}, {lasting(seconds)}"
+        text = f"gradgate  {seen if steps or backwards else 'no backward call yet'}, {duration(seconds)}"
         self._write(f"\x1b7\x1b[{rows};1H\x1b[2K{self._dim[0]}{text[: columns - 1]}{self._dim[1]}\x1b8")
 
     @staticmethod

@@ -106,11 +106,11 @@ class Planned(Event):
     """``gradgate.plan`` made a plan. Sizes are in bytes."""
 
     budget: Annotated[int, "memory that the plan may use"]
-    standing: Annotated[int, "memory that training always takes: parameters, gradients, optimizer state"]
+    resident: Annotated[int, "memory that training always takes: parameters, gradients, optimizer state"]
     peaks: Annotated[tuple[int, ...], "peak of each micro-batch, on top of that"]
     samples: Annotated[tuple[int, ...], "samples in each micro-batch"]
     whole: Annotated[int, "peak of the whole batch in one pass"]
-    foreseen: Annotated[bool, "estimated with fake tensors; False: measured with trial runs"] = True
+    estimated: Annotated[bool, "estimated with fake tensors; False: measured with trial runs"] = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""Gates: where gradient is stopped, scaled, reversed, masked or clipped; and modules that stay still."""
+"""Gates stop, scale, reverse, mask or clip a gradient; frozen modules and rows don't change."""
 
-from gradgate.gates._entries import TrainedOnly, train_mask, train_rows
-from gradgate.gates._expect import expect_flow
-from gradgate.gates._flow import Flow, Reach, Stop, flow
+from gradgate.gates._expect_flow import expect_flow
+from gradgate.gates._flow import Flow, flow
 from gradgate.gates._frozen import Frozen, frozen
 from gradgate.gates._gates import (
     clip_gradient,
@@ -12,7 +11,9 @@ from gradgate.gates._gates import (
     stop_gradient,
 )
 from gradgate.gates._param_groups import param_groups
+from gradgate.gates._reach import Reach, Stop
 from gradgate.gates._scaled import Scaled, scaled
+from gradgate.gates._train_entries import TrainedOnly, train_mask, train_rows
 
 __all__ = [
     "Flow",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -13,76 +13,19 @@ from torch.optim import Optimizer
 
 from gradgate.autograd_graph import REENTRANT_CHECKPOINT, Graph
 from gradgate.errors import OptionError, ShapeError
+from gradgate.gates._reach import Reach, Stop
+from gradgate.gates._render import to_figure, to_html, to_text
 
 if TYPE_CHECKING:
-    from gradgate.events import Frame
-    from gradgate.gates._trace import Trace
+    from gradgate.gates._trace import Cut, Trace
 
 Loss: TypeAlias = "Tensor | Callable[[], Any]"
-"""A scalar with a graph, or a function that computes one: only such a one tells where gradient was stopped."""
-
-Why: TypeAlias = Literal[
-    "detach",
-    "no_grad",
-    "inference_mode",
-    "not differentiable",
-    "value taken out",
-    "requires_grad",
-    "custom function",
-    "reentrant checkpoint",
-    "not used",
-    "not in the graph",
-    "not in the optimizer",
-    "lr=0",
-]
+"""A scalar with a graph, or a function that computes one. Only a function shows where gradient was stopped."""
 
 
-@dataclass(frozen=True)
-class Stop:
-    """Something that keeps a loss from moving a parameter.
-
-    ``why`` is the kind: an operation without a gradient ("detach", "no_grad", "inference_mode", "not
-    differentiable", "value taken out" such as ``.item()``, "custom function", "reentrant checkpoint"); the
-    parameter itself ("requires_grad"); what becomes of its gradient ("not in the optimizer", "lr=0"); or that there
-    is nothing to stop ("not used" by the loss). "not in the graph" is said where only a loss was given, and not the
-    function that computes it. ``op`` is the operation's name, ``frame`` the user's line where that is known.
-    """
-
-    why: Why
-    op: str = ""
-    frame: Frame | None = None
-
-    @property
-    def unstepped(self) -> bool:
-        """Whether the gradient is there, and no optimizer uses it."""
-        return self.why in ("not in the optimizer", "lr=0")
-
-    def __str__(self) -> str:
-        op = f" ({self.op})" if self.op and self.op != self.why else ""
-        return f"{self.why}{op}{'' if self.frame is None else f' at {place(self.frame)}'}"
-
-
-@dataclass(frozen=True)
-class Reach:
-    """How a loss reaches a parameter: through how many paths of its graph, 0 if not at all; and what stops it.
-
-    A parameter that is reached may have stops as well: other paths that are cut, or no optimizer that uses it.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    paths: int
-    stops: tuple[Stop, ...] = ()
-
-    @property
-    def reached(self) -> bool:
-        """Whether the loss leaves a gradient in it."""
-        return self.paths > 0
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Flow:
-    """Where the gradient of a loss flows in a model. Made by :func:`flow`; ``str`` shows it as a tree."""
+    """Where the gradient of a loss flows in a model. Made by :func:`flow`; ``print`` shows it as a tree."""
 
     model: str
     parameters: tuple[Reach, ...]
@@ -90,29 +33,28 @@ class Flow:
     @property
     def reached(self) -> list[str]:
         """The names of the parameters that receive gradient."""
-        return [one.name for one in self.parameters if one.reached]
+        return [parameter.name for parameter in self.parameters if parameter.reached]
 
     @property
     def stopped(self) -> list[str]:
-        """The names of those that do not."""
-        return [one.name for one in self.parameters if not one.reached]
+        """The names of the parameters that receive none."""
+        return [parameter.name for parameter in self.parameters if not parameter.reached]
 
     def __getitem__(self, name: str) -> Reach:
         """Return how one parameter is reached, by its name."""
-        for one in self.parameters:
-            if one.name == name:
-                return one
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
         raise KeyError(name)
 
-    def __str__(self) -> str:
-        from gradgate.gates._tree import to_text
+    def __repr__(self) -> str:
+        return f"Flow({self.model}: {len(self.reached)} of {len(self.parameters)} tensors reached)"
 
-        return to_text(self)
+    def __str__(self) -> str:
+        return to_text(self.model, self.parameters)
 
     def _repr_html_(self) -> str:
-        from gradgate.gates._card import to_html
-
-        return to_html(self)
+        return to_html(self.model, self.parameters)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it in plain containers, for JSON."""
@@ -123,27 +65,25 @@ class Flow:
 
         Widths are numbers of parameters. Needs plotly: ``pip install 'gradgate[show]'``.
         """
-        from gradgate.gates._figure import to_figure
-
-        return to_figure(self)
+        return to_figure(self.model, self.parameters)
 
 
 def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimizer] | None = None) -> Flow:
-    """Say which parameters of a model a loss reaches, and where and by what gradient is stopped.
+    """Report which parameters of a model a loss reaches, and where and why gradient is stopped.
 
-    A loss's graph knows what it reaches. Where a path was cut it does not know: pass a function that computes the
-    loss, and its operations are watched. No backward pass is run, no gradient changes.
+    The graph of a loss shows what it reaches, but not where a path was cut. Pass a function that computes the loss:
+    its operations are traced. No backward pass runs, and no gradient changes.
 
     Args:
         loss: a scalar tensor with a graph; or a function without arguments that returns one (or a loss and its
-            count). The function is run once, as in training: batch norms move their statistics, and dropout
+            count). The function runs once, as in training: batch norms update their statistics, and dropout
             draws random numbers.
-        model: whose parameters are asked for.
-        optimizer: one or several. Given, it is also said which gradients nobody uses: of parameters that no
-            optimizer has, or whose learning rate is 0.
+        model: the module whose parameters are reported.
+        optimizer: one or several. With it, the flow also reports unused gradients: of parameters that no optimizer
+            has, or whose learning rate is 0.
 
     Returns:
-        the flow: printed as a tree, ``flow["encoder.weight"].stops`` as data, ``flow.figure()`` as a picture.
+        The flow: ``print`` shows a tree, ``flow["encoder.weight"].stops`` has the data, ``flow.figure()`` draws it.
 
     Raises:
         ShapeError: the loss is no scalar.
@@ -155,6 +95,8 @@ def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimi
         ...     code = model[0](torch.ones(1, 2))
         ...     return model[1](code.detach()).sum()
         >>> found = flow(loss_fn, model)
+        >>> found
+        Flow(Sequential: 2 of 4 tensors reached)
         >>> found.reached
         ['1.weight', '1.bias']
         >>> found["0.weight"].stops[0].why, found["0.weight"].stops[0].frame.line
@@ -166,11 +108,8 @@ def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimi
         )
     names = dict(model.named_parameters())
     if not names:
-        raise OptionError(
-            f"flow: {type(model).__name__} has no parameters, so there is nothing to reach. Pass the module that "
-            "holds them."
-        )
-    graph, trace = look(loss, names.values(), "flow")
+        raise OptionError(f"flow: {type(model).__name__} has no parameters. Pass the module that holds them.")
+    graph, trace = trace_loss(loss, names.values(), "flow")
     paths = graph.paths()
     rates = None if optimizer is None else _rates(optimizer)
     return Flow(
@@ -187,8 +126,8 @@ def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimi
     )
 
 
-def look(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Graph, Trace | None]:
-    """Return a loss's graph, and what was seen while it was computed, if it was."""
+def trace_loss(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Graph, Trace | None]:
+    """Return a loss's graph, and the trace of its computation if the loss is a function."""
     trace = None
     if not isinstance(loss, Tensor):
         if not callable(loss):
@@ -196,9 +135,9 @@ def look(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Graph, Tr
                 f"{verb}: the loss is a {type(loss).__name__}. Pass a tensor, or a function that computes it: "
                 f"{verb}(lambda: loss_fn(model(x)), ...)."
             )
-        from gradgate.gates._trace import Trace  # and with it all that events are made of
+        from gradgate.gates._trace import Trace  # lazily: it imports the events
 
-        # What is compiled runs as it is written, so that it can be looked into.
+        # Compiled functions run eagerly, so that their operations can be traced.
         with torch.compiler.set_stance("force_eager"), Trace(parameters) as trace:
             loss = loss()
         if isinstance(loss, tuple) and loss:
@@ -217,16 +156,14 @@ def look(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Graph, Tr
 
 
 def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]:
-    """Return what stops gradient on its way to a parameter: of cuts in a row all, nearest to the loss first."""
-    reached = parameter in graph
-    cuts = [] if trace is None else [one for one in trace.cuts if id(parameter) in one.behind]
-    stops = list(dict.fromkeys(Stop(one.kind, one.op, one.frame) for one in cuts))  # each line once
-    if reached:
-        # Masks and indices carry no gradient anywhere; that is no path of which anybody thinks.
-        return [one for one in stops if one.why != "not differentiable"]
+    """Return what stops gradient on its way to a parameter, nearest to the loss first."""
+    stops = [] if trace is None else _stops_at(parameter, trace.cuts)
+    if parameter in graph:
+        # Masks and indices never carry a gradient, so nobody expects a path through them.
+        return [stop for stop in stops if stop.why != "not differentiable"]
     if not parameter.requires_grad:
-        only = trace is None or id(parameter) in trace.used  # else it is cut off as well
-        return [Stop("requires_grad")] if only else [*stops, Stop("requires_grad")]
+        used_directly = trace is None or id(parameter) in trace.used
+        return [*([] if used_directly else stops), Stop("requires_grad")]
     if stops:
         return stops
     if trace is None:
@@ -235,16 +172,20 @@ def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]
         if graph.has(REENTRANT_CHECKPOINT) or "CheckpointFunction" in trace.functions:
             return [Stop("reentrant checkpoint")]
         return [Stop("custom function" if trace.functions else "not differentiable")]
-    taken = [one for one in trace.taken if id(parameter) in one.behind]
-    return list(dict.fromkeys(Stop(one.kind, one.op, one.frame) for one in taken)) or [Stop("not used")]
+    return _stops_at(parameter, trace.taken) or [Stop("not used")]
+
+
+def _stops_at(parameter: Tensor, cuts: Iterable[Cut]) -> list[Stop]:
+    """Return the cuts between a parameter and the loss, each line once."""
+    stops = (Stop(cut.kind, cut.op, cut.frame) for cut in cuts if id(parameter) in cut.behind)
+    return list(dict.fromkeys(stops))
 
 
 def _rates(optimizer: Optimizer | Sequence[Optimizer]) -> Mapping[int, float]:
     """Return the learning rate of each parameter that is stepped, by its id."""
     optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
-    groups = [group for one in optimizers for group in one.param_groups]
     rates: dict[int, float] = {}
-    for group in groups:
+    for group in (group for each in optimizers for group in each.param_groups):
         for parameter in group["params"]:
             rates[id(parameter)] = max(rates.get(id(parameter), 0.0), float(group.get("lr", 1.0)))
     return rates
@@ -256,8 +197,3 @@ def _unstepped(parameter: Tensor, rates: Mapping[int, float] | None) -> list[Sto
     if id(parameter) not in rates:
         return [Stop("not in the optimizer")]
     return [Stop("lr=0")] if rates[id(parameter)] == 0 else []
-
-
-def place(frame: Frame) -> str:
-    """Write a line of code shortly."""
-    return f"{frame.file.rpartition('/')[2]}:{frame.line}"

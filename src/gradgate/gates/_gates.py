@@ -1,4 +1,4 @@
-"""Gates on tensors: the same value forwards, another gradient backwards."""
+"""Gates on tensors: the same value in the forward pass, another gradient in the backward pass."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from gradgate.pytree import mapped_tensors
 T = TypeVar("T")
 
 Factor: TypeAlias = "float | Tensor | Callable[[], float | Tensor]"
-"""A number, a tensor that fits the gradient, or a schedule: a function that is asked at each call."""
+"""A number, a tensor that broadcasts to the gradient, or a schedule: a function that is called each time."""
 
 
 def stop_gradient(x: T) -> T:
-    """Let no gradient pass: what comes before ``x`` gets none from here.
+    """Stop the gradient: what comes before ``x`` gets none from here.
 
-    The part of the backward pass before it is not run, and its activations are not kept: the cheapest gate.
+    The backward pass before it is skipped, and its activations are not kept, so this is the cheapest gate.
 
     Args:
-        x: a tensor, or a nest of tensors (tuples, lists, dicts, dataclasses).
+        x: a tensor, or a pytree of tensors (tuples, lists, dicts, dataclasses).
 
     Returns:
-        the same values in the same nest, detached. Memory is shared: do not write into it in place.
+        The same values in the same pytree, detached. Memory is shared: do not write to it in place.
 
     Example:
         >>> x = torch.tensor(1.0, requires_grad=True)
@@ -37,21 +37,19 @@ def stop_gradient(x: T) -> T:
         >>> x.grad  # 48; without the stop the side branch adds 8
         tensor(48.)
     """
-    return mapped_tensors(
-        x, torch.detach
-    )  # and not the method, which the checker takes for a cut that may be a slip
+    return mapped_tensors(x, torch.detach)  # not the method, which the checker may report as a mistake
 
 
 def scale_gradient(x: T, factor: Factor) -> T:
-    """Multiply the gradient that passes by a factor.
+    """Multiply the gradient by a factor.
 
     Args:
-        x: a tensor, or a nest of tensors. Integer tensors, which carry no gradient, pass unchanged.
+        x: a tensor, or a pytree of tensors. Integer tensors, which carry no gradient, pass unchanged.
         factor: a finite number; a tensor that broadcasts to ``x``; or a function that returns one of these, and is
-            asked each time that this is called. 0 sends zeros back: :func:`stop_gradient` costs less.
+            called each time. 0 sends zeros back; :func:`stop_gradient` costs less.
 
     Returns:
-        the same values, bit by bit. Memory is shared: torch refuses an operation in place on it (``inplace=True``).
+        The same values, bit by bit. Memory is shared: torch refuses in-place operations on it (``inplace=True``).
 
     Raises:
         OptionError: the factor is not finite, or no number.
@@ -64,18 +62,18 @@ def scale_gradient(x: T, factor: Factor) -> T:
         tensor([0.1000, 0.1000])
     """
     value = checked_factor(factor, "scale_gradient")
-    return mapped_tensors(x, lambda one: _scaled(one, value))
+    return mapped_tensors(x, lambda tensor: _scaled(tensor, value))
 
 
 def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
-    """Turn the gradient that passes around: what comes before ``x`` learns to make the loss worse.
+    """Reverse the gradient: what comes before ``x`` learns to make the loss worse.
 
     Args:
-        x: a tensor, or a nest of tensors.
+        x: a tensor, or a pytree of tensors.
         strength: the gradient is multiplied by minus this. As in :func:`scale_gradient`.
 
     Returns:
-        the same values, bit by bit.
+        The same values, bit by bit.
 
     Example:
         >>> x = torch.ones(2, requires_grad=True)
@@ -87,18 +85,18 @@ def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
         Y. Ganin, V. Lempitsky, "Unsupervised Domain Adaptation by Backpropagation" (2015).
     """
     value = checked_factor(strength, "reverse_gradient")
-    return mapped_tensors(x, lambda one: _scaled(one, -value))
+    return mapped_tensors(x, lambda tensor: _scaled(tensor, -value))
 
 
 def mask_gradient(x: T, mask: Tensor) -> T:
-    """Let gradient pass only where a mask says so.
+    """Let gradient pass only where a mask is True.
 
     Args:
-        x: a tensor, or a nest of tensors, to each of which the mask broadcasts.
-        mask: bool, or 0 and 1. Where it is 0 the gradient becomes 0, also one that is NaN or infinite.
+        x: a tensor, or a pytree of tensors; the mask broadcasts to each of them.
+        mask: bool, or 0 and 1. Where it is 0 the gradient becomes 0, even if it is NaN or infinite.
 
     Returns:
-        the same values, bit by bit.
+        The same values, bit by bit.
 
     Raises:
         ShapeError: the mask does not broadcast to ``x``.
@@ -110,26 +108,25 @@ def mask_gradient(x: T, mask: Tensor) -> T:
         tensor([1., 0., 1.])
     """
 
-    def masked(one: Tensor) -> Tensor:
-        if not _carries(one):
-            return one
-        check_fits(mask, one, "mask_gradient: the mask")
-        passed: Tensor = _Masked.apply(one, mask != 0)  # type: ignore[no-untyped-call]
-        return passed
+    def masked(tensor: Tensor) -> Tensor:
+        if not _has_gradient(tensor):
+            return tensor
+        check_broadcasts(mask, tensor, "mask_gradient: the mask")
+        return _apply(_Masked, tensor, mask != 0)
 
     return mapped_tensors(x, masked)
 
 
 def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | None = None) -> T:
-    """Limit the gradient that passes, of each tensor by itself.
+    """Limit the gradient of each tensor by itself.
 
     Args:
-        x: a tensor, or a nest of tensors.
-        max_norm: the Euclidean norm of a tensor's gradient is at most this.
-        max_value: each entry is at most this in absolute value. Give one of the two.
+        x: a tensor, or a pytree of tensors.
+        max_norm: the largest Euclidean norm of a tensor's gradient.
+        max_value: the largest absolute value of an entry. Give one of the two.
 
     Returns:
-        the same values, bit by bit.
+        The same values, bit by bit.
 
     Raises:
         OptionError: none or both are given, or one is not above 0.
@@ -147,44 +144,42 @@ def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | Non
             "max_norm=1.0."
         )
 
-    def clipped(one: Tensor) -> Tensor:
-        if not _carries(one):
-            return one
-        if max_value is not None and one.is_complex():
+    def clipped(tensor: Tensor) -> Tensor:
+        if not _has_gradient(tensor):
+            return tensor
+        if max_value is not None and tensor.is_complex():
             raise OptionError("clip_gradient: a complex gradient has no order. Use max_norm.")
-        passed: Tensor = _Clipped.apply(one, max_norm, max_value)  # type: ignore[no-untyped-call]
-        return passed
+        return _apply(_Clipped, tensor, max_norm, max_value)
 
     return mapped_tensors(x, clipped)
 
 
-def _carries(x: Tensor) -> bool:
+def _has_gradient(x: Tensor) -> bool:
     return x.is_floating_point() or x.is_complex()
 
 
 def _scaled(x: Tensor, factor: float | Tensor) -> Tensor:
-    if not _carries(x):
+    if not _has_gradient(x):
         return x
     if isinstance(factor, Tensor):
-        check_fits(factor, x, "scale_gradient: the factor")
-    passed: Tensor = _Scaled.apply(x, factor)  # type: ignore[no-untyped-call]
-    return passed
+        check_broadcasts(factor, x, "scale_gradient: the factor")
+    return _apply(_Scaled, x, factor)
 
 
 def checked_factor(factor: Factor, verb: str) -> float | Tensor:
-    """Return the factor as it is now."""
+    """Return the current factor."""
     if callable(factor) and not isinstance(factor, Tensor):
         factor = factor()
     if isinstance(factor, Tensor):
         return factor
     if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not math.isfinite(factor):
         raise OptionError(
-            f"{verb}: the factor is {factor!r}; it is a finite number, a tensor, or a function that returns one."
+            f"{verb}: the factor is {factor!r}. Pass a finite number, a tensor, or a function that returns one."
         )
     return float(factor)
 
 
-def check_fits(given: Tensor, x: Tensor, what: str) -> None:
+def check_broadcasts(given: Tensor, x: Tensor, what: str) -> None:
     try:
         fits = torch.broadcast_shapes(given.shape, x.shape) == x.shape
     except RuntimeError:
@@ -195,14 +190,23 @@ def check_fits(given: Tensor, x: Tensor, what: str) -> None:
         )
 
 
-class _Scaled(torch.autograd.Function):
+def _apply(gate: type[_Gate], x: Tensor, *options: Any) -> Tensor:
+    passed: Tensor = gate.apply(x, *options)  # type: ignore[no-untyped-call]
+    return passed
+
+
+class _Gate(torch.autograd.Function):
+    """Returns a view of its input, and changes the gradient in ``backward``."""
+
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, factor: float | Tensor) -> Tensor:
-        del factor
+    def forward(x: Tensor, *options: Any) -> Tensor:
+        del options
         return x.view_as(x)
 
+
+class _Scaled(_Gate):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         factor = inputs[1]
@@ -217,14 +221,7 @@ class _Scaled(torch.autograd.Function):
         return gradient * factor.to(gradient.dtype if not gradient.is_complex() else factor.dtype), None
 
 
-class _Masked(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, mask: Tensor) -> Tensor:
-        del mask
-        return x.view_as(x)
-
+class _Masked(_Gate):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.save_for_backward(inputs[1])
@@ -235,14 +232,7 @@ class _Masked(torch.autograd.Function):
         return torch.where(mask, gradient, 0), None
 
 
-class _Clipped(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, max_norm: float | None, max_value: float | None) -> Tensor:
-        del max_norm, max_value
-        return x.view_as(x)
-
+class _Clipped(_Gate):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.max_norm, ctx.max_value = inputs[1:]
@@ -252,6 +242,6 @@ class _Clipped(torch.autograd.Function):
         if ctx.max_value is not None:
             return gradient.clamp(-ctx.max_value, ctx.max_value), None, None
         norm = torch.linalg.vector_norm(gradient)
-        # A norm of 0 divides nothing: the factor is at most 1.
+        # The clamp only avoids 0/0: the factor is at most 1.
         factor = (ctx.max_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1.0)
         return gradient * factor.to(gradient.dtype if not gradient.is_complex() else factor.dtype), None, None

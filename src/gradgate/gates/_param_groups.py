@@ -1,17 +1,18 @@
-"""Parameter groups for an optimizer: learning rates by module, weight decay where it belongs."""
+"""Parameter groups for an optimizer, with learning rates by module."""
 
 from __future__ import annotations
 
 import fnmatch
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from torch import Tensor, nn
 
 from gradgate.errors import OptionError
 
-_NORMS = (nn.LayerNorm, nn.RMSNorm)  # whose parameters may have several dimensions; those of others have one
+_NORMS = (nn.LayerNorm, nn.RMSNorm)  # whose parameters may have several dimensions
 
 
 def param_groups(
@@ -22,25 +23,26 @@ def param_groups(
     weight_decay: float | None = None,
     no_decay: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Sort a model's parameters into optimizer groups with learning rates of their own: each once, none forgotten.
+    """Sort each of a model's parameters into one optimizer group, with learning rates by module.
 
     Args:
-        model: all its parameters are sorted, frozen ones too: an optimizer passes over them, and they move again
-            when they are unfrozen.
-        factors: the learning rate of what a pattern names is ``lr`` times its factor, above 0. A pattern is the
-            path of a module or parameter (``"backbone"``, ``"backbone.layer4"``), and may have ``*`` and ``?`` in
-            it (``"encoder.*.norm"``). Where several match, the last one counts: write the general one first.
-        lr: the learning rate of the rest.
-        weight_decay: sets it in every group, to 0 for biases, the parameters of norms, all others of fewer than two
-            dimensions, and what ``no_decay`` names. Left out, the optimizer's own goes for all.
-        no_decay: patterns, as above, of what else is not decayed: ``["embedding"]``.
+        model: all its parameters are sorted, including frozen ones: an optimizer skips them until they are
+            unfrozen.
+        factors: patterns and factors above 0; the learning rate of what a pattern matches is ``lr`` times its
+            factor. A pattern is the path of a module or parameter (``"backbone"``, ``"backbone.layer4"``), and may
+            contain ``*`` and ``?`` (``"encoder.*.norm"``). The last pattern that matches counts: write the general
+            one first.
+        lr: the learning rate of all other parameters.
+        weight_decay: the weight decay of every group; 0 for biases, the parameters of norms, all others of fewer
+            than two dimensions, and what ``no_decay`` matches. By default the optimizer's own applies to all.
+        no_decay: patterns, as above, of further parameters without decay: ``["embedding"]``.
 
     Returns:
-        groups with ``params``, ``lr``, ``name`` and, where it is set, ``weight_decay``: pass them to an optimizer.
+        Groups with ``params``, ``lr``, ``name`` and, if it is set, ``weight_decay``; pass them to an optimizer.
 
     Raises:
-        OptionError: a pattern matches nothing, or nothing that a later one does not; a factor is not above 0; a
-            parameter that is tied is given two factors by its two names.
+        OptionError: a pattern matches nothing, or nothing that later patterns do not; a factor is not above 0; a
+            tied parameter gets two factors by its two names.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2), torch.nn.Linear(2, 1))
@@ -57,7 +59,7 @@ def param_groups(
     no_decay = [no_decay] if isinstance(no_decay, str) else list(no_decay)
     if no_decay and weight_decay is None:
         raise OptionError(
-            "param_groups: no_decay is given without weight_decay, which it is an exception of. Give both."
+            "param_groups: no_decay is given without weight_decay, to which it is an exception. Give both."
         )
     _check_numbers(factors, lr, weight_decay)
     names: dict[Tensor, list[str]] = {}
@@ -69,9 +71,9 @@ def param_groups(
         )
     chosen = {parameter: _last_match(paths, factors) for parameter, paths in names.items()}
     _check_used(factors, no_decay, chosen, names)
-    norms = (one for one in model.modules() if isinstance(one, _NORMS))
+    norms = (module for module in model.modules() if isinstance(module, _NORMS))
     undecayed: set[Tensor] = {parameter for norm in norms for parameter in norm.parameters()}
-    undecayed |= {one for one, paths in names.items() if one.dim() < 2 or _last_match(paths, no_decay)}
+    undecayed |= {each for each, paths in names.items() if each.dim() < 2 or _last_match(paths, no_decay)}
     groups: dict[tuple[str | None, bool], dict[str, Any]] = {}
     for pattern in (*factors, None):
         name, rate = pattern or "rest", lr * (1.0 if pattern is None else factors[pattern])
@@ -82,21 +84,16 @@ def param_groups(
             for decayed, decay, suffix in ((True, weight_decay, ""), (False, 0.0, ", not decayed")):
                 group = {"params": [], "lr": rate, "weight_decay": decay, "name": name + suffix}
                 groups[pattern, decayed] = group
-    for one, given in chosen.items():
-        groups[given, one not in undecayed]["params"].append(one)
+    for each, matched in chosen.items():
+        groups[matched, each not in undecayed]["params"].append(each)
     return [group for group in groups.values() if group["params"]]
 
 
 def _last_match(paths: Iterable[str], patterns: Iterable[str]) -> str | None:
-    """Return the last pattern that matches one of a parameter's paths, or a module around it."""
-    prefixes = {path[:end] for path in paths for end in _ends(path)}
-    return next(
-        (one for one in reversed(list(patterns)) if one in prefixes or fnmatch.filter(prefixes, one)), None
-    )
-
-
-def _ends(path: str) -> list[int]:
-    return [place for place, letter in enumerate(path) if letter == "."] + [len(path)]
+    """Return the last pattern that matches one of a parameter's paths, or a module that contains it."""
+    prefixes = {prefix for path in paths for prefix in accumulate(path.split("."), "{}.{}".format)}
+    matching = [each for each in patterns if each in prefixes or fnmatch.filter(prefixes, each)]
+    return matching[-1] if matching else None
 
 
 def _check_numbers(factors: dict[str, float], lr: float, weight_decay: float | None) -> None:
@@ -104,7 +101,7 @@ def _check_numbers(factors: dict[str, float], lr: float, weight_decay: float | N
         if not factor > 0 or math.isinf(factor):
             raise OptionError(
                 f"param_groups: the factor of {pattern!r} is {factor}. It must be finite and above 0. Freeze "
-                "what is not to move, gg.frozen(module): at a learning rate of 0 gradients cost time and memory."
+                "what should not move, gg.frozen(module): at a learning rate of 0 gradients cost time and memory."
             )
     if not lr > 0:
         raise OptionError(f"param_groups: lr is {lr}. It must be above 0.")
@@ -129,9 +126,11 @@ def _check_used(
     for paths in names.values():
         wanted = {path: _last_match([path], factors) for path in paths}
         if len({factors[pattern] for pattern in wanted.values() if pattern is not None}) > 1:
-            said = " and ".join(f"{path} ({factors[one]})" for path, one in wanted.items() if one is not None)
+            both = " and ".join(
+                f"{path} ({factors[each]})" for path, each in wanted.items() if each is not None
+            )
             raise OptionError(
-                f"param_groups: one parameter is tied and is given two factors by its names {said}. It has one "
+                f"param_groups: one parameter is tied and is given two factors by its names {both}. It has one "
                 "learning rate: name it once."
             )
     for pattern in factors:

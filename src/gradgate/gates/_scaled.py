@@ -1,61 +1,61 @@
-"""Scale the gradient that a module's parameters receive, without touching its code."""
+"""Scale the gradients of a module's parameters, without touching its code."""
 
 from __future__ import annotations
-
-from types import TracebackType
 
 from torch import Tensor, nn
 
 from gradgate.errors import OptionError
-from gradgate.gates._gates import Factor, check_fits, checked_factor
+from gradgate.gates._gates import Factor, check_broadcasts, checked_factor
 from gradgate.gates._leaves import on_gradient
 
 
 class Scaled:
-    """Modules whose gradient is scaled. Made by :func:`scaled`."""
+    """A handle on modules whose gradients are scaled. Made by :func:`scaled`."""
 
     def __init__(self, modules: tuple[nn.Module, ...], factor: Factor) -> None:
-        self._factor = factor
-        parameters = dict.fromkeys(one for module in modules for one in module.parameters())
+        self._modules, self._factor = modules, factor
+        parameters = dict.fromkeys(each for module in modules for each in module.parameters())
         self._hooks = [on_gradient(parameter, self._times) for parameter in parameters]
+
+    def __repr__(self) -> str:
+        names = ", ".join(type(module).__name__ for module in self._modules)
+        return f"Scaled({names}, factor={self._factor})"
 
     def _times(self, gradient: Tensor) -> Tensor:
         factor = checked_factor(self._factor, "scaled")
         if isinstance(factor, Tensor):
-            check_fits(factor, gradient, "scaled: the factor")
+            check_broadcasts(factor, gradient, "scaled: the factor")
             factor = factor.to(gradient.dtype)
         return gradient * factor
 
     def remove(self) -> None:
-        """Scale no longer."""
+        """Stop scaling."""
         for hook in self._hooks:
             hook.remove()
 
     def __enter__(self) -> Scaled:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
 
 def scaled(*modules: nn.Module, factor: Factor) -> Scaled:
-    """Multiply the gradient that modules' parameters receive; what passes through to others is as before.
+    """Multiply the gradients of modules' parameters; the gradient that passes through to others is unchanged.
 
-    For plain SGD this is a learning rate of their own. Adam and its kin divide a gradient by its own size, so that
-    a constant factor changes nothing but what a clip sees: give those :func:`param_groups`. To scale what passes
-    through as well, put a gate behind the module, from outside too:
+    For plain SGD this is a learning rate of their own. Adam and the like divide a gradient by its own size, so a
+    constant factor changes nothing but what a clip sees: use :func:`param_groups` with those. To scale the gradient
+    that passes through as well, put a gate behind the module, which works from outside too:
     ``module.register_forward_hook(lambda module, given, out: scale_gradient(out, 0.1))``.
 
     Args:
-        modules: which, with all their parts. A parameter that they share is scaled once; scaling what is scaled
-            already multiplies the factors.
+        modules: the modules, with all their submodules. A parameter that they share is scaled once; a second call
+            multiplies the factors.
         factor: a finite number; a tensor that broadcasts to every gradient; or a function that returns one of
-            these, and is asked for each gradient.
+            these, and is called for each gradient.
 
     Returns:
-        a handle: ``remove()`` ends it. As a context manager it ends with its block; backward belongs inside.
+        A handle: ``remove()`` ends it. As a context manager it ends with its block; backward belongs inside.
 
     Raises:
         OptionError: no module is given, or the factor is not finite.
@@ -69,13 +69,13 @@ def scaled(*modules: nn.Module, factor: Factor) -> Scaled:
         >>> trunk.weight.grad, head.weight.grad  # 3 and 2 without the factor
         (tensor([[0.3000]]), tensor([[2.]]))
     """
-    if not modules or not all(isinstance(one, nn.Module) for one in modules):
-        found = ", ".join(type(one).__name__ for one in modules) or "nothing"
+    if not modules or not all(isinstance(module, nn.Module) for module in modules):
+        found = ", ".join(type(module).__name__ for module in modules) or "nothing"
         raise OptionError(f"scaled: it was given {found}. Pass modules: scaled(model.trunk, factor=0.1).")
-    if not any(list(one.parameters()) for one in modules):
+    if not any(list(module.parameters()) for module in modules):
         raise OptionError(
-            "scaled: the modules have no parameters, so there is nothing to scale. Pass those that have; a "
-            "tensor between them is scaled by scale_gradient(x, factor)."
+            "scaled: the modules have no parameters, so there is nothing to scale. Pass modules that have some; "
+            "scale_gradient(x, factor) scales a tensor between them."
         )
     if not callable(factor):
         checked_factor(factor, "scaled")

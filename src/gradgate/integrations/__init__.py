@@ -1,3 +1,3 @@
-"""Watching a run of a trainer: one module for each trainer, which alone imports it."""
+"""Callbacks that watch the runs of trainers: one module for each trainer, the only one that imports it."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What the callbacks of all trainers do: watch a run from its start to its end, then tell what was found."""
+"""What the callbacks of all trainers share: watch a run from start to end, then report."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Watched:
         self._select = select if isinstance(select, str) else tuple(select)
         self._ignore = ignore if isinstance(ignore, str) else tuple(ignore)
         self._raise_on = raise_on
-        self._new()  # what is misspelt is said now, not when the training begins
-        # Absolute: the training may change the folder.
+        self._new()  # an unknown name is an error now, not when the training begins
+        # Absolute, because the training may change the working directory.
         self._output = None if output is None else checked_path(output, where="WatchGradients").absolute()
         self._show = show
         self._watching: Watching | None = None
@@ -45,22 +45,25 @@ class Watched:
 
     @property
     def report(self) -> Report | None:
-        """What was found: so far, or in the last run; None before the first."""
+        """The report so far, or of the last run; None before the first."""
         return self._report if self._watching is None else self._watching.report
 
+    def __repr__(self) -> str:
+        return (
+            "watching" if self._watching is not None else repr(self._report) if self._report else "no run yet"
+        )
+
     def begin(self) -> None:
-        """Watch from here on; the run before should have ended."""
+        """Start watching. The run before has to be over."""
         watching = self._new()
         watching.start()
         self._watching = watching
 
     def end(self, how: Literal["finished", "failed"], *, first_rank: bool) -> None:
-        """Stop watching; write and print on the first rank; raise as told, if the run itself has not.
-
-        Does nothing where nothing is being watched.
+        """Stop watching. The first rank writes and prints the report. Does nothing if no run is being watched.
 
         Raises:
-            FindingError: as ``raise_on`` asks.
+            FindingError: as ``raise_on`` asks, unless the run itself has failed.
         """
         if self._watching is None:
             return
@@ -75,7 +78,7 @@ class Watched:
 
 
 class WatchingCallback:
-    """What the callback of any trainer is made with, and what it tells; when a run begins and ends, each says."""
+    """The options and the report that the callbacks of all trainers have. Each adds when a run begins and ends."""
 
     def __init__(
         self,
@@ -91,5 +94,8 @@ class WatchingCallback:
 
     @property
     def report(self) -> Report | None:
-        """What was found: so far, or in the last run; None before the first."""
+        """The report so far, or of the last run; None before the first."""
         return self._watched.report
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._watched!r}>"

@@ -1,7 +1,6 @@
-"""The fixture ``gradgate_watch``: a test that asks for it fails where its training loop is wrong.
+"""The fixture ``gradgate_watch``: a test that requests it fails if its training loop is wrong.
 
-With ``pytest --gradgate`` every test is watched as if it had asked. One that makes no backward call costs some
-milliseconds more.
+``pytest --gradgate`` watches every test. One that makes no backward call takes a few milliseconds longer.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ _unjudged: pytest.StashKey[tuple[Any, Any]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options: to watch every test, and what to report."""
-    group = parser.getgroup("gradgate", "gradgate: what becomes of gradients")
+    """Add the options: whether to watch every test, and what to report."""
+    group = parser.getgroup("gradgate", "gradgate: watch training loops")
     group.addoption(
         "--gradgate",
         action="store_true",
-        help="watch every test that trains, and fail it where its training loop is wrong",
+        help="watch every test, and fail it if its training loop is wrong",
     )
     for name, does in (("select", "report only"), ("ignore", "do not report")):
         group.addoption(
             f"--gradgate-{name}",
             action="append",
             metavar="RULES",
-            help=f"with --gradgate: {does} these: GG103, GG1, accumulation-window; with commas, or several times",
+            help=f"with --gradgate: {does} these rules: GG103, GG1, accumulation-window; repeatable",
         )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         "gradgate_watch(select=(), ignore=(), raise_on='warning'): watch the test's training loop",
@@ -45,28 +44,28 @@ def pytest_configure(config: pytest.Config) -> None:
         from gradgate.checker._watch import watch
         from gradgate.errors import OptionError
 
-        try:  # once, before a thousand tests say so
+        try:  # once, instead of in every test
             watch(**_chosen(config))
         except OptionError as error:
             raise pytest.UsageError(f"--gradgate: {error}") from None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let the marker ask for the fixture by itself, and the option for every test."""
+    """Request the fixture for tests with the marker, and for all tests with the option."""
     names = getattr(item, "fixturenames", None)
     if names is None or _FIXTURE in names:
         return
     if item.config.getoption("--gradgate") and isinstance(item, pytest.Function):
-        names.insert(0, _FIXTURE)  # before fixtures that make a model, and perhaps train it
+        names.insert(0, _FIXTURE)  # before fixtures that create a model and may train it
     elif item.get_closest_marker(_FIXTURE) is not None:
         names.append(_FIXTURE)
 
 
 @pytest.fixture
 def gradgate_watch(request: pytest.FixtureRequest) -> Iterator[Watching]:
-    """Watch the test's training loop; fail the test on warnings and errors.
+    """Watch the test's training loop, and fail the test on warnings and errors.
 
-    The value is what ``gradgate.watch()`` returns. Options stand in a marker, which asks for the fixture, too:
+    The value is what ``gradgate.watch()`` returns. The marker takes options and requests the fixture:
     ``@pytest.mark.gradgate_watch(ignore="GG103", raise_on="error")``.
     """
     __tracebackhide__ = True
@@ -81,33 +80,33 @@ def gradgate_watch(request: pytest.FixtureRequest) -> Iterator[Watching]:
     }
     refused = ""
     if marker is not None and marker.args:
-        refused = f'{marker.args[0]!r} has no name. Write ignore="GG103", for example.'
+        refused = f'{marker.args[0]!r} is not a keyword argument. Write ignore="GG103", for example.'
     else:
         try:
             watching = watch(**options)
         except (OptionError, TypeError) as error:
             refused = str(error)
     if refused:
-        pytest.fail(f"the marker gradgate_watch: {refused}", pytrace=False)
+        pytest.fail(f"marker gradgate_watch: {refused}", pytrace=False)
     request.node.stash[_unjudged] = (watching, options["raise_on"])
     watching.start()
     try:
         yield watching
     finally:
         watching.stop()
-    # What pytest does not call itself, the methods of unittest's classes, is judged here.
+    # Methods of unittest.TestCase, which pytest does not call itself, are judged here.
     if _unjudged in request.node.stash:
         _judge(request.node)
 
 
 def _chosen(config: pytest.Config) -> dict[str, Any]:
-    """Return what the command line says is to be reported."""
+    """Return which rules the command line asks to report."""
     return {name: config.getoption(f"--gradgate-{name}") or [] for name in ("select", "ignore")}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Judge when the test has returned, and before it counts as passed."""
+    """Judge after the test has returned and before it counts as passed."""
     result = yield
     if _unjudged in pyfuncitem.stash:
         _judge(pyfuncitem)
@@ -116,7 +115,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Judge no test that has failed by itself."""
+    """Do not judge a test that has failed by itself."""
     report = yield
     if report.failed and _unjudged in item.stash:
         del item.stash[_unjudged]

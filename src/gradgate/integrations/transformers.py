@@ -1,4 +1,4 @@
-"""Watching what the ``Trainer`` of transformers does with gradients."""
+"""Watches what the ``Trainer`` of transformers does with gradients."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ __all__ = ["WatchGradients"]
 
 
 class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  # of a library that is not always there
-    """Watch a training from its start to its end, and report what is wrong with its gradients.
+    """Watch a training from start to end and report what is wrong with its gradients.
 
-    A callback for ``Trainer(callbacks=[...])`` of transformers. It changes nothing that is computed.
+    A callback for ``Trainer(callbacks=[...])`` of transformers. It does not change the computation.
 
-    A ``Trainer.train`` that raises calls no callback. That it is over shows when :attr:`report` is asked for, when
-    the next training begins, at the next step of any optimizer, or at the latest when the callback is dropped or
-    the process ends. Then the watching stops, and the report tells what was seen.
+    A ``Trainer.train`` that raises calls no callback. The watching then stops, and the report is made, as soon as
+    :attr:`report` is read, the next training begins or any optimizer steps, and at the latest when the callback is
+    deleted or the process ends.
 
     Args:
         select: report only these rules: codes ("GG103"), beginnings of codes ("GG1") or categories.
         ignore: do not report these.
-        raise_on: raise at the end of the training if there are findings of that severity, or of a worse one.
-        output: a file to write the report to; its ending says how: .html, .json, .sarif, .txt.
+        raise_on: raise at the end of the training if there are findings of this severity or a worse one.
+        output: a file to write the report to, in the format of its extension: .html, .json, .sarif or .txt.
         show: print the report when the training ends.
 
-    On several ranks each watches itself; the first one prints and writes its own. ``gradgate check`` in front of
-    the command joins what all have seen.
+    On several ranks each watches itself, and the first one prints and writes its own report. ``gradgate check`` in
+    front of the command reports on all ranks together.
 
     Raises:
-        OptionError: no rule has such a name, ``raise_on`` is something else, or ``output`` cannot be written so.
+        OptionError: no rule has such a name, or ``raise_on`` or ``output`` is invalid.
         FindingError: out of ``train``, as ``raise_on`` asks.
 
     Example:
@@ -51,27 +51,27 @@ class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  
 
     @property
     def report(self) -> Report | None:
-        """What was found: so far, or in the last training; None before the first."""
+        """The report so far, or of the last training; None before the first."""
         if self._training is not None:
             self._training.look()
         return super().report
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin to watch."""
+        """Start watching."""
         if self._training is not None:
             self._training.end("failed")
         self._training = _Training(self._watched, first_rank=state.is_world_process_zero)
-        # Also when the callback is dropped, and at the end of the process.
+        # Also when the callback is deleted, and when the process ends.
         weakref.finalize(self, self._training.end, "failed")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End, and report."""
+        """Stop watching and report."""
         if self._training is not None:
             self._training.end("finished")
 
 
 class _Training:
-    """One call of ``Trainer.train`` that is watched; knows when it is over, though it raised."""
+    """A watched call of ``Trainer.train``; knows when it is over even if it raised."""
 
     def __init__(self, watched: Watched, *, first_rank: bool) -> None:
         self._watched = watched
@@ -80,16 +80,16 @@ class _Training:
         self._thread = threading.get_ident()
         self._call = _call_of_trainer(sys._getframe(1))
         watched.begin()
-        # Torch lets go of it in `end`; a step of whatever comes after a training that raised is its end, too.
+        # A step of whatever follows a training that raised shows that it is over.
         self._hook = register_optimizer_step_pre_hook(lambda *_: self.look())
 
     def look(self) -> None:
-        """End where the call that began this is running no more."""
+        """Stop watching if the call is no longer running."""
         if not self._over and self._call is not None and not any(map(self._is_it, self._frames())):
             self.end("failed")
 
     def end(self, how: Literal["finished", "failed"]) -> None:
-        """Stop watching and report; once."""
+        """Stop watching and report, once."""
         if not self._over:
             self._over = True
             self._hook.remove()
@@ -105,9 +105,9 @@ class _Training:
 
 
 def _call_of_trainer(frame: FrameType) -> tuple[CodeType, weakref.ref[Any]] | None:
-    """Return the function of a trainer that is calling its callbacks, and the trainer. Both are known by name only.
+    """Return the trainer that calls its callbacks, and the code of the method that does.
 
-    Frames are not kept: they would keep all that their functions know alive.
+    Keeping the frame instead would keep alive everything that its function refers to.
     """
     for each in _outwards(frame):
         trainer = each.f_locals.get("self")

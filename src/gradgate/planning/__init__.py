@@ -1,7 +1,8 @@
-"""What a piece of work takes in memory, foreseen or measured; and the cut that fits."""
+"""Estimate the memory that training takes, or measure it; and split batches so that they fit."""
 
-from gradgate.planning._micro_batches import Cut, MicroBatch
-from gradgate.planning._peak import peak_memory
-from gradgate.planning._plan import Plan, plan
+from gradgate.planning._make_plan import plan
+from gradgate.planning._micro_batches import MicroBatch, Split
+from gradgate.planning._peak_memory import peak_memory
+from gradgate.planning._plan import Plan
 
-__all__ = ["Cut", "MicroBatch", "Plan", "peak_memory", "plan"]
+__all__ = ["MicroBatch", "Plan", "Split", "peak_memory", "plan"]

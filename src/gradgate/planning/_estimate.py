@@ -1,178 +1,273 @@
-"""The peak of a pass as a function of samples and length, fitted to a few passes that were followed.
+"""The peak of a pass as a function of samples and length, fitted to a few traced passes.
 
-Every storage has a size that is a polynomial in the samples (one for each sample, for each pair, for each triplet)
-and in their length. So is what is live after each operation. The peak is the largest of these, at any samples and
-length: it may lie elsewhere there.
+The size of every storage is a polynomial in the samples (one for each sample, for each pair, for each triplet) and
+in their length. So is what is alive after each operation. The peak is the largest of these at the given samples and
+length; which operation has it depends on both.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gradgate.planning._follower import Trace
-from gradgate.planning._polynomial import DEGREE, fit, most_within
+from gradgate.planning._pass_tracer import PassTrace
 
-MARGIN = 0.05  # of what varies, left alone where it is not known to the byte
-AGREE = 0.01  # of a peak: so much a single pass may differ
-_AT_ONCE = 256  # lengths that are computed together
-_FLOPS_PER_BYTE = 8  # that take as long as to write a byte and to read it
-
-
-@dataclass(frozen=True)
-class Pass:
-    """A pass that was followed: of how many samples, of which length (0: samples have none)."""
-
-    samples: int
-    length: int
-    trace: Trace
+UNCERTAINTY_MARGIN = 0.05  # share of the memory for a pass that is not used where it is not known to the byte
+TOLERANCE = 0.01  # share of a peak by which a single pass may differ
+_CHUNK = 256  # lengths that are computed together
+_DEGREE = 3  # at most: a loss over the triplets of a batch
+_BITS = 52
+_ROUNDING = 1e-9  # of a value: far above float64's, far below one sample's
 
 
 class Estimate:
-    """The memory of a micro-batch that was never run.
+    """The memory of micro-batches that never ran.
 
     Args:
-        grid: passes, each number of samples at each of one to three lengths; the first has the most samples.
-        probe: a pass of other samples at any length. With a grid of one number of samples it shows which power of
-            the samples each size goes with.
-        checked: a real pass is among them.
+        grid: traced passes, each number of samples at each of one to three lengths; the first has the most samples.
+        probe: a pass with another number of samples at any length. With a grid of one number of samples it shows
+            with which power of the samples each size grows.
+        checked: whether a real pass is among them.
 
     Attributes:
-        aligned: sizes are known for each operation; else only peaks are, for operations differ with the batch.
-        exact: each is a polynomial that gives more passes than are needed to find it.
+        aligned: sizes are known for each operation. Otherwise operations differ with the batch, and only peaks are.
+        exact: each size is a polynomial that more passes agree with than are needed to find it.
     """
 
-    def __init__(self, grid: Sequence[Pass], probe: Pass | None = None, *, checked: bool = False) -> None:
-        first = grid[0].trace
-        self._passes = [*grid, *([] if probe is None else [probe])]
-        self.grid, self.lengths = grid, sorted({each.length for each in grid})
-        self._fitting: dict[tuple[float, int], int] = {}
-        self.checked, self.standing, self.operations = checked, first.standing, first.operations
-        self.mixes = frozenset(kind for each in self._passes for kind in each.trace.mixes)
-        # Few samples may take another path. They do not enter where enough other passes took that of the most.
-        other = {each.samples for each in self._passes if not _alike(each.trace, first)}
-        numbers = list(dict.fromkeys(each.samples for each in grid))
+    def __init__(
+        self, grid: Sequence[PassTrace], probe: PassTrace | None = None, *, checked: bool = False
+    ) -> None:
+        first = grid[0]
+        self.grid, self.lengths = list(grid), sorted({trace.length for trace in grid})
+        self._traces = [*grid, *([] if probe is None else [probe])]
+        self._most_samples: dict[tuple[float, int], int] = {}
+        self.checked, self.resident, self.operations = checked, first.resident, first.operations
+        self.mixes = frozenset(kind for trace in self._traces for kind in trace.mixes)
+        # Few samples may take another path. They are left out where enough other passes took that of the most.
+        other = {trace.samples for trace in self._traces if not _same_operations(trace, first)}
+        numbers = list(dict.fromkeys(trace.samples for trace in grid))
         same = [samples for samples in numbers if samples not in other]
         with_probe = probe is not None and probe.samples not in other
         self.aligned = len(same) > 1 or (same == numbers and with_probe)
         self._samples = same if self.aligned else numbers
-        by_place = {(each.samples, each.length): self._quantities(each.trace) for each in grid}
-        rows = [torch.stack([by_place[n, length] for length in self.lengths]) for n in self._samples]
+        by_pass = {(trace.samples, trace.length): self._quantities(trace) for trace in grid}
+        rows = [torch.stack([by_pass[n, length] for length in self.lengths]) for n in self._samples]
         if len(rows) == 1 and probe is not None:
-            found, self.exact = self._with_probe(rows[0], probe)
+            terms, self.exact = self._fit_with_probe(rows[0], probe)
         else:
-            found, self.exact = self._with_grid(torch.stack(rows))
+            terms, self.exact = self._fit_grid(torch.stack(rows))
         sizes = len(first.sizes) if self.aligned else 1
-        made = torch.tensor([size > 0 for size in first.sizes[:sizes]])
-        self._sizes, self._makers = found[..., :sizes], first.makers
-        self._work = found[..., sizes:].sum(-1)
+        created = torch.tensor([size > 0 for size in first.sizes[:sizes]])
+        self._sizes, self._modules = terms[..., :sizes], first.modules
+        self._work = terms[..., sizes:].sum(-1)
         if self.aligned:
-            self._work = self._work + _FLOPS_PER_BYTE * self._sizes[..., made].sum(-1)
-        # The peak is where something goes next; all else need not be kept.
-        self._places = (made & ~torch.cat([made[1:], torch.zeros(1, dtype=torch.bool)])).nonzero().flatten()
-        self._live = self._sizes.cumsum(-1)[..., self._places]
+            self._work = self._work + PassTrace.FLOPS_PER_BYTE * self._sizes[..., created].sum(-1)
+        # A peak is followed by a storage that is freed. Other operations need not be kept.
+        last_of_run = created & ~torch.cat([created[1:], torch.zeros(1, dtype=torch.bool)])
+        self._peak_candidates = last_of_run.nonzero().flatten()
+        self._live = self._sizes.cumsum(-1)[..., self._peak_candidates]
 
-    def _quantities(self, trace: Trace) -> Tensor:
-        values = [*trace.sizes, *trace.flops] if self.aligned else [trace.peak_bytes, work_of(trace)]
+    def _quantities(self, trace: PassTrace) -> Tensor:
+        values = [*trace.sizes, *trace.flops] if self.aligned else [trace.peak_bytes, trace.work]
         return torch.tensor(values, dtype=torch.float64)
 
-    def _with_probe(self, values: Tensor, probe: Pass) -> tuple[Tensor, bool]:
-        """Fit the lengths, and take the samples' power from the probe."""
+    def _fit_with_probe(self, values: Tensor, probe: PassTrace) -> tuple[Tensor, bool]:
+        """Fit the lengths to the grid, and take each size's power of the samples from the probe."""
         by_length = torch.linalg.solve(self._powers(self.lengths), values)
-        there = self._powers([probe.length]) @ by_length
-        probed = self._quantities(probe.trace)[None]
-        found, exact = fit([self._samples[0], probe.samples], torch.cat([there, probed]))
+        at_probe = self._powers([probe.length]) @ by_length
+        found, exact = fit(
+            [self._samples[0], probe.samples], torch.cat([at_probe, self._quantities(probe)[None]])
+        )
         return (found != 0)[:, None] * by_length, self.aligned and bool(exact.all())
 
-    def _with_grid(self, values: Tensor) -> tuple[Tensor, bool]:
-        fits = [fit(self._samples, values[:, place]) for place in range(len(self.lengths))]
+    def _fit_grid(self, values: Tensor) -> tuple[Tensor, bool]:
+        fits = [fit(self._samples, values[:, column]) for column in range(len(self.lengths))]
         by_length = torch.stack([found for found, _ in fits], dim=1)
         found = torch.linalg.solve(self._powers(self.lengths), by_length)
         return found, all(bool(exact.all()) for _, exact in fits)
 
     def _powers(self, lengths: Sequence[int]) -> Tensor:
-        shares = torch.tensor(lengths, dtype=torch.float64) / max(self.lengths[-1], 1)
-        return shares[:, None] ** torch.arange(len(self.lengths), dtype=torch.float64)
-
-    def _terms(self, samples: Tensor) -> Tensor:
-        return (samples / self._samples[0])[:, None] ** torch.arange(DEGREE + 1, dtype=torch.float64)
+        return _powers([length / max(self.lengths[-1], 1) for length in lengths], len(self.lengths) - 1)
 
     def _at(self, samples: Sequence[int], lengths: Sequence[int], terms: Tensor) -> Tensor:
-        """Return a quantity's values, ``[micro-batches, ...]``, from its terms ``[samples, lengths, ...]``."""
-        counts = self._terms(torch.tensor(samples, dtype=torch.float64))
-        factors = counts[:, :, None] * self._powers(lengths)[:, None, :]
+        """Return the values ``[micro-batches, ...]`` of polynomials with the terms ``[samples, lengths, ...]``."""
+        powers = _powers([each / self._samples[0] for each in samples], _DEGREE)
+        factors = powers[:, :, None] * self._powers(lengths)[:, None, :]
         return factors.flatten(1) @ terms.flatten(0, 1)
 
     def peaks(self, samples: Sequence[int], lengths: Sequence[int]) -> list[int]:
-        """Return the most bytes that are live at once in each of several micro-batches."""
+        """Return the most bytes that are alive at once in each of several micro-batches."""
         found: list[int] = []
-        for begin in range(0, len(samples), _AT_ONCE):
-            part = slice(begin, begin + _AT_ONCE)
-            live = self._at(samples[part], lengths[part], self._live)
+        for begin in range(0, len(samples), _CHUNK):
+            chunk = slice(begin, begin + _CHUNK)
+            live = self._at(samples[chunk], lengths[chunk], self._live)
             found += live.amax(1).clamp(min=0).round().long().tolist()
         return found
 
     @functools.cached_property
-    def _compared(self) -> list[tuple[int, int]]:
-        """Of each pass that was followed, the peak and what is estimated for it."""
-        said = self.peaks([each.samples for each in self._passes], [each.length for each in self._passes])
-        return [(each.trace.peak_bytes, peak) for each, peak in zip(self._passes, said, strict=True)]
+    def _traced_and_estimated(self) -> list[tuple[int, int]]:
+        """The peak of each traced pass, and the estimate of it."""
+        samples, lengths = zip(*[(trace.samples, trace.length) for trace in self._traces], strict=True)
+        return list(
+            zip([trace.peak_bytes for trace in self._traces], self.peaks(samples, lengths), strict=True)
+        )
 
-    def off(self, room: float = 0) -> float:
-        """Return how far a pass that was followed is from its estimate, by its peak or a larger room."""
-        return max(abs(seen - said) / max(seen, room, 1) for seen, said in self._compared)
+    def error(self, available: float = 0) -> float:
+        """Return how far a traced pass is from its estimate, relative to its peak or to more available bytes."""
+        pairs = self._traced_and_estimated
+        return max(abs(traced - estimated) / max(traced, available, 1) for traced, estimated in pairs)
 
-    def doubt(self, room: float) -> str:
-        """Return why the estimate is not sure within a room of so many bytes; "" where it is."""
+    def uncertainty(self, available: float) -> str:
+        """Return why the estimate is uncertain, given so many bytes for a pass; "" if it is not."""
         if not self.aligned:
-            return f"operations differ with the batch, only peaks were compared: {self.off(room):.1%} off"
-        if not self.exact or self.off(room) > AGREE:
-            return f"sizes are no polynomials of samples and length: {self.off(room):.1%} off in what was followed"
+            error = self.error(available)
+            return f"operations differ with the batch, so only peaks were compared: {error:.1%} off"
+        if not self.exact or self.error(available) > TOLERANCE:
+            error = self.error(available)
+            return f"sizes are not polynomials of samples and length: {error:.1%} off in the traced passes"
         return ""
 
-    def margin(self, room: float) -> float:
-        """Return the share of a room that is better left alone."""
-        return min(max(MARGIN, 2 * self.off(room)), 0.5) if self.doubt(room) else 0.0
+    def margin(self, available: float) -> float:
+        """Return the share of the available bytes that should not be used."""
+        if not self.uncertainty(available):
+            return 0.0
+        return min(max(UNCERTAINTY_MARGIN, 2 * self.error(available)), 0.5)
 
-    def most_samples(self, budget_bytes: float, lengths: Sequence[int]) -> list[int]:
-        """Return how many samples of each length fit into a budget; 0 where one does not."""
-        missing = [n for n in dict.fromkeys(lengths) if (budget_bytes, n) not in self._fitting]
-        for begin in range(0, len(missing), _AT_ONCE):
-            part = missing[begin : begin + _AT_ONCE]
-            live = torch.einsum("lj,kjp->klp", self._powers(part), self._live)
-            most = most_within(live, budget_bytes + 0.5, self._samples[0])
-            self._fitting.update(((budget_bytes, n), count) for n, count in zip(part, most, strict=True))
-        return [self._fitting[budget_bytes, n] for n in lengths]
+    def most_samples(self, available: float, lengths: Sequence[int]) -> list[int]:
+        """Return how many samples of each length fit into so many bytes; 0 where one does not."""
+        known = self._most_samples
+        missing = [n for n in dict.fromkeys(lengths) if (available, n) not in known]
+        for begin in range(0, len(missing), _CHUNK):
+            chunk = missing[begin : begin + _CHUNK]
+            live = torch.einsum("lj,kjp->klp", self._powers(chunk), self._live)
+            most = most_within(live, available + 0.5, self._samples[0])
+            known.update(((available, n), count) for n, count in zip(chunk, most, strict=True))
+        return [known[available, n] for n in lengths]
 
     def costs(self, lengths: Sequence[int]) -> dict[int, float]:
         """Return what a sample costs at each length, in floating-point operations; ascending with the length."""
         ascending = sorted(lengths)
-        count = len(ascending)
         work = self._work[..., None]
+        count = len(ascending)
         costs = self._at([1] * count, ascending, work) - self._at([0] * count, ascending, work)
         return dict(zip(ascending, costs.flatten().cummax(0).values.tolist(), strict=True))
 
     def by_module(self, samples: int, length: int = 0) -> dict[str, int]:
-        """Return the bytes that the last sample adds where so many of a length have their peak, by the maker."""
+        """Return the bytes that the last sample adds to the peak, by the module that allocates them."""
         if not self.aligned:
             return {}
-        place = int(self._places[self._at([samples], [length], self._live).argmax()]) + 1
-        with_it, without = self._at([samples, samples - 1], [length] * 2, self._sizes[..., :place])
+        peak = int(self._peak_candidates[self._at([samples], [length], self._live).argmax()]) + 1
+        with_last, without = self._at([samples, samples - 1], [length] * 2, self._sizes[..., :peak])
         found: dict[str, float] = defaultdict(float)
-        for maker, size in zip(self._makers[:place], (with_it - without).tolist(), strict=True):
-            found[maker] += size
-        return {maker: round(size) for maker, size in found.items() if round(size) >= 1}
+        for module, size in zip(self._modules[:peak], (with_last - without).tolist(), strict=True):
+            found[module] += size
+        return {module: round(size) for module, size in found.items() if round(size) >= 1}
 
 
-def _alike(one: Trace, other: Trace) -> bool:
-    return (len(one.sizes), len(one.flops)) == (len(other.sizes), len(other.flops))
+def _same_operations(trace: PassTrace, other: PassTrace) -> bool:
+    return (len(trace.sizes), len(trace.flops)) == (len(other.sizes), len(other.flops))
 
 
-def work_of(trace: Trace) -> float:
-    """Return what a pass takes, in floating-point operations: also small ones have to move what they make."""
-    return sum(trace.flops) + _FLOPS_PER_BYTE * sum(size for size in trace.sizes if size > 0)
+def fit(samples: Sequence[int], values: Tensor) -> tuple[Tensor, Tensor]:
+    """Fit a polynomial in the number of samples to each quantity; return it, and whether the values confirm it.
+
+    A single power through all values is confirmed from two values on: that a power fits by chance takes an integer
+    coincidence. Any other polynomial is confirmed if it fits at least one value more than it has terms. The others
+    get a curve that no value lies above.
+
+    Args:
+        samples: distinct numbers of samples; the first is the unit of the polynomials.
+        values: of each quantity at each number, ``[numbers, quantities]``.
+
+    Returns:
+        The coefficients ``[powers, quantities]``, and which quantities are confirmed.
+
+    Example:
+        >>> values = torch.tensor([[7.0, 21.0, 50.0], [7.0, 9.0, 44.0]], dtype=torch.float64)
+        >>> fit([7, 3], values)[0].T.tolist()[:2]  # 7 always, and 3 n
+        [[7.0, 0.0, 0.0, 0.0], [0.0, 21.0, 0.0, 0.0]]
+        >>> fit([7, 3], values)[1].tolist()  # 50 and 44 may be a line, or not
+        [True, True, False]
+    """
+    powers = _powers([each / samples[0] for each in samples], _DEGREE)
+    bound = 0.5 + _ROUNDING * values.abs().amax(0)
+    found = torch.zeros(_DEGREE + 1, values.shape[1], dtype=torch.float64)
+    confirmed = torch.zeros(values.shape[1], dtype=torch.bool)
+    for power in range(_DEGREE + 1):
+        fits = ((powers[:, power : power + 1] * values[0] - values).abs() <= bound).all(0) & ~confirmed
+        found[power] = torch.where(fits, values[0], 0.0)
+        confirmed |= fits
+    for degree in range(1, min(len(samples) - 2, _DEGREE) + 1):
+        terms = torch.linalg.lstsq(powers[:, : degree + 1], values).solution
+        fits = ((powers[:, : degree + 1] @ terms - values).abs().amax(0) <= bound) & ~confirmed
+        rounded = torch.where(terms.abs() <= bound, 0.0, terms)
+        found[: degree + 1] = torch.where(fits, rounded, found[: degree + 1])
+        confirmed |= fits
+    if not confirmed.all():
+        found[:, ~confirmed] = _cover(powers, values[:, ~confirmed])
+    return found, confirmed
+
+
+def _powers(shares: Sequence[float], degree: int) -> Tensor:
+    """Return the powers of some numbers, ``[numbers, degree + 1]``."""
+    values = torch.tensor(shares, dtype=torch.float64)
+    return values[:, None] ** torch.arange(degree + 1, dtype=torch.float64)
+
+
+def _cover(powers: Tensor, values: Tensor) -> Tensor:
+    """Return the constant and single power, not negative, that stay above all values and closest to them."""
+    sizes, best = values.abs(), torch.full((values.shape[1],), math.inf, dtype=torch.float64)
+    found = torch.zeros(_DEGREE + 1, values.shape[1], dtype=torch.float64)
+    for power in range(1, _DEGREE + 1):
+        x = powers[:, power]
+        slopes = [(sizes / x[:, None]).amax(0)]
+        slopes += [(sizes[i] - sizes[j]) / (x[i] - x[j]) for i, j in itertools.combinations(range(len(x)), 2)]
+        for slope in slopes:
+            slope = slope.clamp(min=0)
+            constant = (sizes - slope * x[:, None]).amax(0).clamp(min=0)
+            above = ((constant + slope * x[:, None]) / sizes.clamp(min=1)).sum(0)
+            nearer = above < best - _ROUNDING
+            best = torch.where(nearer, above, best)
+            found[:, nearer] = 0.0
+            found[0] = torch.where(nearer, constant, found[0])
+            found[power] = torch.where(nearer, slope, found[power])
+    return found * values[0].sign()
+
+
+def most_within(terms: Tensor, bound: float, unit: int) -> list[int]:
+    """Return for each row the most samples, up to 2**52, with which none of its polynomials exceeds a bound.
+
+    Where a polynomial exceeds the bound, the number falls to where that one does not, until none does.
+
+    Args:
+        terms: ``[powers, rows, polynomials]``.
+        bound: what none may exceed.
+        unit: the number of samples in which the polynomials are given.
+    """
+    rows = torch.arange(terms.shape[1])
+    found = torch.full((terms.shape[1],), float(1 << _BITS), dtype=torch.float64)
+    while True:
+        value, place = _value(terms, found[:, None] / unit).max(1)
+        over = (value > bound) & (found > 0)
+        if not over.any():
+            return [int(number) for number in found.tolist()]
+        worst = terms[:, rows, place]
+        low, high = torch.zeros_like(found), found
+        for _ in range(_BITS):
+            middle = ((low + high) / 2).floor()
+            fits = _value(worst, middle / unit) <= bound
+            low, high = torch.where(fits, middle, low), torch.where(fits, high, middle)
+        found = torch.where(over, low, found)
+
+
+def _value(terms: Tensor, x: Tensor) -> Tensor:
+    value = terms[-1]
+    for term in reversed(terms[:-1].unbind()):
+        value = value * x + term
+    return value

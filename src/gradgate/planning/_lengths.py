@@ -1,4 +1,4 @@
-"""How long the samples of a batch are."""
+"""The lengths of a batch's samples."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Lengths:
 
     Attributes:
         values: columns that each sample needs, at least 1.
-        counts: valid items of each sample: what its length is without gaps.
-        width: columns that all have; 0 where that is not known.
+        counts: valid items of each sample: its length without gaps.
+        width: columns that all samples have; 0 if unknown.
         left: samples are padded on the left.
-        mask: which items are valid, ``[samples, width]``; None where only lengths were given.
+        mask: which items are valid, ``[samples, width]``; None if only lengths were given.
         source: the tensor that the lengths were read from.
     """
 
@@ -38,57 +38,52 @@ class Lengths:
         return min(self.values, default=0) >= self.width
 
     def padding(self, device: torch.device) -> Tensor:
-        """Return which columns lie beyond the end of a sample, ``[samples, width]``."""
-        columns, sizes = (
-            torch.arange(self.width, device=device),
-            torch.tensor(self.values, device=device)[:, None],
-        )
+        """Return which columns are beyond the end of a sample, ``[samples, width]``."""
+        columns = torch.arange(self.width, device=device)
+        sizes = torch.tensor(self.values, device=device)[:, None]
         return columns < self.width - sizes if self.left else columns >= sizes
 
 
-def lengths_of(source: Any, batch: Any, samples: int, *, raw: bool = False) -> Lengths:
+def lengths_of(source: Any, batch: Any, samples: int, *, collates: bool = False) -> Lengths:
     """Return the lengths of a batch's samples.
 
     Args:
-        source: a mask ``[samples, columns]``, lengths ``[samples]``, the key under which a batch has one of
-            these, or a function of a batch (of a sample, where it is raw).
-        batch: what the lengths are of.
+        source: a mask ``[samples, columns]``, lengths ``[samples]``, the key of one of these in the batch, or a
+            function of the batch (of a sample, if samples are collated).
+        batch: the batch.
         samples: how many it holds.
-        raw: the batch is a list of samples that are yet to be collated.
+        collates: the batch is a list of samples that are yet to be collated.
 
     Raises:
-        OptionError: there is no such key, or what is found there is no mask and no lengths of this batch.
+        OptionError: there is no such key, or it holds no mask and no lengths of this batch.
     """
     if isinstance(source, str):
         if not isinstance(batch, Mapping) or source not in batch:
-            keys = (
-                ", ".join(map(repr, batch))
-                if isinstance(batch, Mapping)
-                else f"it is a {type(batch).__name__}"
-            )
+            is_mapping = isinstance(batch, Mapping)
+            keys = ", ".join(map(repr, batch)) if is_mapping else f"it is a {type(batch).__name__}"
             raise OptionError(
-                f"plan: lengths names the key {source!r}, and the batch has none such ({keys}). Pass a key that it "
-                "has, or a function: lengths=lambda batch: batch[1]."
+                f"plan: lengths names the key {source!r}, which the batch does not have ({keys}). Pass one of its "
+                "keys, or a function: lengths=lambda batch: batch[1]."
             )
         source = batch[source]
     elif callable(source):
-        source = [source(sample) for sample in batch] if raw else source(batch)
-    values = source if isinstance(source, Tensor) else torch.as_tensor(_numbers(source))
+        source = [source(sample) for sample in batch] if collates else source(batch)
+    values = source if isinstance(source, Tensor) else torch.as_tensor(_array_like(source))
     if values.dim() not in (1, 2) or values.dtype.is_complex or len(values) != samples:
         raise OptionError(
             f"plan: lengths has shape {list(values.shape)} and the batch {samples} samples. Give one length for "
             "each sample, or a mask of shape [samples, columns]."
         )
-    return _of_mask(values, source) if values.dim() == 2 else _of_numbers(values, source)
+    return _of_mask(values, source) if values.dim() == 2 else _of_lengths(values, source)
 
 
-def _numbers(source: Any) -> Any:
+def _array_like(source: Any) -> Any:
     if isinstance(source, Sequence) and all(isinstance(each, (int, Tensor)) for each in source):
         return [int(each) for each in source]
     if hasattr(source, "__array__"):
         return source
     raise OptionError(
-        f"plan: lengths is a {type(source).__name__}; it is a mask, a list of lengths, a key, or a function that "
+        f"plan: lengths is a {type(source).__name__}. Pass a mask, a list of lengths, a key, or a function that "
         "returns one of these."
     )
 
@@ -102,12 +97,12 @@ def _of_mask(mask: Tensor, source: Any) -> Lengths:
     left = all(end in (width, 0) for end in ends) and any(0 < start < width for start in starts)
     values = [width - start for start in starts] if left else ends
     counts = valid.sum(1).tolist()
-    # Of a sample without a valid item, whose labels may all be ignored, no column is known to be padding.
+    # A sample without a valid item (its labels may all be ignored) shows no column that is padding.
     values = [value if count else width for value, count in zip(values, counts, strict=True)]
     return Lengths(values, counts, width, left, valid, source)
 
 
-def _of_numbers(values: Tensor, source: Any) -> Lengths:
+def _of_lengths(values: Tensor, source: Any) -> Lengths:
     lengths = [int(each) for each in values.tolist()]
     if min(lengths, default=0) < 0:
         raise OptionError(

@@ -1,15 +1,19 @@
-"""The pieces that a window is cut into."""
+"""The micro-batches of a batch, and how samples are packed into them and dealt to ranks."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Generic, TypeVar, overload
 
 import torch
 from torch import Tensor
 
+from gradgate.errors import BudgetError
+from gradgate.planning._estimate import Estimate
+from gradgate.planning._memory import format_bytes
 from gradgate.planning._samples import Samples
 
 T = TypeVar("T")
@@ -17,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Where a micro-batch lies in a batch, without its data; see :class:`MicroBatch`."""
+    """Which samples of a batch a micro-batch has, without their data; see :class:`MicroBatch`."""
 
     indices: Sequence[int]
     length: int
@@ -26,13 +30,13 @@ class Part:
 
 
 class MicroBatch(Generic[T]):
-    """Some samples of a window, to go through the model together.
+    """Some samples of a batch, for one forward and backward pass.
 
     Attributes:
-        count: valid items in it: the sum of its samples' lengths; without lengths its samples.
-        indices: of its samples in the batch, ``[samples]``, in its own order.
-        length: columns that it is trimmed to; 0 where it is not.
-        peak_bytes: what its forward and backward pass are foreseen to hold at once, beside what stands.
+        count: valid items: the sum of the samples' lengths, or the number of samples if they have no lengths.
+        indices: where its samples are in the batch, ``[samples]``, in the order of the micro-batch.
+        length: columns that it is trimmed to; 0 if it is not trimmed.
+        peak_bytes: the estimated peak of its forward and backward pass, beside resident memory.
     """
 
     def __init__(self, samples: Samples, part: Part) -> None:
@@ -42,49 +46,53 @@ class MicroBatch(Generic[T]):
 
     @functools.cached_property
     def data(self) -> T:
-        """The samples, in the batch's own types. Put together when asked for, so that one at a time is there."""
+        """The samples, in the batch's own types. Assembled on first use: one micro-batch exists at a time."""
         taken: T = self._samples.take(self.indices, self.length)
         return taken
 
     def __repr__(self) -> str:
-        long = f" of length {self.length}" if self.length else ""
-        return f"MicroBatch({len(self.indices)} samples{long}, count={self.count})"
+        length = f" of length {self.length}" if self.length else ""
+        return f"MicroBatch({len(self.indices)} samples{length}, count={self.count})"
 
 
-class Cut(Sequence[MicroBatch[T]]):
-    """The micro-batches of a window, each made when it is asked for."""
+class Split(Sequence[MicroBatch[T]]):
+    """The micro-batches of a batch, each made when it is asked for."""
 
     def __init__(self, parts: Sequence[Part], samples: Samples) -> None:
         self.parts = parts
         self.samples = samples
 
     @overload
-    def __getitem__(self, place: int) -> MicroBatch[T]: ...
+    def __getitem__(self, index: int) -> MicroBatch[T]: ...
     @overload
-    def __getitem__(self, place: slice) -> Cut[T]: ...
-    def __getitem__(self, place: int | slice) -> MicroBatch[T] | Cut[T]:
-        if isinstance(place, slice):
-            return Cut(self.parts[place], self.samples)
-        return MicroBatch(self.samples, self.parts[place])
+    def __getitem__(self, index: slice) -> Split[T]: ...
+    def __getitem__(self, index: int | slice) -> MicroBatch[T] | Split[T]:
+        if isinstance(index, slice):
+            return Split(self.parts[index], self.samples)
+        return MicroBatch(self.samples, self.parts[index])
 
     def __len__(self) -> int:
         return len(self.parts)
 
+    def __repr__(self) -> str:
+        samples = sum(len(part.indices) for part in self.parts)
+        return f"Split({samples} samples in {counted(len(self))})"
+
     @property
     def padding(self) -> float:
-        """Share of the columns that are computed for nothing; 0 without lengths."""
+        """The share of the columns that are padding; 0 without lengths."""
         return padding_of(self.parts)
 
     @property
     def peak_bytes(self) -> int:
-        """The largest of its micro-batches' peaks."""
+        """The largest estimated peak of its micro-batches."""
         return max((part.peak_bytes for part in self.parts), default=0)
 
     def in_order(self, outputs: Iterable[Tensor]) -> Tensor:
-        """Put per-sample outputs of the micro-batches together, in the order of the batch.
+        """Join the micro-batches' per-sample outputs, in the order of the batch.
 
         Args:
-            outputs: of each micro-batch, ``[its samples, ...]``, in the order of the cut.
+            outputs: one for each micro-batch, ``[its samples, ...]``, in the order of the split.
 
         Returns:
             ``[all samples, ...]``
@@ -94,8 +102,122 @@ class Cut(Sequence[MicroBatch[T]]):
         return joined[indices.argsort().to(joined.device)]
 
 
+def counted(micro_batches: int) -> str:
+    """Return ``1 micro-batch``, ``2 micro-batches``."""
+    return f"{micro_batches} micro-batch{'es' if micro_batches != 1 else ''}"
+
+
 def padding_of(parts: Iterable[Part]) -> float:
-    """Return the share of the columns that are computed for nothing."""
+    """Return the share of the columns that are padding."""
     parts = list(parts)
     columns = sum(len(part.indices) * part.length for part in parts)
     return 1 - sum(part.count for part in parts) / columns if columns else 0.0
+
+
+def pack(
+    samples: Samples, among: Sequence[int], estimate: Estimate, available: int, start: float, *, limit: int
+) -> list[Part]:
+    """Return micro-batches of some samples: equally large ones, or with lengths those with the least work.
+
+    Args:
+        samples: the batch.
+        among: the samples to pack.
+        estimate: the peak of each micro-batch, and its work.
+        available: bytes that a forward and backward pass may hold.
+        start: the work of starting a micro-batch, in floating-point operations.
+        limit: the most samples in a micro-batch, whatever fits.
+
+    Raises:
+        BudgetError: one sample does not fit.
+    """
+    if not among:
+        return []
+    if samples.lengths is None:
+        order, lengths, counts = list(among), [0] * len(among), [1] * samples.count
+    else:
+        values, counts = samples.lengths.values, samples.lengths.counts
+        order = sorted(among, key=lambda index: (values[index], index))
+        lengths = [values[index] for index in order]
+    distinct = list(dict.fromkeys(lengths))
+    fits = dict(zip(distinct, estimate.most_samples(available, distinct), strict=True))
+    too_large = [(index, length) for index, length in zip(order, lengths, strict=True) if fits[length] < 1]
+    if too_large:
+        index, length = max(too_large, key=lambda pair: pair[1])
+        of_length = f", of length {length}," if length else ""
+        (needed,) = estimate.peaks([1], [length])
+        raise BudgetError(
+            f"plan: sample {index}{of_length} needs {format_bytes(needed)} for one forward and backward pass, and "
+            f"the budget leaves {format_bytes(available)} for it. A sample cannot be split: recompute activations "
+            "(torch.utils.checkpoint), shorten the sample, freeze a part of the model, or raise the budget."
+        )
+    most = [min(fits[length], limit) for length in lengths]
+    if samples.lengths is None:
+        ends = even_split(len(order), most[0])
+    else:
+        cost = estimate.costs(distinct)
+        ends = cheapest_split([cost[length] for length in lengths], most, start)
+    spans = list(pairwise([0, *ends]))
+    longest = [lengths[end - 1] for _, end in spans]
+    peaks = estimate.peaks([end - begin for begin, end in spans], longest)
+    return [
+        Part(order[begin:end], length, sum(counts[index] for index in order[begin:end]), peak)
+        for (begin, end), length, peak in zip(spans, longest, peaks, strict=True)
+    ]
+
+
+def cheapest_split(costs: Sequence[float], most: Sequence[int], start: float) -> list[int]:
+    """Return where the micro-batches with the least total cost end; the last end is the number of samples.
+
+    Dynamic programming: a best split ends in one micro-batch, after a best split of the samples before it. All its
+    samples are padded to the last, so each costs as much as that.
+
+    Args:
+        costs: the cost of each sample at its length, ascending.
+        most: how many samples fit together at each length, at least 1.
+        start: the cost of a micro-batch itself.
+
+    Example:
+        >>> cheapest_split([1.0, 1.0, 1.0, 9.0], [4, 4, 4, 4], start=2.0)
+        [3, 4]
+    """
+    count = len(costs)
+    best = torch.zeros(count + 1, dtype=torch.float64)
+    last_start = [0] * (count + 1)
+    sizes = torch.arange(count, 0, -1)
+    for end, (cost, limit) in enumerate(zip(costs, accumulate(most, min), strict=True), start=1):
+        first = max(end - limit, 0)
+        totals = best[first:end] + sizes[count - end + first :] * cost
+        last_start[end] = first + int(totals.argmin())
+        best[end] = totals[last_start[end] - first] + start
+    ends = [count]
+    while last_start[ends[-1]]:
+        ends.append(last_start[ends[-1]])
+    return ends[::-1]
+
+
+def even_split(count: int, most: int) -> list[int]:
+    """Return where the fewest micro-batches of equal size end: 100 samples, 32 at most, are four of 25."""
+    parts = -(-count // most)
+    return [-(-count * part // parts) for part in range(1, parts + 1)]
+
+
+def deal(work: Sequence[float], ranks: int) -> list[list[int]]:
+    """Return each rank's samples: equal numbers of them, to one, and nearly equal work.
+
+    Each round deals one sample to every rank, the most laborious to the rank with the least work so far. So ranks
+    differ by less than the work of one sample, and each has the same mixture of lengths: its own micro-batches need
+    as little padding as those of the whole batch.
+
+    Args:
+        work: of each sample, in any unit.
+        ranks: the number of ranks.
+    """
+    dealt: list[list[int]] = [[] for _ in range(ranks)]
+    loads = [0.0] * ranks
+    order = sorted(range(len(work)), key=lambda index: -work[index])
+    for start in range(0, len(order), ranks):
+        least_loaded = sorted(range(ranks), key=lambda rank: loads[rank])
+        for index, rank in zip(order[start : start + ranks], least_loaded, strict=False):
+            dealt[rank].append(index)
+            loads[rank] += work[index]
+    return [sorted(indices) for indices in dealt]

@@ -1,78 +1,103 @@
-"""The samples of a batch: some of them taken together, and their padding trimmed."""
+"""A batch as samples: select some of them, trim their padding, and pool several batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gradgate.batch_layout import (
+    UNSAID,
+    BatchDim,
+    FieldDim,
+    Layout,
+    Path,
+    Unsaid,
+    check_batch,
+    field_name,
+    is_array,
+    key_of,
+    layout_of,
+)
 from gradgate.errors import OptionError
-from gradgate.layout import UNSAID, BatchDim, Layout, Path, Place, Unsaid, check_batch, layout_of, taken
 from gradgate.planning._lengths import Lengths, lengths_of
 from gradgate.planning._trim import Dims, Trim, dims_to_trim
+from gradgate.pytree import children, value_at
 
 Collate = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """How a caller's batches are read; the options of :func:`plan`."""
+
+    lengths: Any = None
+    collate: Collate | None = None
+    batch_dim: BatchDim | Unsaid = UNSAID
+    trim: Trim = None
+    pad: Any = None
 
 
 class Samples:
     """A batch as samples.
 
     Args:
-        batch: one batch; with ``collate`` a list of raw samples.
-        lengths: where their lengths are found; None: they are all alike.
-        collate: makes a batch of raw samples.
-        batch_dim: where the samples are, as the caller said it.
-        trim: what is trimmed with the lengths, as the caller named it.
-        like: an earlier batch: lists are read, and fields are trimmed, as there.
-        all_full: find the fields to be trimmed even where nothing is.
+        batch: one batch; with ``collate`` a list of samples.
+        options: how it is read.
+        like: an earlier batch: lists are read, and fields are trimmed, as they were there.
+        even_if_full: find the fields to trim even if no sample is shorter than the others.
 
     Raises:
         OptionError: the batch has no samples, or they cannot be told apart.
     """
 
     def __init__(
-        self,
-        batch: Any,
-        *,
-        lengths: Any = None,
-        collate: Collate | None = None,
-        batch_dim: BatchDim | Unsaid = UNSAID,
-        trim: Trim = None,
-        like: Samples | None = None,
-        all_full: bool = False,
+        self, batch: Any, options: BatchOptions, like: Samples | None = None, *, even_if_full: bool = False
     ) -> None:
-        self.batch, self._collate = batch, collate
-        if collate is not None:
+        self.batch, self._collate = batch, options.collate
+        if self.collates:
             self.layout = Layout(len(batch), {(): "list"})
         else:
-            if isinstance(batch_dim, Unsaid):
+            if isinstance(options.batch_dim, Unsaid):
                 check_batch(batch, "plan", "plan.pool(window), which makes one batch of them")
-            self.layout = layout_of(batch, batch_dim, None if like is None else like.layout)
+            self.layout = layout_of(batch, options.batch_dim, None if like is None else like.layout)
         self.count = self.layout.samples
         if not self.count:
-            raise OptionError("plan: the batch has no samples. Give one with at least one sample.")
+            raise OptionError("plan: the batch has no samples. Pass one with at least one sample.")
         self.lengths: Lengths | None = None
         self.dims: Dims = {}
-        if lengths is not None:
-            self.lengths = lengths_of(lengths, batch, self.count, raw=collate is not None)
-            if collate is None:
+        if options.lengths is not None:
+            self.lengths = lengths_of(options.lengths, batch, self.count, collates=self.collates)
+            if not self.collates:
                 known = like.dims if like is not None and like.dims else None
                 self.lengths, self.dims = dims_to_trim(
-                    batch, self.layout, self.lengths, trim, known, all_full=all_full
+                    batch, self.layout, self.lengths, options.trim, known=known, even_if_full=even_if_full
                 )
+
+    @property
+    def collates(self) -> bool:
+        """Whether the batch is a list of samples that are yet to be collated."""
+        return self._collate is not None
+
+    @property
+    def copies(self) -> bool:
+        """Whether selecting samples copies them."""
+        return self.lengths is not None or self.collates
 
     def take(self, indices: Sequence[int], length: int = 0) -> Any:
         """Return some samples as a batch of the same types, trimmed to a length (0: not at all)."""
         if self._collate is not None:
             return self._collate([self.batch[index] for index in indices])
-        # Neighbours of full length are a view: nothing is copied.
-        run = slice(indices[0], indices[0] + len(indices))
-        neighbours = not self.copies and list(indices) == list(range(run.start, run.stop))
-        chosen = run if neighbours else list(indices)
-
-        def some(path: Path, field: Any, place: Place) -> Any:
-            return taken(self._trimmed(path, field, length), place, chosen)
-
-        return self.layout.mapped(self.batch, some)
+        chosen: slice | list[int] = list(indices)
+        if not self.copies and chosen == list(range(indices[0], indices[0] + len(indices))):
+            chosen = slice(indices[0], indices[0] + len(indices))  # a view
+        trimmed = self.layout.mapped(self.batch, lambda path, field, _: self._trimmed(path, field, length))
+        return self.layout.take(trimmed, chosen)
 
     def _trimmed(self, path: Path, field: Any, length: int) -> Any:
         dims, lengths = self.dims.get(path), self.lengths
@@ -82,11 +107,116 @@ class Samples:
         return field[tuple(columns if dim in dims else slice(None) for dim in range(field.ndim))]
 
     @property
-    def raw(self) -> bool:
-        """Whether the samples are yet to be collated."""
-        return self._collate is not None
+    def signature(self) -> type | dict[Path, FieldDim]:
+        """What equal kinds of batches share: the fields and their dimensions, or the type of the raw samples."""
+        if self.collates:
+            return type(self.batch[0])
+        fields = self.layout.fields()
+        return {
+            path: dim if dim == "list" else value_at(self.batch, path).ndim for path, dim in fields.items()
+        }
 
-    @property
-    def copies(self) -> bool:
-        """Whether taking samples makes copies of them."""
-        return self.lengths is not None or self._collate is not None
+
+def signature_text(signature: type | dict[Path, FieldDim]) -> str:
+    """Return a batch signature in words."""
+    if isinstance(signature, type):
+        return f"raw samples of the type {signature.__name__}"
+    return ", ".join(
+        f"{field_name(path)} ({'a list' if ndim == 'list' else f'{ndim}-dimensional'})"
+        for path, ndim in signature.items()
+    )
+
+
+def pooled(window: Sequence[Samples], pad: Any) -> Any:
+    """Return one batch with all samples of several batches of one kind, padded to the longest.
+
+    Args:
+        window: the batches, in order.
+        pad: the padding value where the batches' own padding does not show it: a number, or one by field.
+
+    Raises:
+        OptionError: batches have different widths, or share different values.
+    """
+    first = window[0]
+    for other in window[1:]:
+        _check_shared(first, other)
+    widths = {samples.lengths.width for samples in window if samples.lengths is not None}
+    dims: Dims = {path: along for samples in window for path, along in samples.dims.items()}
+
+    def joined(path: Path, _: Any, dim: FieldDim) -> Any:
+        parts = [value_at(samples.batch, path) for samples in window]
+        if dim == "list":
+            return type(parts[0])(item for part in parts for item in part)
+        if len(widths) > 1 and path in dims:
+            value = _padding_value(path, window, pad)
+            pairs = zip(parts, window, strict=True)
+            parts = [_padded(part, dims[path], samples, max(widths), value) for part, samples in pairs]
+        shapes = {(*part.shape[: int(dim or 0)], *part.shape[int(dim or 0) + 1 :]) for part in parts}
+        if len(shapes) > 1:
+            raise OptionError(
+                f"pool: {field_name(path)} has different sizes in these batches: {sorted(shapes)}. To have them "
+                "padded to one width, make the plan with lengths=, and name the field in trim=."
+            )
+        concatenate = torch.cat if isinstance(parts[0], Tensor) else sys.modules["numpy"].concatenate
+        return concatenate(parts, int(dim or 0))
+
+    return first.layout.mapped(first.batch, joined)
+
+
+def _check_shared(first: Samples, other: Samples) -> None:
+    for path, value in _shared_values(first.batch, (), first.layout):
+        if not _equal(value, value_at(other.batch, path)):
+            raise OptionError(
+                f"pool: {field_name(path)} is shared by the samples of each batch, and differs between batches. "
+                "Give each sample its own, in a tensor or list as long as the batch."
+            )
+
+
+def _shared_values(value: Any, path: Path, layout: Layout) -> Iterator[tuple[Path, Any]]:
+    """Yield what all samples share, with its path."""
+    if path in layout.fields():
+        return
+    inside = children(value)
+    if inside is None:
+        yield path, value
+    for key, item in inside or ():
+        yield from _shared_values(item, (*path, key), layout)
+
+
+def _equal(value: Any, other: Any) -> bool:
+    if is_array(value) or isinstance(value, Tensor):
+        return type(value) is type(other) and value.shape == other.shape and bool((value == other).all())
+    return value is other or bool(value == other)
+
+
+def _padded(part: Any, dims: tuple[int, ...], samples: Samples, width: int, value: Any) -> Any:
+    lengths = samples.lengths
+    if lengths is None or lengths.width == width:
+        return part
+    sizes = [0] * (2 * part.ndim)  # of the last dimension first: before it, after it
+    for dim in dims:
+        sizes[2 * (part.ndim - 1 - dim) + (not lengths.left)] = width - lengths.width
+    tensor = F.pad(torch.as_tensor(part), sizes, value=value)
+    return tensor if isinstance(part, Tensor) else tensor.numpy()
+
+
+def _padding_value(path: Path, window: Sequence[Samples], pad: Any) -> Any:
+    """Return the padding value of a field: the one given, or the one that its padding shows."""
+    if isinstance(pad, Mapping):
+        if path in pad or (len(path) == 1 and path[0] in pad):
+            return pad[path] if path in pad else pad[path[0]]
+    elif pad is not None:
+        return pad
+    for samples in window:
+        lengths = samples.lengths
+        if lengths is not None and lengths.width:
+            value = torch.as_tensor(value_at(samples.batch, path))
+            dim, column = samples.layout.dims[path], samples.dims.get(path, (1,))[0]
+            rows = value.movedim((dim, column), (0, 1))
+            beyond = rows[lengths.padding(rows.device)]
+            if beyond.numel():
+                return beyond.flatten()[0].item()
+    raise OptionError(
+        f"pool: batches of different widths are pooled, and nothing shows with what {field_name(path)} is padded. "
+        f"Say it: pad={{{key_of(path)}: 0}}, or one number for all."
+    )

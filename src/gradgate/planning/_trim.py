@@ -1,10 +1,10 @@
-"""Which fields of a batch are trimmed with the lengths of its samples, and what shows that they may be.
+"""Find the fields of a batch whose padding can be trimmed with the lengths of its samples.
 
-Trimming is exact where all that goes is padding. Fields that the caller names are trimmed. Without names the data
-has to show it: what lies beyond the samples' lengths is one value. That is enough for ids, labels and masks; any
-other field has to show the samples' lengths themselves, by ending where they end. A field of the same width that
-shows nothing (an image, position ids) is refused, and so is padding on the left: trimming it moves what is kept to
-other columns, which only some models do not notice.
+Trimming is exact if it removes nothing but padding. Fields that the caller names are trimmed. Without names the
+data has to show its padding: one value beyond the samples' lengths. That is enough for ids, labels and masks; in
+any other field every sample has to end at its length. A field of the same width that shows no padding (an image,
+position ids) is an error. So is padding on the left: trimming it moves what is kept to other columns, and many
+models count columns.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from gradgate.batch_layout import Layout, Path, field_name, is_array, key_of
 from gradgate.errors import OptionError
-from gradgate.layout import Layout, Path, field_name, is_array, key_of
 from gradgate.planning._lengths import Lengths
 from gradgate.pytree import value_at
 
@@ -25,44 +25,42 @@ Dims: TypeAlias = "dict[Path, tuple[int, ...]]"
 """The dimensions along which each field is trimmed."""
 
 Trim: TypeAlias = "Iterable[Any] | Mapping[Any, int | tuple[int, ...]] | None"
-"""Fields by key, index or path, with their dimensions where these have to be said; None: what the data shows."""
+"""Fields by key, index or path, or a mapping to their dimensions; None: those that the data shows to be padded."""
 
 
 def dims_to_trim(
-    batch: Any,
-    layout: Layout,
-    lengths: Lengths,
-    trim: Trim,
-    known: Dims | None = None,
-    *,
-    all_full: bool = False,
+    batch: Any, layout: Layout, lengths: Lengths, trim: Trim, *, known: Dims | None, even_if_full: bool
 ) -> tuple[Lengths, Dims]:
-    """Return the lengths, with their width, and what is trimmed.
+    """Return the lengths, with their width, and the dimensions to trim.
 
     Args:
         batch: a batch.
         layout: where its samples are.
         lengths: of these.
-        trim: as the caller named it.
+        trim: the fields that the caller names.
         known: what an earlier batch showed: the same fields are trimmed.
-        all_full: find the fields even if no sample is shorter than the width.
+        even_if_full: find the fields even if no sample is shorter than the width.
 
     Raises:
-        OptionError: what is to be trimmed cannot be told.
+        OptionError: the data does not show which fields are padded.
     """
-    fields = _columned(batch, layout)
+    fields = {
+        path: _Field(value, dim)
+        for path, dim in layout.fields().items()
+        if isinstance(dim, int) and is_array(value := value_at(batch, path)) and value.ndim > 1
+    }
     if trim is not None:
         return _named(fields, lengths, trim)
     width = lengths.width or _width(fields, lengths)
     lengths = replace(lengths, width=width)
-    if not width or (lengths.full and not all_full):
+    if not width or (lengths.full and not even_if_full):
         return lengths, {}
     for path, field in fields.items():
         _refuse_inverted(path, field, lengths)
     if lengths.left:
         raise OptionError(
             "plan: lengths says that samples are padded on the left, and trimming moves them to other columns. "
-            "That is exact where the model takes positions from the mask or from position_ids, and wrong where it "
+            "That is exact if the model takes positions from the mask or from position_ids, and wrong if it "
             "counts columns. To trim all the same, name the fields: trim=[...]; to trim nothing, trim=()."
         )
     dims: Dims = {}
@@ -74,7 +72,7 @@ def dims_to_trim(
         if known is not None and along != list(known[path]):
             raise OptionError(
                 f"plan: {field_name(path)} is trimmed with the samples' lengths, and has {field.columns} columns, "
-                f"not {width}. If it is none of the fields to be trimmed, name these: trim=[...]."
+                f"not {width}. If it should not be trimmed, name the fields that should: trim=[...]."
             )
         if not along:
             continue
@@ -83,7 +81,13 @@ def dims_to_trim(
         else:
             unclear.append(path)
     if unclear:
-        _refuse(unclear[0], [*dims], width)
+        names = ", ".join(map(key_of, dims))
+        and_this = ", ".join(map(key_of, [*dims, unclear[0]]))
+        raise OptionError(
+            f"plan: {field_name(unclear[0])} has the size {width}, as the samples' columns, and does not show that "
+            f"it is padded beyond their lengths. Say whether it is trimmed with them: trim=[{and_this}] or "
+            f"trim=[{names}], with whatever else is to be trimmed; trim=() trims nothing."
+        )
     return lengths, dims
 
 
@@ -91,62 +95,53 @@ class _Field:
     """A field with columns.
 
     Attributes:
-        value: as the batch has it.
-        place: the dimension of its samples.
+        value: the array.
+        dim: the dimension of its samples.
         column: the dimension of its columns: the first other one.
     """
 
-    def __init__(self, value: Any, place: int) -> None:
-        self.value, self.place = value, place
-        self.column = 1 if place == 0 else 0
+    def __init__(self, value: Any, dim: int) -> None:
+        self.value, self.dim = value, dim
+        self.column = 1 if dim == 0 else 0
 
     @property
     def columns(self) -> int:
         return int(self.value.shape[self.column])
 
     @property
-    def plain(self) -> bool:
-        """Whether it has one item for each column, which is no measured number: ids, labels, a mask."""
+    def rows(self) -> Tensor:
+        """``[samples, columns, ...]``"""
+        return torch.as_tensor(self.value).movedim((self.dim, self.column), (0, 1))
+
+    @property
+    def is_ids(self) -> bool:
+        """Whether it has one item for each column, and no measured number: ids, labels, a mask."""
         rows = self.rows
         if rows.dim() != 2:
             return False
         return not (rows.is_floating_point() or rows.is_complex()) or bool(((rows == 0) | (rows == 1)).all())
 
-    @property
-    def rows(self) -> Tensor:
-        """``[samples, columns, ...]``"""
-        return torch.as_tensor(self.value).movedim((self.place, self.column), (0, 1))
-
     def along(self, width: int) -> list[int]:
-        """Return the dimensions of this size, but that of the samples."""
-        return [dim for dim, size in enumerate(self.value.shape) if size == width and dim != self.place]
+        """Return the dimensions of this size, without that of the samples."""
+        return [dim for dim, size in enumerate(self.value.shape) if size == width and dim != self.dim]
 
     def shows(self, lengths: Lengths) -> bool:
-        """Say whether the data shows that what lies beyond the samples' lengths is padding."""
+        """Return whether the data shows that what is beyond the samples' lengths is padding."""
         rows = self.rows
         padding = lengths.padding(rows.device)
         beyond = rows[padding]
         if not beyond.numel():
-            return self.plain
+            return self.is_ids
         value = beyond.flatten()[0]
-        if not bool((beyond == value).all()):
+        if not _is_constant(beyond):
             return False
-        if self.plain:
+        if self.is_ids:
             inside = rows[~padding if lengths.mask is None else lengths.mask.to(rows.device)]
             return bool(value == 0) or not bool((inside == value).all())
         last = torch.tensor([each - 1 for each in lengths.values], device=rows.device)
         shorter = last < lengths.width - 1
         ends = rows[shorter, last[shorter]].flatten(1)
         return len(set(last[shorter].tolist())) > 1 and bool((ends != value).any(1).all())
-
-
-def _columned(batch: Any, layout: Layout) -> dict[Path, _Field]:
-    found = {}
-    for path, place in layout.fields().items():
-        value = value_at(batch, path)
-        if isinstance(place, int) and is_array(value) and value.ndim > 1:
-            found[path] = _Field(value, place)
-    return found
 
 
 def _width(fields: Mapping[Path, _Field], lengths: Lengths) -> int:
@@ -156,10 +151,9 @@ def _width(fields: Mapping[Path, _Field], lengths: Lengths) -> int:
     if longest in widths and min(lengths.values) == longest:
         return longest
     shown = {
-        width
-        for width in widths
+        field.columns
         for field in fields.values()
-        if field.columns == width and field.shows(replace(lengths, width=width))
+        if field.columns in widths and field.shows(replace(lengths, width=field.columns))
     }
     for path, field in fields.items():
         for width in widths - shown:
@@ -167,7 +161,7 @@ def _width(fields: Mapping[Path, _Field], lengths: Lengths) -> int:
     if len(shown or widths) > 1 or (widths and not shown):
         names = ", ".join(f"{field_name(path)} ({field.columns})" for path, field in fields.items())
         raise OptionError(
-            f"plan: which fields have the columns that lengths counts, and padding beyond them, cannot be told: "
+            "plan: cannot tell which fields have the columns that lengths counts, and padding beyond them: "
             f"{names}. Name those whose padding is to be trimmed: trim=[...]; or trim=() to trim nothing."
         )
     return shown.pop() if shown else 0
@@ -189,9 +183,9 @@ def _named(fields: Mapping[Path, _Field], lengths: Lengths, trim: Any) -> tuple[
         return replace(lengths, values=[width] * len(lengths.values), width=width), {}
     dims: Dims = {}
     width = lengths.width
-    for path, said in given.items():
+    for path, named in given.items():
         field = fields[path]
-        chosen = (said,) if isinstance(said, int) else said
+        chosen = (named,) if isinstance(named, int) else named
         width = width or int(field.value.shape[chosen[0] if chosen else field.column])
         along = field.along(width)
         if chosen is None and len(along) > 1:
@@ -216,8 +210,8 @@ def _named(fields: Mapping[Path, _Field], lengths: Lengths, trim: Any) -> tuple[
 
 
 def _refuse_inverted(path: Path, field: _Field, lengths: Lengths, *, named: bool = False) -> None:
-    """Raise OptionError if the data says that what is called valid is the padding."""
-    if field.columns != lengths.width or field.value is lengths.source or not (named or field.plain):
+    """Raise OptionError if the data shows that the mask is True for padding."""
+    if field.columns != lengths.width or field.value is lengths.source or not (named or field.is_ids):
         return
     if lengths.mask is None:
         if field.shows(replace(lengths, left=True)) and not field.shows(lengths):
@@ -230,8 +224,7 @@ def _refuse_inverted(path: Path, field: _Field, lengths: Lengths, *, named: bool
     inside, outside = rows[mask], rows[~mask]
     if not inside.numel() or not outside.numel():
         return
-    value = inside.flatten()[0]
-    if bool((inside == value).all()) and bool((outside != value).all()) and not _constant(outside):
+    if _is_constant(inside) and bool((outside != inside.flatten()[0]).all()) and not _is_constant(outside):
         raise OptionError(
             f"plan: lengths marks the padding: {field_name(path)} holds one value where lengths says that items "
             "are valid, and varies elsewhere. Pass a mask that is True where items are valid, such as "
@@ -239,15 +232,5 @@ def _refuse_inverted(path: Path, field: _Field, lengths: Lengths, *, named: bool
         )
 
 
-def _constant(values: Tensor) -> bool:
+def _is_constant(values: Tensor) -> bool:
     return bool((values == values.flatten()[0]).all())
-
-
-def _refuse(path: Path, found: list[Path], width: int) -> None:
-    names = ", ".join(map(key_of, found))
-    and_this = ", ".join([*map(key_of, found), key_of(path)])
-    raise OptionError(
-        f"plan: {field_name(path)} has the size {width}, as the samples' columns, and does not show that it is "
-        f"padded beyond their lengths. Say whether it is trimmed with them: trim=[{and_this}] or trim=[{names}], "
-        "with whatever else is to be trimmed; trim=() trims nothing."
-    )

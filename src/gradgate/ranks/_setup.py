@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import torch.distributed as dist
@@ -24,30 +24,14 @@ if TYPE_CHECKING:
 RanksOption: TypeAlias = "dist.ProcessGroup | DeviceMesh | Literal[False] | None"
 """Ranks that train together: a process group, a mesh of one dimension, None for all, False for this process."""
 
-
 _OPTIONS = ("clip_norm", "clip_value", "nonfinite", "accumulate_dtype", "clear")
 
 
-class Modules(Protocol):
-    """The modules that an accumulator was given."""
-
-    @property
-    def roots(self) -> Sequence[nn.Module]:
-        """The modules themselves; iteration yields all that are in them."""
-
-    def __iter__(self) -> Iterator[nn.Module]: ...
-    def parameters(self) -> Iterable[Tensor]:
-        """Return the parameters of all modules."""
-
-    def neighbours(self) -> list[nn.Module]:
-        """Return the modules of other accumulators, which may run in this one's windows."""
-
-
 class Trained(Protocol):
-    """What the ranks train, and how."""
+    """What the ranks train: optimizers, and modules that can be iterated over."""
 
     @property
-    def models(self) -> Modules:
+    def models(self) -> Any:
         """The modules of ``model=``."""
 
     @property
@@ -203,7 +187,7 @@ def engine_of(
         roots: the modules that it was given.
         modules: these, and all that are in them.
         neighbours: those of other accumulators.
-        ranks: who trains together.
+        ranks: the ranks that train together.
         sync: when gradients are all-reduced: "last" or "every" micro-batch where parameters are sharded; "overlap"
             sends those of others during the last backward pass.
 

@@ -1,4 +1,4 @@
-"""Is this loop's update that of the whole batch? The verdict for anybody's own training loop."""
+"""Check whether any training loop makes the update of the whole batch."""
 
 from gradgate.testing._exact import Verdict, assert_exact_update, compare_update
 

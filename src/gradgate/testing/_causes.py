@@ -1,4 +1,4 @@
-"""The usual causes of a gradient that is off: what each factor gives away."""
+"""The usual causes of a wrong gradient, told from its factor and from what the loop did."""
 
 from __future__ import annotations
 
@@ -24,108 +24,89 @@ def likely_cause(
     autocast: Iterable[torch.dtype],
     models: Models,
 ) -> str:
-    """Say in a sentence why an update is not that of the whole batch, and what to write instead."""
-    if record.steps == 0 and record.moved:
-        return (
-            "the loop never stepped the optimizer, and its parameters moved all the same: another optimizer over "
-            "them stepped, such as the inner one of a wrapper. Pass that one."
-        )
-    if record.steps == 0:
-        return "the loop never stepped the optimizer. Step after the last micro-batch, also after a short window."
-    if record.stale:
-        return (
-            "gradients from before the loop were still there and were added to. Clear them before the first "
-            "backward: optimizer.zero_grad()."
-        )
-    if record.passes_after:
-        return (
-            f"the optimizer stepped after {record.passes} of {record.passes + record.passes_after} backward "
-            "passes, so the rest missed this step. Step when the window is complete: (i + 1) % N == 0, or at "
-            "the end of the loader."
-        )
-    if record.steps > 1 and found.error <= tolerance:
-        return f"the loop stepped {record.steps} times. Step once per window."
-    if record.moved_before:
-        return (
-            "parameters were moved between the loop's backward passes, before the step (SAM climbs like this), so "
-            "their gradient belongs to another point than loss_fn's. Compare without that: rho=0, say."
-        )
-    if not math.isfinite(found.error):
-        return "it is not finite. Look at the losses of the loop, and at loss_fn's."
-    if found.missing and found.factor:
-        return (
-            f"{_some(found.missing, names)} received no gradient, though loss_fn gives one. Look for a detach, a "
-            "frozen part or a loss that is left out in the loop."
-        )
-    if found.surplus:
-        return (
-            f"{_some(found.surplus, names)} received a gradient that loss_fn does not give it. The loop has a loss "
-            "that loss_fn leaves out."
-        )
+    """Return in a sentence why an update is not that of the whole batch, and what to write instead."""
+    causes = {  # and whether they apply
+        "the loop never stepped the optimizer, and its parameters moved all the same: another optimizer over them "
+        "stepped, such as the inner one of a wrapper. Pass that one.": record.steps == 0 and record.moved,
+        "the loop never stepped the optimizer. Step after the last micro-batch, also after a short window.": (
+            record.steps == 0
+        ),
+        "gradients from before the loop were still there and were added to. Clear them before the first backward: "
+        "optimizer.zero_grad().": record.stale,
+        f"the optimizer stepped after {record.passes} of {record.passes + record.passes_after} backward passes, so "
+        "the rest missed this step. Step when the window is complete: (i + 1) % N == 0, or at the end of the "
+        "loader.": record.passes_after > 0,
+        f"the loop stepped {record.steps} times. Step once per window.": (
+            record.steps > 1 and found.error <= tolerance
+        ),
+        "parameters were moved between the loop's backward passes, before the step (SAM climbs like this), so "
+        "their gradient belongs to another point than loss_fn's. Compare without that: rho=0, say.": (
+            record.moved_before
+        ),
+        "it is not finite. Look at the losses of the loop, and at loss_fn's.": not math.isfinite(found.error),
+        f"{_listed(found.missing, names)} received no gradient, though loss_fn gives one. Look for a detach, a "
+        "frozen part or a loss that the loop leaves out.": bool(found.missing and found.factor),
+        f"{_listed(found.surplus, names)} received a gradient that loss_fn does not give it. The loop has a loss "
+        "that loss_fn leaves out.": bool(found.surplus),
+    }
+    for cause, applies in causes.items():
+        if applies:
+            return cause
     if found.residual <= tolerance * max(1.0, abs(found.factor)):
         return _of_factor(found.factor, record.passes, tolerance)
     cause = _of_direction(record.passes, models)
-    cast = ", ".join(str(kind).removeprefix("torch.") for kind in autocast)
-    return f"{cause} It runs under autocast ({cast}): compare without it, if in doubt." if cast else cause
+    types = ", ".join(str(dtype).removeprefix("torch.") for dtype in autocast)
+    return f"{cause} It runs under autocast ({types}): compare without it, if in doubt." if types else cause
 
 
-def _some(indices: Sequence[int], names: Sequence[str], most: int = 3) -> str:
+def _listed(indices: Sequence[int], names: Sequence[str], most: int = 3) -> str:
     shown = ", ".join(names[index] for index in indices[:most])
     return f"{shown} and {len(indices) - most} more" if len(indices) > most else shown
 
 
 def _of_factor(factor: float, passes: int, tolerance: float) -> str:
+    """Return the cause of a gradient that is a multiple of the right one."""
+    if abs(factor) < 1e-12:
+        return "it is zero. Gradients were cleared between backward and step, or the loss was detached."
+    if factor < 0:
+        return "its sign is reversed. Minimize the loss that loss_fn returns, or reverse its sign there."
+
     def near(value: float) -> bool:
         return math.isclose(factor, value, rel_tol=tolerance)
 
     def whole(value: float) -> bool:
-        # Beyond this size any number lies near a whole one, within the tolerance.
+        # Larger numbers are always near a whole one, within the tolerance.
         return 1 < round(value) < 0.02 / tolerance and math.isclose(value, round(value), rel_tol=tolerance)
 
-    if abs(factor) < 1e-12:
-        return "it is zero. Gradients were cleared between backward and step, or the loss was detached."
-    if factor < 0:
-        return "its sign is turned. Minimise the loss that loss_fn returns, or turn its sign there."
-    if passes > 1 and near(passes):
-        return (
-            f"the means of {passes} micro-batches were added and not divided. Weigh each by its share of the "
-            "items: loss * count / total_count."
-        )
-    if passes > 1 and near(1 / passes):
-        return (
-            f"it was divided twice by the {passes} micro-batches (loss / {passes} on a loss that is already a "
-            "mean over the whole batch, or beside a trainer that divides). Divide once."
-        )
-    if factor >= 256 and near(2 ** round(math.log2(factor))):
-        return (
-            f"a loss scale of {round(factor)} is still in it. Call scaler.unscale_(optimizer) before you clip or "
-            "read gradients, and scaler.step(optimizer) in place of optimizer.step()."
-        )
-    if whole(factor):
-        return (
-            f"a loss was summed over {round(factor)} items where loss_fn takes the mean, or the same loss was "
-            "back-propagated several times. Divide once by the number of items."
-        )
-    if whole(1 / factor):
-        return (
-            f"it was divided by {round(1 / factor)} once too often (a mean of a mean, or an average over ranks of "
-            "what was already divided). Divide once by the number of items."
-        )
-    if factor < 1:
-        return (
-            "it was clipped (then compare without the clip), or a short window was divided by the full number of "
-            "micro-batches. Divide by the items that really came."
-        )
-    return "a constant factor was multiplied in. Look for a loss weight that loss_fn does not have."
+    causes = {  # and whether they apply
+        f"the means of {passes} micro-batches were added and not divided. Weight each by its share of the items: "
+        "loss * count / total_count.": passes > 1 and near(passes),
+        f"it was divided twice by the {passes} micro-batches (loss / {passes} on a loss that is already a mean "
+        "over the whole batch, or beside a trainer that divides). Divide once.": passes > 1
+        and near(1 / passes),
+        f"a loss scale of {round(factor)} is still in it. Call scaler.unscale_(optimizer) before you clip or read "
+        "gradients, and scaler.step(optimizer) in place of optimizer.step().": (
+            factor >= 256 and near(2 ** round(math.log2(factor)))
+        ),
+        f"a loss was summed over {round(factor)} items where loss_fn takes the mean, or the same loss was "
+        "back-propagated several times. Divide once by the number of items.": whole(factor),
+        f"it was divided by {round(1 / factor)} once too often (a mean of a mean, or an average over ranks of what "
+        "was already divided). Divide once by the number of items.": whole(1 / factor),
+        "it was clipped (then compare without the clip), or a short window was divided by the full number of "
+        "micro-batches. Divide by the items that really came.": factor < 1,
+        "it was multiplied by a constant factor. Look for a loss weight that loss_fn does not have.": True,
+    }
+    return next(cause for cause, applies in causes.items() if applies)
 
 
 def _of_direction(passes: int, models: Models) -> str:
+    """Return the cause of a gradient that is no multiple of the right one."""
     training = [module for module in models if module.training]
     for module in training:
         if isinstance(module, batch_norm_classes()):
             return (
-                f"{models.name(module)} is in training mode and normalises each micro-batch by itself, so no "
-                "cut is exact. Compare in eval mode, or take GroupNorm or LayerNorm."
+                f"{models.name(module)} is in training mode and normalizes each micro-batch by itself, so no "
+                "split is exact. Compare in eval mode, or use GroupNorm or LayerNorm."
             )
     for module in training:
         if isinstance(module, _DROPOUTS) and module.p:
@@ -134,11 +115,11 @@ def _of_direction(passes: int, models: Models) -> str:
             )
     if passes > 1:
         return (
-            f"{passes} micro-batches with unequal numbers of items (samples, or valid tokens) were given equal "
-            "weight, or a micro-batch was lost. Weigh each by its items: loss * count / total_count, or "
+            f"{passes} micro-batches with unequal numbers of items (samples, or valid tokens) had equal weight, or "
+            "a micro-batch was lost. Weight each by its items: loss * count / total_count, or "
             "update.backward(loss, count=count)."
         )
     return (
-        "loop and loss_fn compute different losses, or the loop saw a part of the batch only. Use the same loss "
-        "in both, on the same batch."
+        "loop and loss_fn compute different losses, or the loop saw only a part of the batch. Use the same loss in "
+        "both, on the same batch."
     )

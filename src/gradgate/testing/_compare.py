@@ -1,4 +1,4 @@
-"""Two gradients compared, each parameter on its own scale."""
+"""Compare two gradients, each parameter on its own scale."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_ROUNDING = (
-    0.03  # of a gradient: if parameters moved by one rounding change it by more, it is rounding itself
-)
+# A gradient that changes by a larger share when parameters move by one rounding is nothing but rounding.
+_ROUNDING = 0.03
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was received, against what was expected.
+    """How the received gradient differs from the expected one.
 
     Attributes:
-        error: the largest of the parameters' errors, ``max |difference| / scale``.
-        worst: the index of the parameter that has it.
-        factor: the number that, times what was expected, comes closest to what was received.
-        residual: the error that is left after that factor.
-        missing: indices of parameters that received nothing and should have.
-        surplus: indices of those that should have received nothing and did.
+        error: the largest error of a parameter, ``max |difference| / scale``.
+        worst: the index of that parameter.
+        factor: the multiple of the expected gradient that is closest to what was received.
+        residual: the error that remains after that factor.
+        missing: indices of parameters that wrongly received nothing.
+        surplus: indices of parameters that wrongly received something.
     """
 
     error: float
@@ -36,30 +35,27 @@ class Comparison:
 
 
 def scales(expected: Sequence[Tensor], nearby: Sequence[Sequence[Tensor]] = ()) -> list[float]:
-    """Return what each parameter's difference is measured in: the largest entry of its own gradient.
+    """Return the unit of each parameter's difference: the largest entry of its gradient.
 
-    Where that is 0, or rounding itself, there is nothing to measure it in: then the largest of all gradients.
+    If that is 0, or nothing but rounding, the unit is the largest entry of all gradients.
 
     Args:
         expected: the whole batch's gradient.
-        nearby: the same where parameters differ by one rounding.
+        nearby: the same for parameters that differ by one rounding.
     """
     sizes = [_largest(gradient) for gradient in expected]
     largest = max(sizes) or 1.0
-    moved = [
-        max((_largest(other[i] - gradient) for other in nearby), default=0.0)
-        for i, gradient in enumerate(expected)
-    ]
-    return [
-        size if size and change <= _ROUNDING * size else largest
-        for size, change in zip(sizes, moved, strict=True)
-    ]
+    units = []
+    for index, (size, gradient) in enumerate(zip(sizes, expected, strict=True)):
+        change = max((_largest(other[index] - gradient) for other in nearby), default=0.0)
+        units.append(size if size and change <= _ROUNDING * size else largest)
+    return units
 
 
 def compare(received: Sequence[Tensor], expected: Sequence[Tensor], scale: Sequence[float]) -> Comparison:
     """Compare, parameter by parameter. A difference that is not finite is infinite."""
     pairs = list(zip(received, expected, scale, strict=True))
-    # Scaled, so that a parameter with small gradients has as much of a say in the factor as others.
+    # Scaled, so that a parameter with small gradients counts as much as others in the factor.
     along = sum(float((r / s) @ (e / s)) for r, e, s in pairs)
     length = sum(float((e / s) @ (e / s)) for _, e, s in pairs)
     factor = along / length if length else 0.0
@@ -75,7 +71,7 @@ def compare(received: Sequence[Tensor], expected: Sequence[Tensor], scale: Seque
 
 
 def real_vector(tensor: Tensor) -> Tensor:
-    """Return all entries in float64 on the CPU, so that comparing rounds nothing; of a complex one both halves."""
+    """Return all entries in float64 on the CPU, so that comparing does not round; complex ones as two numbers."""
     dense = tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
     if dense.is_complex():
         dense = torch.view_as_real(dense.resolve_conj())

@@ -1,4 +1,4 @@
-"""Run a user's loop over a batch, look at what its optimizer received, compare with the whole batch."""
+"""Run a user's loop, and compare the gradient that its optimizer receives with that of the whole batch."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from gradgate.testing._causes import likely_cause
 from gradgate.testing._compare import compare, real_vector, scales
 from gradgate.testing._record import autocast_types, recording
 
-# Rounding that two orders of the same sums may differ by, in units of a parameter's largest gradient: some
-# thousand times the type's own precision, for deep models add long sums.
 _DRAWS = 6  # rounding takes few values: two draws of it are often equal
+# How much two orders of the same sums may differ, relative to a parameter's largest gradient: about a thousand
+# times the type's precision, since deep models add long sums.
 _TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """How a loop's update compares with that of the whole batch.
 
     Attributes:
         error: the largest error of any parameter, ``max |difference| / max |whole-batch gradient|`` of its
-            own. Where that is 0 but for rounding, the largest gradient of all parameters is the unit.
-        factor: the number that, times the whole-batch gradient, comes closest to what was received.
-        residual: what is left after that factor, in the unit of ``error``.
+            own. If that is nothing but rounding, relative to the largest gradient of all parameters.
+        factor: the multiple of the whole-batch gradient that is closest to what was received.
+        residual: the error that remains after that factor.
         tolerance: the error that rounding explains.
         steps: optimizer steps that the loop made.
         cause: the usual cause of such a difference, in a sentence; empty if the update is exact.
@@ -50,6 +50,10 @@ class Verdict:
     def exact(self) -> bool:
         """Whether the loop made one step, with the gradient of the whole batch."""
         return self.steps == 1 and self.error <= self.tolerance
+
+    def __repr__(self) -> str:
+        exact = "exact" if self.exact else "not exact"
+        return f"Verdict({exact}: error {self.error:.1e}, {self.tolerance:.0e} allowed, steps={self.steps})"
 
     def __str__(self) -> str:
         if self.exact:
@@ -81,25 +85,25 @@ def assert_exact_update(
 ) -> Verdict:
     """Assert that a training loop makes the update of the whole batch.
 
-    Runs ``loop(batch)``, catches the gradient that the optimizer receives at its first step, and compares
-    it with the gradient of ``loss_fn(batch)``. Parameters, optimizer state, module buffers, ``.grad`` and
-    torch's random state are put back afterwards, so a test may call this in the middle of a training.
+    Runs ``loop(batch)``, records the gradient that the optimizer receives at its first step, and compares it with
+    the gradient of ``loss_fn(batch)``. It restores parameters, optimizer state, module buffers, ``.grad`` and
+    torch's random state afterwards, so a test can call this in the middle of training.
 
     Args:
-        loop: your loop: takes the batch, cuts it as it does, ends in one optimizer step.
-        batch: whatever ``loop`` and ``loss_fn`` take. Small is enough; unequal micro-batches and a short
-            last one find most mistakes.
+        loop: your loop: takes the batch, splits it, ends in one optimizer step.
+        batch: whatever ``loop`` and ``loss_fn`` take. A small one is enough; unequal micro-batches and a short
+            last one reveal most mistakes.
         optimizer: the optimizer that the loop steps.
-        loss_fn: the mean loss of the whole batch at once, a scalar: what the update should be that of. It may
-            return ``(loss, count)``, as for ``Accumulator.step``. Where a first look finds a difference it is
-            called again, to find out which gradients are nothing but rounding.
-        model: the module, or several, that the loop trains: its buffers are put back, and messages name its parts.
-        rtol: allowed ``max |difference| / max |gradient|`` of each parameter; by default what rounding explains:
+        loss_fn: the mean loss of the whole batch at once, a scalar, whose gradient the update should use. It may
+            return ``(loss, count)``, as for ``Accumulator.step``. If there is a difference it is called again, to
+            find out which gradients are nothing but rounding.
+        model: the module, or several, that the loop trains: its buffers are restored, and messages name its parts.
+        rtol: allowed ``max |difference| / max |gradient|`` of each parameter. By default what rounding explains:
             1e-10 in float64, 1e-4 in float32, 3e-2 in bfloat16, 1e-2 in float16; the widest of these for the types
             of the parameters and of autocast.
 
     Returns:
-        the :class:`Verdict`, for printing.
+        The :class:`Verdict`, for printing.
 
     Raises:
         AssertionError: the update differs; the message gives the factor and its usual cause.
@@ -137,7 +141,7 @@ def compare_update(
     model: Model,
     rtol: float | None = None,
 ) -> Verdict:
-    """Do what :func:`assert_exact_update` does, and return the verdict whatever it is."""
+    """Return the verdict of :func:`assert_exact_update`, whether the update is exact or not."""
     parameters = [parameter for parameter in owned_parameters([optimizer]) if parameter.requires_grad]
     models = Models(model, "compare_update")
     snapshot, forward_state = (
@@ -171,7 +175,7 @@ def compare_update(
         snapshot.restore()
         forward_state.restore()
         for parameter, gradient, copied in zip(parameters, gradients, copies, strict=True):
-            # Written to only where needed: an accumulator knows the zeros that it left by their version.
+            # Written only if needed: an accumulator recognizes the zeros that it left by their version.
             if gradient is not None and copied is not None and not torch.equal(gradient, copied):
                 gradient.copy_(copied)
             parameter.grad = gradient
@@ -191,7 +195,7 @@ def _moved(
     kind: torch.dtype,
     draw: int,
 ) -> list[Tensor]:
-    """Return the whole batch's gradient where each parameter is moved by two roundings, up or down."""
+    """Return the whole batch's gradient with each parameter moved by two roundings, up or down."""
     step = 2 * torch.finfo(kind).eps
     torch.manual_seed(draw)  # restored with the forward state, as before every pass
     with torch.no_grad():

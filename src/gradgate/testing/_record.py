@@ -1,10 +1,11 @@
-"""What a loop did to the gradients of an optimizer's parameters, seen through torch's own hooks."""
+"""Record what a loop does to the gradients of an optimizer's parameters, through torch's own hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,12 +19,12 @@ class Record:
     """Steps, backward passes, and the gradient of the first step.
 
     Attributes:
-        gradients: what stood in ``.grad`` at the first step; zeros where that was None.
+        gradients: ``.grad`` at the first step, with zeros for None.
         steps: optimizer steps.
-        passes: backward passes that reached the parameters, until the first step.
-        passes_after: those that came later.
-        stale: whether gradients stood in ``.grad`` when the first backward pass began.
-        moved_before: whether a backward pass before the first step found parameters moved.
+        passes: backward passes that reached the parameters before the first step.
+        passes_after: later backward passes.
+        stale: whether ``.grad`` held gradients when the first backward pass began.
+        moved_before: whether parameters had moved in a backward pass before the first step.
         moved: whether parameters had moved when the loop ended.
     """
 
@@ -37,7 +38,7 @@ class Record:
     _counts: list[int] = field(default_factory=list)
 
     def note_pass(self, index: int) -> None:
-        """Count a backward pass that reached parameter ``index``; the most of any parameter is the number."""
+        """Count a backward pass that reached parameter ``index``. The largest count of any parameter is used."""
         self._counts[index] += 1
         if self.steps == 0:
             self.passes = max(self._counts)
@@ -63,13 +64,13 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
         ]
 
     def before_step(stepped: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # torch hands its hooks the arguments with the optimizer itself in front.
+        # torch passes its hooks the arguments with the optimizer itself in front.
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
             note_step(stepped)
             return None
 
-        def noted_closure() -> Any:  # step(closure), as Lightning does it: the last backward is run inside
+        def noted_closure() -> Any:  # step(closure), as Lightning does it: the last backward runs inside
             loss = closure()
             note_step(stepped)
             return loss
@@ -85,9 +86,7 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
 
     handles: list[Any] = [optimizer.register_step_pre_hook(before_step)]
     for index, parameter in enumerate(parameters):
-        handles.append(
-            parameter.register_hook(lambda gradient, i=index, p=parameter: before_pass(i, p, gradient))
-        )
+        handles.append(parameter.register_hook(partial(before_pass, index, parameter)))
     try:
         yield record
         record.moved = not all(map(torch.equal, parameters, start))
@@ -103,7 +102,7 @@ def autocast_types(parameters: Sequence[Tensor]) -> Iterator[set[torch.dtype]]:
     seen: set[torch.dtype] = set()
 
     def note(module: nn.Module, args: Any) -> None:
-        seen.update(torch.get_autocast_dtype(one) for one in devices if torch.is_autocast_enabled(one))
+        seen.update(torch.get_autocast_dtype(kind) for kind in devices if torch.is_autocast_enabled(kind))
 
     handle = register_module_forward_pre_hook(note)
     try:

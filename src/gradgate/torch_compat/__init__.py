@@ -59,11 +59,13 @@ from gradgate.torch_compat._private import Private, unseen
 from gradgate.torch_compat._python import (
     before_spawned,
     end_threads,
+    get_signal_handler,
     process_arguments,
     process_target,
     run_exit_functions,
     run_module_as_main,
     running_children,
+    set_signal_handler,
 )
 from gradgate.torch_compat._ranks import (
     default_store,
@@ -95,6 +97,7 @@ __all__ = [
     "foreach_zero_",
     "fsdp_records",
     "gathered_parameter",
+    "get_signal_handler",
     "has_forward_hooks",
     "inner_milestones",
     "inner_schedulers",
@@ -112,6 +115,7 @@ __all__ = [
     "run_module_as_main",
     "running_children",
     "running_wrapper",
+    "set_signal_handler",
     "sparse_tensor",
     "stack_formatter",
     "storage_key",

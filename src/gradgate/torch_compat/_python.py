@@ -42,6 +42,23 @@ run_exit_functions: Private[[], None] = Private(
 )
 
 
+# The public functions look every handler up in an enumeration, which takes as long as the step of a small model.
+get_signal_handler: Private[[int], Any] = Private(
+    "_signal.getsignal",
+    "ask for a signal's handler at the least cost",
+    find=lambda: import_module("_signal").getsignal,
+    instead=lambda number: import_module("signal").getsignal(number),
+    works=lambda get: get(2) == import_module("signal").getsignal(2),
+)
+
+set_signal_handler: Private[[int, Any], Any] = Private(
+    "_signal.signal",
+    "install a signal's handler at the least cost",
+    find=lambda: import_module("_signal").signal,
+    instead=lambda number, handler: import_module("signal").signal(number, handler),
+)
+
+
 def _of_process(name: str, cannot: str, missing: Any) -> Private[[Any], Any]:
     """Return a function that reads an attribute of a process of multiprocessing."""
     return Private(

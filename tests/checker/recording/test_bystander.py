@@ -295,7 +295,7 @@ def test_planning_is_no_training(watcher: Watcher, measured: bool) -> None:
         return model(x).square().mean() * (x.sum().item() if measured else 1.0)
 
     plan = gg.plan(loss_fn, batch, budget_bytes="1MiB", optimizer=optimizer)
-    assert plan.foreseen != measured
+    assert plan.estimated != measured
     log = watcher.log()
     assert (log.steps, log.backwards, log.failures) == (0, 0, ())
     assert [type(event).__name__ for event in log.events] == ["OptimizerMade", "Planned"]

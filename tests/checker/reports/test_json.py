@@ -9,7 +9,7 @@ from tests.checker.reports.made import SUMMARY, finding, report
 def test_json_holds_the_findings_the_summary_and_nothing_else(tmp_path: Path) -> None:
     read = json.loads(to_json(report(tmp_path)))
     assert list(read) == ["version", "script", "findings", "summary"]
-    assert (read["version"], read["script"]) == (1, "train.py")
+    assert (read["version"], read["script"]) == (2, "train.py")
     assert read["findings"][0] == {
         "code": "GG101",
         "category": "accumulation-window",
@@ -19,10 +19,10 @@ def test_json_holds_the_findings_the_summary_and_nothing_else(tmp_path: Path) ->
         "message": "The first step uses 1 micro-batch, the others 4; 3 at the end are never used.",
         "why": "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is "
         "divided by has the wrong size.",
-        "fix": "Step when (i + 1) % 4 == 0:\n    if (i + 1) % 4 == 0:",
+        "advice": "Step when (i + 1) % 4 == 0:\n    if (i + 1) % 4 == 0:",
         "count": 2,
         "evidence": {"windows": [1, 4, 4]},
-        "mending": [
+        "edits": [
             {"line": 6, "lines": ["    if (i + 1) % 4 == 0 or i + 1 == len(loader):"], "instead": True}
         ],
     }

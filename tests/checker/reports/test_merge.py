@@ -1,4 +1,4 @@
-from gradgate.checker.reports._merge import merged
+from gradgate.checker.reports._report import merged
 from gradgate.checker.reports._summary import Held, summarized
 from tests.checker.reports.made import finding, log
 
@@ -7,14 +7,14 @@ def test_the_same_mistake_of_several_ranks_is_one_finding() -> None:
     ranks = [
         (log(rank=rank, world=3), [finding("a.py", count=rank + 1)] if rank else []) for rank in range(3)
     ]
-    (one,) = merged(ranks)
-    assert one.count == 3  # as often as on the rank that made it most often
-    assert one.evidence == {"windows": (1, 4, 4), "ranks": [1, 2]}
+    (found,) = merged(ranks)
+    assert found.count == 3  # as often as on the rank that made it most often
+    assert found.evidence == {"windows": (1, 4, 4), "ranks": [1, 2]}
 
 
 def test_processes_that_are_no_ranks_are_counted() -> None:
-    (one,) = merged([(log(), [finding("a.py")]), (log(), [finding("a.py")])])
-    assert one.evidence["processes"] == 2
+    (found,) = merged([(log(), [finding("a.py")]), (log(), [finding("a.py")])])
+    assert found.evidence["processes"] == 2
 
 
 def test_other_lines_and_other_codes_stay_apart_and_sorted() -> None:
@@ -22,7 +22,7 @@ def test_other_lines_and_other_codes_stay_apart_and_sorted() -> None:
         [finding("b.py", 2), finding("a.py", 3)],
         [finding("a.py", 3, code="GG201"), finding("b.py", 2)],
     )
-    assert [(one.file, one.line, one.code) for one in merged([(log(), first), (log(), second)])] == [
+    assert [(each.file, each.line, each.code) for each in merged([(log(), first), (log(), second)])] == [
         ("a.py", 3, "GG101"),
         ("a.py", 3, "GG201"),
         ("b.py", 2, "GG101"),

@@ -141,7 +141,7 @@ def test_every_rule_brings_its_help(sarif: dict[str, Any]) -> None:
 
 
 def test_a_file_elsewhere_keeps_its_whole_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradgate.checker.reports._sarif import _artifact
+    from gradgate.checker.reports._json import _artifact
 
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -150,7 +150,7 @@ def test_a_file_elsewhere_keeps_its_whole_address(tmp_path: Path, monkeypatch: p
 
 
 def test_a_result_is_recognised_where_lines_above_it_come_or_go(tmp_path: Path) -> None:
-    from gradgate.checker.reports._sarif import _fingerprint
+    from gradgate.checker.reports._json import _fingerprint
 
     line = "    optimizer.step()"
     assert _fingerprint(finding("a/t.py", 3), line) == _fingerprint(finding("a/t.py", 9), "optimizer.step()")

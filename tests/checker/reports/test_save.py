@@ -10,7 +10,7 @@ from gradgate.checker.reports import checked_path, report_on, to_text
 from gradgate.errors import OptionError
 
 
-def test_the_ending_says_how_a_report_is_written(tmp_path: Path) -> None:
+def test_the_extension_says_how_a_report_is_written(tmp_path: Path) -> None:
     report = report_on([], script="train.py")
     for name in ("report.json", "report.sarif", "report.txt"):
         report.save(tmp_path / name)
@@ -19,21 +19,23 @@ def test_the_ending_says_how_a_report_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "report.txt").read_text("utf-8") == to_text(report) + "\n"
 
 
-def test_a_path_that_says_nothing_or_leads_nowhere_is_refused(tmp_path: Path) -> None:
+def test_a_path_without_a_format_or_a_folder_is_refused(tmp_path: Path) -> None:
     report = report_on([])
     with pytest.raises(
-        OptionError, match=r"save: 'report' has no ending that names a form. Let it end in .html, .json"
+        OptionError, match=r"save: the extension of 'report' names no format. Use one of .html, .json"
     ):
         report.save("report")
-    with pytest.raises(OptionError, match=r"there is no folder .*missing\. Make it first"):
+    with pytest.raises(OptionError, match=r"report.txt' is in a folder that does not exist. Create it first"):
         report.save(tmp_path / "missing" / "report.txt")
 
 
-def test_what_makes_a_page_is_asked_for_before_the_run(
+def test_a_package_that_the_page_needs_is_missed_before_the_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "plotly" else found(name))
-    with pytest.raises(OptionError, match=r"needs plotly.* Write pip install 'gradgate\[show\]'"):
+    with pytest.raises(
+        OptionError, match=r"needs plotly, which is not installed. Run pip install 'gradgate\[show\]'"
+    ):
         checked_path(tmp_path / "report.html", where="WatchGradients")
     assert checked_path(tmp_path / "report.sarif", where="WatchGradients").name == "report.sarif"

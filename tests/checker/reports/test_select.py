@@ -26,7 +26,7 @@ def test_findings_are_chosen_by_code_beginning_or_category(
     select: str | list[str], ignore: str | list[str], taken: list[object]
 ) -> None:
     chosen = selection(select=select, ignore=ignore)
-    assert [one for one in (WINDOW, CLEAR) if chosen.takes(one)] == taken
+    assert [each for each in (WINDOW, CLEAR) if chosen.takes(each)] == taken
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_findings_are_chosen_by_code_beginning_or_category(
     [
         (
             "acumulation-window",
-            "watch: ignore names 'acumulation-window', and no rule has that code or category. Did you mean "
-            "'accumulation-window'? `gradgate rules` lists them all.",
+            "watch: ignore: no rule has the code or category 'acumulation-window'. Did you mean "
+            "'accumulation-window'? `gradgate rules` lists all rules.",
         ),
         (
             "XX",
-            "watch: ignore names 'XX', and no rule has that code or category. `gradgate rules` lists them all.",
+            "watch: ignore: no rule has the code or category 'XX'. `gradgate rules` lists all rules.",
         ),
     ],
 )
@@ -75,5 +75,5 @@ def test_what_a_comment_silences_is_counted(tmp_path: Path, monkeypatch: pytest.
     found = [finding(path, 6), finding(path, 10, code="GG401"), finding(path, 11)]
     monkeypatch.setattr("gradgate.checker.reports._report.check", lambda log: found)
     report = report_on([log()], script="train.py")
-    assert [one.line for one in report.findings] == [6]
+    assert [each.line for each in report.findings] == [6]
     assert report.summary.silenced == 2

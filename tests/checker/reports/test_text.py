@@ -55,8 +55,8 @@ train.py:10  note  GG402 scheduler-cadence
 ────────────────────────────────────────────────────────────────────────────────────────
 Found 1 error and 1 note.
 watched  30 steps, 120 backward calls (4 for each step)
-         optimizer (AdamW): 62 parameters with 1,204,233 numbers
-         in no optimizer: 1 parameter with 10 numbers
+         optimizer (AdamW): 62 tensors, 1,204,233 parameters
+         in no optimizer: 1 tensor, 10 parameters
 took     12.3 s, 4% of it spent on watching"""
     )
 
@@ -73,27 +73,27 @@ took     12.3 s, 4% of it spent on watching"""
         (
             {"outcome": "stopped", "processes": 2, "seconds": 200.0, "silenced": 1},
             "No mistakes found.\n"
-            "watched  30 steps, 120 backward calls (4 for each step) in each of 2 processes; ended by\n"
-            "         --max-steps\n"
+            "watched  30 steps, 120 backward calls (4 for each step) in each of 2 processes; stopped\n"
+            "         by --max-steps\n"
             "took     3 min 20 s, 0% of it spent on watching\n"
             "silenced 1 finding, by `# gradgate: ignore`",
         ),
         (
             {"outcome": "failed", "backwards": 31, "processes": 2, "equal": False, "seconds": 7500.0},
-            "train.py failed after 30 steps. Until then no mistake was seen.\n"
+            "train.py failed after 30 steps. No mistakes found until then.\n"
             "watched  30 steps, 31 backward calls in the longest of 2 processes\n"
             "took     2 h 5 min, 0% of it spent on watching",
         ),
         ({"outcome": "failed", "steps": 0, "backwards": 0}, "train.py failed before training began."),
         (
             {"outcome": "interrupted", "steps": 1, "backwards": 1},
-            "train.py was interrupted after 1 step. Until then no mistake was seen.\n"
+            "train.py was interrupted after 1 step. No mistakes found until then.\n"
             "watched  1 step, 1 backward call\n"
             "took     12.3 s, 4% of it spent on watching",
         ),
         (
             {"steps": 0, "backwards": 0},
-            "Nothing to judge: train.py made no backward call and no optimizer step.",
+            "Nothing to check: train.py ran no backward call and no optimizer step.",
         ),
     ],
 )
@@ -103,7 +103,7 @@ def test_the_end_says_how_it_went_and_what_was_watched(summary: dict[str, object
 
 
 def test_a_failure_comes_with_what_was_found_until_then(tmp_path: Path) -> None:
-    assert "\ntrain.py failed after 30 steps. Until then: 1 error and 1 note.\n" in str(
+    assert "\ntrain.py failed after 30 steps. Found until then: 1 error and 1 note.\n" in str(
         report(tmp_path, outcome="failed")
     )
 
@@ -183,7 +183,7 @@ def test_colours_can_be_read_on_a_light_ground_and_on_a_dark_one() -> None:
 
 
 def test_only_what_can_be_done_without_is_dim() -> None:
-    assert {part for part, style in _STYLES.items() if "dim" in style} == {"rule", "gutter", "gone"}
+    assert {part for part, style in _STYLES.items() if "dim" in style} == {"rule", "gutter", "-"}
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
@@ -216,3 +216,12 @@ def test_what_is_to_be_written_is_shown_whole_and_only_where_it_is_short(tmp_pat
     assert ["│ h = " in text for text in shown] == [False, True]
     assert f"  +      │ h = {'f' * 99}(h)\n" in shown[1]
     assert f"  -    2 │     h = {'f' * 68}…\n" in shown[1]
+
+
+def test_a_repr_says_in_one_line_what_it_is(tmp_path: Path) -> None:
+    it = report(tmp_path)
+    assert repr(it) == "<Report of train.py: 1 error and 1 note after 30 steps>"
+    assert repr(Report("", (), it.summary)) == "<Report of a loop: no findings after 30 steps>"
+    assert repr(it.summary) == "<Summary: 30 steps, 120 backward calls, finished after 12.3 s>"
+    place = tmp_path / "train.py"
+    assert repr(it.findings[0]) == f"<Finding GG101 accumulation-window: error at {place}:6>"

@@ -153,7 +153,7 @@ def test_sums_divided_by_their_own_masks_count_the_same_whatever_they_hold() -> 
 
 def test_a_short_last_window_with_the_full_divisor() -> None:
     assert said(windows(4, 4, 2, 4, 4, 2).judged()) == [
-        "train.py:3: GG103 error: A last window of 2 micro-batches is divided by 4 all the same: its gradient is "
+        "train.py:3: GG103 error: A last window of 2 micro-batches is divided by 4 nevertheless: its gradient is "
         "0.5 of what it should be."
     ]
 

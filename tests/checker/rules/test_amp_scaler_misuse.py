@@ -27,7 +27,7 @@ def test_a_step_around_the_scaler() -> None:
     for _ in range(3):
         wrong.clear(2).backward(3, scaler=0).step(6).add(UPDATED)
     assert said(wrong.judged("GG303")) == [
-        "train.py:6: GG303 error: optimizer is stepped around the gradient scaler: its gradients still "
+        "train.py:6: GG303 error: optimizer is stepped without the gradient scaler: its gradients still "
         "carry the scale, in 3 steps."
     ]
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gradgate.checker.rules import Finding, Rule, _check, check, rules
-from gradgate.checker.rules._fold import fold
+from gradgate.checker.rules._check import fold
 from gradgate.events import from_json, to_json
 from tests.checker.rules._build import Story, mean
 

@@ -17,8 +17,8 @@ def test_nothing_is_ever_cleared() -> None:
     for _ in range(4):
         story.backward(4, mean(8)).step(5)
     assert said(story.judged()) == [
-        "train.py:5: GG201 error: 3 of 4 steps of optimizer use the gradients of w and b again that earlier steps "
-        "have used: up to 4 backward calls in one step."
+        "train.py:5: GG201 error: 3 of 4 steps of optimizer use gradients of w and b that earlier steps "
+        "have used already: up to 4 backward calls in one step."
     ]
 
 

@@ -74,8 +74,8 @@ def test_what_an_evaluation_writes_and_leaves() -> None:
         return steps(told)
 
     assert said(averaged(restored=False).judged("GG305")) == [
-        "train.py:4: GG305 warning: fc.weight are overwritten for an evaluation and not put back, 2 times: "
-        "training goes on so."
+        "train.py:4: GG305 warning: fc.weight are overwritten for an evaluation and not restored, 2 times: "
+        "training goes on from there."
     ]
     assert averaged(restored=True).judged("GG305") == []  # a checkpoint
 

@@ -57,7 +57,7 @@ def test_a_mean_over_samples_and_classes() -> None:
 def test_a_term_that_is_added_along_two_ways() -> None:
     joined = (Frame(FILE, 2, "f"),)
     assert said(run(mean(8, line=1, paths=2, joined=joined)).judged()) == [
-        "train.py:2: GG105 error: The loss adds up one and the same term, of line 1, 2 times."
+        "train.py:2: GG105 error: The loss adds the same term, of line 1, 2 times."
     ]
 
 

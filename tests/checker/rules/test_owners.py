@@ -116,7 +116,7 @@ def test_a_parameter_that_is_listed_twice() -> None:
     )
     story.optimizers[0] = "optimizer"
     assert said(trained(story).judged()) == [
-        "train.py:3: GG503 error: embed stands twice in the list of optimizer, and is stepped twice each time."
+        "train.py:3: GG503 error: embed is twice in the list of optimizer, which steps it twice each time."
     ]
 
 
@@ -148,9 +148,8 @@ def made_again(source: str, *, restored: bool = False, kind: str = "Adam") -> St
 
 def test_an_optimizer_for_each_epoch() -> None:
     assert said(made_again(EPOCHS).judged()) == [
-        "train.py:2: GG504 error: Adam was made 3 times for w, and each time starts without what the "
-        "one before had "
-        "gathered; the longest lived for 4 steps."
+        "train.py:2: GG504 error: Adam was made 3 times for w, and each one starts without the state "
+        "of the one before; the longest lived for 4 steps."
     ]
 
 
@@ -183,8 +182,8 @@ def frozen(*, fresh: bool, zero: bool = False) -> Story:
 
 def test_a_gradient_from_before_moves_what_is_frozen() -> None:
     assert said(frozen(fresh=False).judged("GG505")) == [
-        "train.py:2: GG505 error: 1 frozen parameter (body) moved in 3 steps of optimizer, along a "
-        "gradient from before."
+        "train.py:2: GG505 error: 1 frozen parameter (body) moved in 3 steps of optimizer, along an "
+        "earlier gradient."
     ]
 
 

@@ -237,6 +237,50 @@ def test_a_sum_that_starts_from_zero_and_a_detached_factor_are_right() -> None:
     assert story.judged() == []
 
 
+CONSISTENCY = """\
+def consistency(model, x):
+    with torch.no_grad():
+        out = model(x)
+    return spread(out)
+
+out = model(x)
+loss = criterion(out, y) + 2 * consistency(model, x)
+loss.backward()
+"""
+
+
+def consistent(source: str = CONSISTENCY, *, times: int = 4) -> list[Finding]:
+    """The second summand of line 8 is computed under no_grad, and a constant in the first ``times`` calls."""
+    story = Story("model.w", source="import torch\n" + source).optimizer()
+    for call in range(4):
+        terms = (mean(8, line=8), *([constant(8)] if call < times else []))
+        story.add(NoGradEntered(site(3, "consistency")))
+        story.clear(1).backward(9, *terms, uses=((0, site(7)),)).step(10)
+    return story.judged("GG402")
+
+
+def test_a_term_that_a_function_computes_without_gradients_is_a_constant() -> None:
+    assert said(consistent()) == [
+        "train.py:3: GG402 error: `2 * consistency(model, x)` is added to the loss at line 8 as a constant: its "
+        "graph is cut here."
+    ]
+
+
+def test_a_constant_of_another_model_or_of_a_warm_up_is_right() -> None:
+    teacher = CONSISTENCY.replace("consistency(model, x)\n", "consistency(teacher, x)\n")
+    assert teacher != CONSISTENCY
+    assert consistent(teacher) == []
+    assert consistent(times=2) == []
+
+
+def test_a_weight_that_is_a_sum_with_a_number_is_no_summand() -> None:
+    source = "v = model(x)\nloss = 0\nloss = loss + v / (1 + v.item())\nloss.backward()\n"
+    story = Story("model.w", source=source).optimizer()
+    story.add(Cut(site(3), "item", story.ids("model.w"), scalar=True))
+    trained(story, 4, mean(8, line=3), constant(3), to="model.w", uses=((0, site(1)),))
+    assert story.judged() == []
+
+
 def test_a_straight_through_sum_is_right() -> None:
     source = "soft = model(x)\nloss = soft + (hard(soft) - soft).detach()\nloss.backward()\n"
     story = Story("model.w", source=source).optimizer()
@@ -311,7 +355,7 @@ def test_a_teacher_whose_gradients_add_up() -> None:
         story.clear(1, "student.w").backward(5, mean(8), through=uses).step(6)
     assert said(story.judged()) == [
         "train.py:4: GG405 warning: 4 backward calls compute gradients of 4 kB (estimated) for teacher.w, which no "
-        "optimizer steps; nobody clears them, so that they add up."
+        "optimizer steps; nothing clears them, so that they add up."
     ]
 
 

@@ -70,7 +70,7 @@ def same(folder: Path, command: list[str]) -> None:
     report = watched.stdout[len(plain.stdout) :]
     failed = plain.returncode != 0
     assert watched.returncode == (2 if failed else 0)
-    assert ("failed before training began." if failed else "Nothing to judge:") in report
+    assert ("failed before training began." if failed else "Nothing to check:") in report
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -100,7 +100,7 @@ def test_what_a_script_says_last_comes_before_the_report(folder: Path) -> None:
     (folder / "train.py").write_text(SCRIPTS["last words"], "utf-8")
     watched = run(["-m", "gradgate", "check", "train.py"], folder)
     assert watched.stdout.splitlines()[:3] == ["end 2", "thread", "registered"]
-    assert watched.stdout.splitlines()[3].startswith("Nothing to judge:")
+    assert watched.stdout.splitlines()[3].startswith("Nothing to check:")
     assert (folder / "left_open.txt").read_text("utf-8") == "text"
 
 

@@ -2,11 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.interpreter import python
 
 TRAIN = """\
 import multiprocessing, os, subprocess, sys
@@ -59,18 +60,8 @@ WRONG = TRAIN.splitlines().index("        if i % 4 == 0:  # wrong") + 1
 
 def check(folder: Path, main: str, *options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     (folder / "train.py").write_text(f"{TRAIN}if __name__ == '__main__':\n    {main}\n", "utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "gradgate",
-        "check",
-        "--format",
-        "json",
-        "--output",
-        "report.json",
-        *options,
-    ]
-    done = subprocess.run([*command, "train.py"], cwd=folder, capture_output=True, text=True, check=False)
+    command = ["-m", "gradgate", "check", "--format", "json", "--output", "report.json", *options]
+    done = python(*command, "train.py", cwd=folder)
     assert (folder / "report.json").is_file(), done.stderr
     return done, json.loads((folder / "report.json").read_text("utf-8"))
 
@@ -123,8 +114,8 @@ def test_ranks_of_torchrun_give_one_report(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"{TRAIN}if __name__ == '__main__':\n    {setup}\n", "utf-8")
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     check = ["-m", "gradgate", "check", "--format", "json", "--output", "report.json"]
-    command = [sys.executable, *launch, *check, "train.py"]
-    subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    done = python(*launch, *check, "train.py", cwd=tmp_path)
+    assert (tmp_path / "report.json").is_file(), done.stderr
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert [code for code, _ in places(report)] == [
         "GG106",

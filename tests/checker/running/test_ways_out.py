@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interpreter import python
+
 TRAIN = """\
 import multiprocessing, os, queue, subprocess, sys, threading, time
 import torch
@@ -38,8 +40,7 @@ MISSING = "train.py:10  error  GG201"
 def check(folder: Path, main: str, *options: str) -> "subprocess.CompletedProcess[str]":
     lines = "\n".join(f"    {line}" for line in main.splitlines())
     (folder / "train.py").write_text(f"{TRAIN}if __name__ == '__main__':\n{lines}\n", "utf-8")
-    command = [sys.executable, "-m", "gradgate", "check", "--no-progress", *options, "train.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return python("-m", "gradgate", "check", "--no-progress", *options, "train.py", cwd=folder)
 
 
 @pytest.mark.parametrize(("status", "code"), [(0, 1), (3, 2)])

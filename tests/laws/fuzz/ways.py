@@ -80,7 +80,7 @@ def _planned(loop: Loop, window: Window) -> Any:
         options["trim"] = ()
     plan = gg.plan(loop.loss_fn, batch, budget_bytes="1GiB", **options)
     longest = max(part.length for part in plan.parts)
-    budget = plan.standing.total_bytes + 2 * plan.peak_bytes(3, longest)
+    budget = plan.resident.total_bytes + 2 * plan.peak_bytes(3, longest)
     return gg.plan(loop.loss_fn, batch, budget_bytes=budget, **options)
 
 

@@ -6,50 +6,34 @@ import ast
 import re
 
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import called, is_function, own_nodes, without_gradients
 from gradgate.checker.analysis._source import function_at
 from gradgate.events import Backward, Frame, Stepped
 
-_NO_GRAD = ("no_grad", "inference_mode")
+_OF_MODELS = ("parameters", "named_parameters", "state_dict")
 _RUNS = re.compile(r"loss|eval|accura|score|error|predict|forward", re.IGNORECASE)
 
 
 def evaluates(run: Run, frame: Frame) -> bool:
-    """Say whether a line stands in a function without gradients that runs the model, and that never trains."""
+    """Say whether a line is in a function that runs a model without gradients, and that never trains."""
     function = function_at(frame)
-    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+    training = {(each.file, each.function) for event in run.of(Backward, Stepped) for each in event.site}
+    if function is None or not is_function(function) or (frame.file, frame.function) in training:
         return False
-    training = {(one.file, one.function) for event in run.of(Backward, Stepped) for one in event.site}
-    if (frame.file, frame.function) in training or not _without_gradients(function):
-        return False
-    models = {
+    nodes = list(own_nodes(function))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    here = [call for call in calls if call.lineno <= frame.line <= (call.end_lineno or call.lineno)]
+    models = {ast.unparse(given) for call in here for given in call.args}
+    models |= {
         ast.unparse(call.func.value)
-        for call in _calls(function)
-        if isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("parameters", "named_parameters", "state_dict")
+        for call in calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_MODELS
     }
-    here = [
-        call for call in _calls(function) if call.lineno <= frame.line <= (call.end_lineno or call.lineno)
-    ]
-    models |= {ast.unparse(argument) for call in here for argument in call.args}
-    others = [call for call in _calls(function) if call not in here]
-    return any(_runs(call, models) for call in others)
-
-
-def _calls(function: ast.AST) -> list[ast.Call]:
-    return [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-
-
-def _without_gradients(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    contexts = [
-        item.context_expr for node in ast.walk(function) if isinstance(node, ast.With) for item in node.items
-    ]
-    return any(name in ast.unparse(one) for one in (*function.decorator_list, *contexts) for name in _NO_GRAD)
+    off = any(without_gradients(node) is not None for node in (function, *nodes))
+    return off and any(_runs(call, models) for call in calls if call not in here)
 
 
 def _runs(call: ast.Call, models: set[str]) -> bool:
-    """Say whether a call runs one of the models, or is a loss function that is given one."""
-    name = ast.unparse(call.func)
-    if name in models:
-        return True
-    given = any(ast.unparse(argument) in models for argument in call.args)
-    return given and bool(_RUNS.search(name))
+    """Say whether a call runs one of the models, or is a loss or metric that is given one."""
+    given = any(ast.unparse(each) in models for each in call.args)
+    return ast.unparse(call.func) in models or (given and bool(_RUNS.search(called(call))))

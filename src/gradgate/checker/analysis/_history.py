@@ -1,8 +1,8 @@
-"""What became of each gradient contribution, and which belong to one window.
+"""The history of each gradient contribution, and which ones belong to one window.
 
 A contribution is what one backward call added to one parameter. It is *fresh* until a step uses it, then
-*consumed*; clearing takes it away. A window is what lies between two steps of one optimizer. Parameters that every
-event treats alike are kept together as one atom, so that this costs the same for ten parameters as for a thousand.
+*consumed*; clearing removes it. A window lies between two steps of one optimizer. Parameters that every event
+treats alike form one atom, so that a thousand parameters cost no more than ten.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ class Contribution:
     consumed: list[int] = field(default_factory=list)  # steps
     cleared: int | None = None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was cleared before any step used it, and not written by hand."""
+        return not self.consumed and self.cleared is not None and not self.touched
+
 
 @dataclass(frozen=True)
 class Window:
@@ -40,7 +45,7 @@ class Window:
     @property
     def parameters(self) -> Ids:
         """Those that got a gradient in this window."""
-        return frozenset().union(*(one.atom for one in self.fresh))
+        return frozenset().union(*(contribution.atom for contribution in self.fresh))
 
 
 class History:
@@ -62,7 +67,7 @@ class History:
         self._follow()
 
     def atoms(self, ids: Ids) -> tuple[Ids, ...]:
-        """Return the atoms that a set of an event consists of."""
+        """Return the atoms of a set that an event names."""
         return self._atoms.get(ids, ())
 
     def _split(self) -> None:
@@ -106,12 +111,19 @@ class History:
             elif isinstance(event, Stepped):
                 self._use(standing, number, event)
             elif isinstance(event, Gap):
-                self._pass_over(standing)
+                self._skip_gap(standing)
 
-    def _pass_over(self, standing: dict[Ids, list[Contribution]]) -> None:
-        """Forget half a window on either side of a gap: what became of it is not known."""
-        lost = {id(one) for several in standing.values() for one in several if not one.consumed}
-        self.contributions = [one for one in self.contributions if id(one) not in lost]
+    def _skip_gap(self, standing: dict[Ids, list[Contribution]]) -> None:
+        """Forget the unfinished windows on either side of a gap: their fate isn't known."""
+        lost = {
+            id(contribution)
+            for several in standing.values()
+            for contribution in several
+            if not contribution.consumed
+        }
+        self.contributions = [
+            contribution for contribution in self.contributions if id(contribution) not in lost
+        ]
         standing.clear()
         self._resuming = {event.optimizer for event in self._events if isinstance(event, Stepped)}
 
@@ -148,7 +160,7 @@ class History:
         if event.optimizer in self._resuming:  # its window began in the gap
             self._resuming.discard(event.optimizer)
             return
-        micro = tuple(sorted({one.backward for one in fresh if one.backward >= 0}))
+        micro = tuple(sorted({contribution.backward for contribution in fresh if contribution.backward >= 0}))
         self.windows.append(Window(number, event.optimizer, micro, tuple(fresh), tuple(stale)))
 
     def _optimizer(self, step: int) -> int:

@@ -1,4 +1,4 @@
-"""What one micro-batch's loss counts in its window: its factor, and what it gives to each of its items."""
+"""What one micro-batch's loss weighs in its window: as a whole, and per item."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from gradgate.events import Site, Term
 
 @dataclass(frozen=True)
 class Share:
-    """A term of one backward call. ``factor`` is what its mean counts in the loss; None where it is a plain sum.
+    """The weight of one term in one backward call.
 
-    ``per_item`` is what one item counts; ``items`` how many there are, where that is known. ``numbers`` are the
-    factors on the way to the root, the one left out that makes a mean of a sum.
+    Attributes:
+        factor: weight of the term's mean in the loss; None for a plain sum.
+        per_item: weight of one item.
+        items: number of items, where it is known.
+        numbers: factors between the term and the loss, without the one that turns a sum into a mean.
     """
 
     term: Term
@@ -24,11 +27,11 @@ class Share:
     per_item: float
     items: float | None
     numbers: tuple[tuple[str, float, Site], ...]
-    averaged_at: Site = ()  # where a sum is made a mean by hand
+    averaged_at: Site = ()  # where a sum is divided into a mean by hand
 
     @property
     def divisors(self) -> list[tuple[float, Site]]:
-        """What it is divided by, products with fractions included."""
+        """The numbers that it is divided by, and where; multiplying by a fraction counts as dividing."""
         found = []
         for op, number, site in self.numbers:
             value = number if op == "div" else (1 / number if number else math.inf)
@@ -36,9 +39,13 @@ class Share:
                 found.append((value, site))
         return found
 
+    def divided_by(self, number: float) -> Site | None:
+        """Return where it is divided by a number; None where it isn't."""
+        return next((site for value, site in self.divisors if abs(value - number) < 1e-6 * number), None)
+
 
 def shares(terms: Iterable[Term]) -> list[Share]:
-    """Return the shares of those terms that are means or sums of a batch's items."""
+    """Return the shares of the terms that are means or sums over a batch's items."""
     found = []
     for term in terms:
         if term.kind == "mean" and term.items:
@@ -50,7 +57,7 @@ def shares(terms: Iterable[Term]) -> list[Share]:
 
 
 def _of_sum(term: Term) -> Share:
-    """A sum that is divided by a size of what was summed is a mean written by hand."""
+    """Return a sum's share; one that is divided by a size of what was summed is a mean written by hand."""
     weight = abs(term.weight)
     for place in reversed(
         range(len(term.factors))
@@ -63,31 +70,31 @@ def _of_sum(term: Term) -> Share:
 
 
 def _leading(sizes: tuple[int, ...]) -> Iterator[int]:
-    """Yield the sizes that an author means by "the batch": the first dimension, the first two, ..., all."""
+    """Yield the sizes that may be meant by "the batch": of the first dimension, the first two, ..., all."""
     size = 1
-    for one in sizes:
-        size *= one
+    for length in sizes:
+        size *= length
         yield size
 
 
-def _close(one: float, other: float, tolerance: float = 1e-6) -> bool:
-    return abs(one - other) <= tolerance * max(abs(one), abs(other))
+def _close(value: float, other: float, tolerance: float = 1e-6) -> bool:
+    return abs(value - other) <= tolerance * max(abs(value), abs(other))
 
 
 def spread(values: Iterable[float]) -> float:
-    """Return the largest value over the smallest: 1 where all are equal."""
+    """Return the largest value divided by the smallest: 1 if all are equal."""
     known = [abs(value) for value in values]
     low, high = min(known), max(known)
     return high / low if low else math.inf
 
 
 def of_window(run: Run, window: Window, micro: list[int]) -> list[list[Share]] | None:
-    """Return the shares of each backward call, with what was multiplied by hand; None where that is not known."""
+    """Return each backward call's shares, with what gradients were multiplied by; None where that isn't known."""
     by_backward: dict[int, set[float]] = {}
-    for one in window.fresh:
-        if one.touched:
+    for contribution in window.fresh:
+        if contribution.touched:
             return None
-        by_backward.setdefault(one.backward, set()).add(one.factor)
+        by_backward.setdefault(contribution.backward, set()).add(contribution.factor)
     found = []
     for number in micro:
         event = run.backward(number)
@@ -111,8 +118,9 @@ def _times(share: Share, by_hand: float) -> Share:
     return Share(share.term, factor, share.per_item * by_hand, share.items, numbers, share.averaged_at)
 
 
-def by_place(rows: list[list[Share]]) -> list[list[Share]]:
-    """Turn one list for each backward call into one for each term; empty where the calls have different terms."""
-    if len({len(row) for row in rows}) != 1:
+def columns_of(run: Run, window: Window, micro: list[int]) -> list[list[Share]]:
+    """Return the shares of each term, one for each backward call; [] where they aren't known or terms differ."""
+    rows = of_window(run, window, micro) if micro else None
+    if not rows or len({len(row) for row in rows}) != 1:
         return []
     return [list(column) for column in zip(*rows, strict=True)]

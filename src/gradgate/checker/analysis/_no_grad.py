@@ -1,4 +1,4 @@
-"""Lines that switch gradients off and thereby cut off what the optimizer is to train."""
+"""Lines that turn gradients off and thereby cut off what the optimizer is to train."""
 
 from __future__ import annotations
 
@@ -12,76 +12,75 @@ from gradgate.checker.analysis._source import path_to, tree_of
 from gradgate.events import Cut, Frame, Ids, NoGradEntered, Ran, Site
 
 
-def off_in_blocks(run: Run, missing: Ids, slices: Collection[Slice]) -> Iterator[tuple[Frame, Ids]]:
-    """Yield lines that switch gradients off, with the parameters that are cut off there.
+def no_grad_cuts(run: Run, missing: Ids, slices: Collection[Slice]) -> Iterator[tuple[Frame, Ids]]:
+    """Yield lines that turn gradients off, with the parameters that are cut off there.
 
-    Their module ran only within the block, or it gave the block something that the loss is made of. What a loss is
-    made of is read in the source; where that cannot be read, it has to do that a module in the block was given it.
+    Either their module ran only within the block, or the block was given what their module had computed, and the
+    loss is made of its result. If the source can't be read, it's enough that a module in the block was given it.
     """
     recorded = frozenset().union(*(event.parameters for event in run.of(Ran) if event.recording))
     for number, event in run.numbered(Ran, Cut, NoGradEntered):
         if isinstance(event, NoGradEntered):
-            yield from _carried(event, missing, slices)
+            yield from _held_before(event, missing, slices)
             continue
-        if isinstance(event, Cut):
-            ids = event.parameters & missing if event.op == "no_grad" else frozenset()
-            wanted = bool(ids) and (_made_of(event.site, slices) or not readable(event.site))
-        else:
-            ids = event.parameters & missing - recorded if not event.recording else frozenset()  # type: ignore[attr-defined]
-            wanted = bool(ids)
-        line = block_around(run, number) if wanted else None
+        ids: Ids = frozenset()
+        if isinstance(event, Ran) and not event.recording:
+            ids = event.parameters & missing - recorded
+        elif isinstance(event, Cut) and event.op == "no_grad":
+            used = any(each.holds(event.site[0]) for each in slices) or not readable(event.site)
+            ids = event.parameters & missing if used else ids
+        line = _block_around(run, number) if ids else None
         if line is not None:
             yield line, ids
 
 
-def block_around(run: Run, number: int) -> Frame | None:
-    """Return the line that switches gradients off for an event.
+def _block_around(run: Run, number: int) -> Frame | None:
+    """Return the line that turns gradients off for an event.
 
-    It is read in the source; where that cannot be read, it is where such a block was last entered on the way.
+    It is read in the source, or, if that can't be read, it is the last such block that was entered on the way.
     """
     site = run.events[number].site
     line = next(filter(None, map(no_grad_around, site)), None)
     if line is not None or readable(site):
         return line
     for event in reversed(run.events[:number]):
-        if isinstance(event, NoGradEntered) and event.site:
-            frame, outer = event.site[0], event.site[1:]
-            for place, inner in enumerate(site):
-                same = (frame.file, frame.function) == (inner.file, inner.function) and outer == site[
-                    place + 1 :
-                ]
-                if same and (frame.line < inner.line or (place and frame.line == inner.line)):
-                    return frame
+        if not isinstance(event, NoGradEntered) or not event.site:
+            continue
+        block, outer = event.site[0], event.site[1:]
+        for place, frame in enumerate(site):
+            same = (block.file, block.function, outer) == (frame.file, frame.function, site[place + 1 :])
+            if same and (block.line < frame.line or (place and block.line == frame.line)):
+                return block
     return None
 
 
 def readable(site: Site) -> bool:
-    """Say whether all lines of a site stand in source that can be read."""
+    """Say whether the source of all lines of a site can be read."""
     return all(tree_of(frame.file) is not None for frame in site)
 
 
-def _made_of(site: Site, slices: Collection[Slice]) -> bool:
-    return any(one.holds(frame) for one in slices for frame in site[:1])
-
-
-def _carried(event: NoGradEntered, missing: Ids, slices: Collection[Slice]) -> Iterator[tuple[Frame, Ids]]:
-    """Yield a block that makes a part of the loss of a name which held such parameters' graph when it began."""
+def _held_before(
+    event: NoGradEntered, missing: Ids, slices: Collection[Slice]
+) -> Iterator[tuple[Frame, Ids]]:
+    """Yield a block that reads a variable which holds the graph of such parameters, for a part of the loss."""
     frame = event.site[0] if event.site and event.held else None
     block = path_to(frame.file, frame.line)[-1:] if frame is not None else ()
     if (
         frame is None
         or not block
-        or without_gradients(block[0]) is None
         or not isinstance(block[0], ast.With)
+        or without_gradients(block[0]) is None
     ):
         return
-    used = {id(node) for one in slices for _, node in one.nodes}
+    used = {id(node) for each in slices for _, node in each.nodes}
     read = {
         key_of(node).lstrip(".")
         for statement in block[0].body
         for node in ast.walk(statement)
         if id(node) in used and isinstance(getattr(node, "ctx", None), ast.Load)
     }
-    ids = frozenset(one for name, held in event.held for one in held if name.removeprefix("self.") in read)
+    ids = frozenset(
+        number for name, held in event.held for number in held if name.removeprefix("self.") in read
+    )
     if ids & missing:
         yield frame, ids & missing

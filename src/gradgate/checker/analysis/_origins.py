@@ -1,10 +1,9 @@
-"""Where a number was chosen, or a list put together: the line that a person would change."""
+"""Where a rate is computed, or a list of parameters is built: the line to change."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterable
 
 from gradgate.checker.analysis._scopes import (
     Scope,
@@ -14,7 +13,6 @@ from gradgate.checker.analysis._scopes import (
     functions,
     key_of,
     own_nodes,
-    parameters_of,
     part_of,
     returned,
     scope_at,
@@ -23,62 +21,21 @@ from gradgate.checker.analysis._source import path_to, statement_at
 from gradgate.events import Frame, Site
 
 
-def chosen_at(site: Site) -> Frame:
-    """Return where the number that a line divides or multiplies by was chosen: in the caller that computes it."""
-    for name in _operands(statement_at(site[0])):
-        chosen = site[0]
-        for inner, outer in pairwise(site):
-            given = _given(inner, name, outer)
-            if given is None:
-                break
-            chosen = outer
-            if not isinstance(given, ast.Name):
-                break
-            name = given.id
-        if chosen is not site[0]:
-            return chosen
-    return site[0]
-
-
-def _operands(statement: ast.stmt | None) -> Iterator[str]:
-    """Yield the names by which a statement may divide or multiply."""
-    for node in ast.walk(statement) if statement is not None else ():
-        operands: list[ast.expr] = []
-        if isinstance(node, ast.Call):
-            operands = node.args
-        elif isinstance(node, ast.BinOp):
-            operands = [node.right]
-        elif isinstance(node, ast.AugAssign):
-            operands = [node.value]
-        yield from (one.id for one in operands if isinstance(one, ast.Name))
-
-
-def _given(inner: Frame, name: str, outer: Frame) -> ast.expr | None:
-    """Return what the calling line gives to a function's argument."""
-    scope, statement = scope_at(inner), statement_at(outer)
-    function = scope.node if scope is not None else None
-    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or statement is None:
-        return None
-    names = parameters_of(function)
-    for call in ast.walk(statement) if name in names else ():
-        if isinstance(call, ast.Call) and called(call) == function.name:
-            return argument(call, names.index(name), name)
-    return None
-
-
 def computed_rate(site: Site) -> Frame | None:
-    """Return where the rate that an optimizer is given was computed, if that is another line."""
+    """Return where an optimizer's rate is computed, if that is another line."""
     statement, scope = statement_at(site[0]), scope_at(site[0])
     for call in ast.walk(statement) if statement is not None else ():
         rate = argument(call, 1, "lr") if isinstance(call, ast.Call) else None
-        for one in definitions(scope).get(key_of(rate), ()) if rate is not None and scope is not None else ():
-            if isinstance(one.value, (ast.BinOp, ast.Call)):
-                return Frame(site[0].file, one.value.lineno, site[0].function)
+        for definition in (
+            definitions(scope).get(key_of(rate), ()) if rate is not None and scope is not None else ()
+        ):
+            if isinstance(definition.value, (ast.BinOp, ast.Call)):
+                return Frame(site[0].file, definition.value.lineno, site[0].function)
     return None
 
 
 def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
-    """Return the line that puts together what an optimizer is given, where that has a name or a function."""
+    """Return the line that builds the list for an optimizer, where the list has a name or a function."""
     scope = scope_at(site[0]) if site else None
     path = path_to(site[0].file, site[0].line) if site else ()
     if scope is None or len(path) < 2:
@@ -87,31 +44,31 @@ def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
     given = [call.args[0] for call in calls if called(call)[:1].isupper()]
     for value in reversed(given):
         if isinstance(value, (ast.Name, ast.Call)):
-            found = _put_together(scope, value, files or (scope.file,))
+            found = _built_at(scope, value, files or (scope.file,))
             if found is not None:
                 return found
     return None
 
 
-def _put_together(
-    scope: Scope, value: ast.expr, files: Iterable[str], place: int | None = None
-) -> Frame | None:
-    """Follow a name, or what a function of the user's returns, to where it is put together."""
+def _built_at(scope: Scope, value: ast.expr, files: Iterable[str], place: int | None = None) -> Frame | None:
+    """Follow a name, or what a function of the user's returns, to where it is built."""
     if isinstance(value, ast.Name):
-        for one in definitions(scope).get(value.id, ())[:1]:
-            inner = _put_together(scope, one.value, files, one.place)
-            return inner or Frame(scope.file, one.value.lineno, getattr(scope.node, "name", "<module>"))
+        for definition in definitions(scope).get(value.id, ())[:1]:
+            inner = _built_at(scope, definition.value, files, definition.place)
+            return inner or Frame(
+                scope.file, definition.value.lineno, getattr(scope.node, "name", "<module>")
+            )
     elif isinstance(value, ast.Call):
         for inside in functions(called(value), files)[:1]:
             for part in returned(inside)[:1]:
                 part = part if place is None else part_of(part, place)[0]
                 if isinstance(part, ast.Name) and place is not None:
-                    return _put_together(inside, part, files)
+                    return _built_at(inside, part, files)
     return None
 
 
 def comprehension_line(site: Site) -> Frame | None:
-    """Return the last list of named parameters with a condition, in a function that puts groups together."""
+    """Return the last comprehension over parameters with a condition, in a function that builds groups."""
     path = path_to(site[0].file, site[0].line) if site else ()
     for call in ast.walk(path[-1]) if len(path) > 1 else ():
         if not isinstance(call, ast.Call):
@@ -121,7 +78,7 @@ def comprehension_line(site: Site) -> Frame | None:
                 node.lineno
                 for node in own_nodes(scope.node)
                 if isinstance(node, ast.ListComp)
-                and any(one.ifs for one in node.generators)
+                and any(part.ifs for part in node.generators)
                 and "parameters" in ast.unparse(node.generators[0].iter)
             ]
             if lines:

@@ -1,15 +1,28 @@
-"""Parameters that get no gradient, and gradients that no optimizer uses: what several rules ask of a run."""
+"""Parameters that get no gradient, and gradients that no optimizer uses."""
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._run import Run
-from gradgate.events import Backward, Differentiated, Frame, Ids, OptimizerMade, Parameter, Site, Stepped
+from gradgate.events import (
+    Backward,
+    Differentiated,
+    Frame,
+    Ids,
+    ModeSet,
+    OptimizerMade,
+    Parameter,
+    Site,
+    Stepped,
+)
 
-_STEPS = 3  # of an optimizer before anything is said of what it leaves out
+_STEPS = 3  # of an optimizer before it is judged by what it leaves out
+_RATIO = 4  # a part that is so much larger than what is trained is left out on purpose
+_SMALL = 16  # elements of a bare tensor that may be a parameter
 
 
 def unreached(run: Run) -> Ids:
@@ -24,19 +37,29 @@ def unreached(run: Run) -> Ids:
 
 
 def unowned(run: Run) -> Ids:
-    """Return what losses reach and no optimizer ever holds, where nobody asks for its gradient by hand."""
-    asked: set[int] = set()
-    for event in run.of(Differentiated):
-        asked |= event.asked
-    by_hand = any(one.backward < 0 and one.consumed for one in run.contributions)
-    if by_hand:  # gradients are carried from one model to another, which trains
-        return frozenset()
+    """Return the parameters that losses reach, that no optimizer holds, and whose gradients nobody asks for."""
+    if any(each.backward < 0 and each.consumed for each in run.contributions):
+        return frozenset()  # gradients are copied from one model to another, which trains
+    asked: Ids = frozenset().union(*(event.asked for event in run.of(Differentiated)))
     return frozenset(number for number in run.reached - run.owned - asked if number in run.parameters)
+
+
+def temporary(run: Run, several: Iterable[Parameter]) -> Ids:
+    """Return the parameters that the forward pass makes anew each time: each is reached once."""
+    often: Counter[int] = Counter()
+    for event in run.of(Backward):
+        often.update(event.reached)
+    found = [each for each in several if often[each.id] == 1 and each.made]
+    lines = Counter(each.made[0] for each in found)
+    return frozenset(each.id for each in found if lines[each.made[0]] >= _STEPS)
+
+
+# What took the place of an optimizer's parameters
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """Parameters that an optimizer holds, and those that were made later and are trained in their place."""
+    """Parameters that an optimizer holds, and those that were made later and are used in their place."""
 
     optimizer: int
     old: Ids
@@ -45,85 +68,140 @@ class Replaced:
 
 
 def replaced(run: Run) -> Iterator[Replaced]:
-    """Yield what took the place of an optimizer's parameters after it was made."""
-    first = first_reached(run)
+    """Yield what took the place of an optimizer's parameters after the optimizer was made."""
     fresh = [run.parameters[number] for number in unowned(run)]
     for optimizer, made in run.made.items():
         place = next(number for number, event in run.numbered(OptimizerMade) if event is made[0])
-        new = [one for one in fresh if one.made and one.made_at > place and one.still]
+        new = [each for each in fresh if each.made and each.made_at > place and each.still]
         if not new:
             continue
-        since = min(first[one.id] for one in new)
-        steps = [
-            number for number, event in run.numbered(Stepped) if number > since and _by(event, optimizer)
-        ]
-        held = frozenset().union(*(group.parameters for event in made for group in event.groups))
-        idle = [run.parameters[number] for number in held - reached_after(run, since)]
-        old, taken = _pairs([one for one in idle if one.trainable], new)
+        ids = {each.id for each in new}
+        since = min(number for number, event in run.numbered(Backward) if event.reached & ids)  # type: ignore[attr-defined]
+        later = [event for event in run.events[since:] if isinstance(event, (Backward, Stepped))]
+        steps = sum(isinstance(event, Stepped) and event.optimizer == optimizer for event in later)
+        reached: Ids = frozenset().union(*{event.reached for event in later if isinstance(event, Backward)})
+        held: Ids = frozenset().union(*(group.parameters for event in made for group in event.groups))
+        idle = [run.parameters[number] for number in held - reached]
+        old, taken = _pairs([each for each in idle if each.trainable], new)
         if old and steps and len(temporary(run, taken)) < len(taken):
             yield Replaced(
-                optimizer, frozenset(one.id for one in old), frozenset(one.id for one in taken), len(steps)
+                optimizer, frozenset(each.id for each in old), frozenset(each.id for each in taken), steps
             )
 
 
-def _by(event: object, optimizer: int) -> bool:
-    return isinstance(event, Stepped) and event.optimizer == optimizer
-
-
 def _pairs(idle: list[Parameter], new: list[Parameter]) -> tuple[list[Parameter], list[Parameter]]:
-    """Match what an optimizer holds in vain with what was made later: by shape, or as its module is gone."""
-    old = [one for one in idle if not one.registered or any(one.shape == other.shape for other in new)]
-    shapes = {one.shape for one in old}
-    alike = [one for one in new if one.shape in shapes or _same_rank(one, old)]
-    moved = any(one.root != other.root or not one.registered for one in old for other in alike)
-    taken = {one.name for one in old} == {
-        one.name for one in alike
-    }  # the very names go on with other tensors
-    return (old, alike) if moved or taken else ([], [])
+    """Match an optimizer's idle parameters with newer ones, by shape, or because their module is gone."""
+    old = [each for each in idle if not each.registered or any(each.shape == other.shape for other in new)]
+    shapes = {each.shape for each in old}
+    ranks = {len(each.shape) for each in old if not each.registered}
+    alike = [each for each in new if each.shape in shapes or len(each.shape) in ranks]
+    moved = any(each.root != other.root or not each.registered for each in old for other in alike)
+    renewed = {each.name for each in old} == {each.name for each in alike}
+    return (old, alike) if moved or renewed else ([], [])
 
 
-def _same_rank(one: Parameter, old: Iterable[Parameter]) -> bool:
-    return any(not other.registered and len(other.shape) == len(one.shape) for other in old)
+# What is in no optimizer
 
 
-def temporary(run: Run, several: Iterable[Parameter]) -> Ids:
-    """Return those that were reached once and then made anew: copies of the forward pass."""
-    often: Counter[int] = Counter()
-    for event in run.of(Backward):
-        often.update(event.reached)
-    found = [one for one in several if often[one.id] == 1]
-    lines = Counter(one.made[0] for one in found if one.made)
-    return frozenset(one.id for one in found if one.made and lines[one.made[0]] >= _STEPS)
+@dataclass(frozen=True)
+class Left:
+    """Parameters of one module that a line's losses reach and that are in no optimizer."""
+
+    ids: Ids
+    backward: Site
+    forgotten: bool  # they were to be trained
+    listed: bool = True  # False: they are in a plain list or dict that no module knows
+    later: bool = False  # they were made after the optimizer
 
 
-def first_reached(run: Run) -> dict[int, int]:
-    """Return by parameter the number of the first backward call that reached it."""
-    first: dict[int, int] = {}
-    for number, event in run.numbered(Backward):
-        assert isinstance(event, Backward)  # noqa: S101
-        for one in event.reached - first.keys():
-            first[one] = number
-    return first
+def left_out(run: Run) -> Iterator[Left]:
+    """Yield what is left out of every optimizer, module by module."""
+    free = unowned(run)
+    known: set[int] = set().union(*(swap.new for swap in replaced(run)))
+    known |= temporary(run, [run.parameters[number] for number in free])
+    for site, reached in _training_lines(run).items():
+        groups: dict[str, list[Parameter]] = defaultdict(list)
+        for each in (run.parameters[number] for number in (reached & free) - known):
+            small = bool(each.name) and math.prod(each.shape) <= _SMALL
+            if each.registered or each.made or small:
+                groups[each.root.split("[")[0]].append(each)
+        for several in groups.values():
+            known |= {each.id for each in several}
+            # A parameter that changes is trained by hand, unless it is a copy's.
+            if all(each.still for each in several) or _is_twin(run, several):
+                yield _judged(run, several, site, reached & run.owned)
 
 
-def reached_after(run: Run, since: int) -> Ids:
-    """Return what backward calls reached from one event on."""
-    found: set[int] = set()
-    for reach in {event.reached for event in run.events[since:] if isinstance(event, Backward)}:
-        found |= reach
-    return frozenset(found)
+def _training_lines(run: Run) -> dict[Site, Ids]:
+    """Return the lines whose losses steps used, with what they reach more than once."""
+    found: dict[Site, Ids] = defaultdict(frozenset)
+    often = Counter(number for event in run.of(Backward) for number in event.reached - run.owned)
+    for number, several in run.by_backward.items():
+        if number >= 0 and any(each.consumed for each in several):
+            found[run.backward(number).site] |= run.backward(number).reached
+    return {site: frozenset(number for number in ids if often[number] != 1) for site, ids in found.items()}
 
 
-def made_line(one: Parameter, like: Iterable[Parameter]) -> Frame:
-    """Return the line that made a parameter: the innermost one that did not also make what it replaced."""
+def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left:
+    ids = frozenset(each.id for each in several)
+    trained = [run.parameters[number] for number in beside if number in run.parameters]
+    roots = {each.root for each in trained}
+    if not all(each.still for each in several) or _in_evaluation(run, ids):
+        return Left(ids, site, forgotten=False)  # an average or a copy, or used as it is
+    # Layers in a plain list of a trained module: "model.layers[0]" and so on.
+    lists = {each.root for each in several if "[" in each.root}
+    hidden = len(lists) > 1 and any(root.split("[")[0].rpartition(".")[0] in roots for root in lists)
+    unknown = not any(each.registered for each in several) and any(each.made for each in several)
+    last = max((number for number, _ in run.numbered(OptimizerMade)), default=-1)
+    later = all(each.made_at > last for each in several)
+    if hidden or unknown or later:
+        return Left(ids, site, forgotten=True, listed=not hidden and not unknown, later=later)
+    size, trained_size = sum(each.nbytes for each in several), sum(each.nbytes for each in trained)
+    if size >= _RATIO * trained_size or _is_twin(run, several):
+        return Left(ids, site, forgotten=False)
+    beyond = any(event.beyond & ids for event in run.of(Backward))
+    part = several[0].root in roots and size < trained_size
+    return Left(ids, site, forgotten=beyond or part or size * 2 < trained_size)
+
+
+def _in_evaluation(run: Run, ids: Ids) -> bool:
+    """Say whether a module of these parameters alone was put into evaluation mode, and stayed in it."""
+    modes = [event for event in run.of(ModeSet) if event.parameters & ids]
+    return bool(modes) and not modes[-1].training and modes[-1].parameters <= ids
+
+
+def _is_twin(run: Run, several: list[Parameter]) -> bool:
+    """Say whether another module with the same shapes is trained: this one is its target network, or a copy."""
+    if len(several) < 2:
+        return False
+    root, parts = several[0].root, {_part(each) for each in several}
+    others: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for each in (run.parameters[number] for number in run.owned & run.reached):
+        if each.root != root:
+            others[each.root].append(each.shape)
+        elif _part(each) and _part(each) not in parts:
+            others[f"{root}.{_part(each)}"].append(each.shape)
+    return sorted(each.shape for each in several) in map(sorted, others.values())
+
+
+def _part(parameter: Parameter) -> str:
+    """Return the part of its model that a parameter belongs to: "target" of "agent.target.weight"."""
+    return parameter.name.split(".")[1] if parameter.name.count(".") > 1 else ""
+
+
+# Lines
+
+
+def made_line(parameter: Parameter, like: Iterable[Parameter]) -> Frame:
+    """Return the line that made a parameter: the innermost that did not also make what it replaced."""
     others = {frame for other in like for frame in other.made}
-    return next((frame for frame in one.made if frame not in others), one.made[0])
+    return next((frame for frame in parameter.made if frame not in others), parameter.made[0])
 
 
 def calling_line(sites: Iterable[Site], backward: Site) -> Frame | None:
-    """Return the line through which parameters were used: the innermost that all share, outside modules.
+    """Return the line that used some parameters: the innermost that all uses share, outside of modules.
 
-    Where they were used by several lines, it is that of the first.
+    If several lines used them, it is that of the first use.
     """
     several = [site for site in sites if site]
     if not several:

@@ -1,4 +1,4 @@
-"""A run as rules see it: its events, what became of the gradients, and what things are called."""
+"""A run as rules see it: its events, the history of its gradients, and the names of things."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gradgate.events import (
 
 
 class Run:
-    """A log, and what follows from it. Events are known by their place in ``events``."""
+    """A log, and what follows from it. An event's number is its index in ``events``."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -65,7 +65,7 @@ class Run:
 
     @functools.cached_property
     def made(self) -> dict[int, list[OptimizerMade]]:
-        """Optimizers by number: how they were made, and what was added."""
+        """By optimizer: how it was made, and the groups that were added."""
         made = defaultdict(list)
         for event in self.of(OptimizerMade):
             made[event.optimizer].append(event)
@@ -85,11 +85,13 @@ class Run:
     @functools.cached_property
     def owned(self) -> Ids:
         """Parameters that some optimizer holds."""
-        return frozenset(number for number, owners in self.owners.items() if owners)  # asking adds empty sets
+        return frozenset(
+            number for number, owners in self.owners.items() if owners
+        )  # look-ups add empty sets
 
     @functools.cached_property
     def reached(self) -> Ids:
-        """Parameters that some backward call reached, or some step had a gradient of."""
+        """Parameters that some backward call reached, or that had a gradient in some step."""
         found: set[int] = set()
         for reach in {event.reached for event in self.of(Backward)}:
             found |= reach
@@ -130,7 +132,7 @@ class Run:
         return self.log.optimizers.get(number, "optimizer")
 
     def parameter(self, number: int) -> Parameter:
-        """Return what was seen of a parameter."""
+        """Return the record of a parameter."""
         return self.parameters[number]
 
     # Windows
@@ -143,7 +145,7 @@ class Run:
         return found
 
     def asks_again(self, window: Window) -> bool:
-        """Say whether an optimizer asked its closure several times for one step; that of a trainer runs once."""
+        """Say whether an optimizer called its closure several times for one step; a trainer's runs once."""
         return sum(self.backward(number).closure for number in window.micro) > 1
 
     def accumulating(self) -> Iterator[tuple[int, Site, list[tuple[Window, list[int]]]]]:
@@ -162,5 +164,5 @@ class Run:
 
 
 def innermost(site: Site) -> Frame:
-    """Return the line that a site stands for."""
+    """Return a site's innermost line."""
     return site[0] if site else Frame("", 0, "")

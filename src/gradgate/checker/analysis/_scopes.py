@@ -6,97 +6,44 @@ Names are resolved within one function, functions by name within the files of th
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeGuard
 
 from gradgate.checker.analysis._source import path_to, tree_of
 from gradgate.events import Frame
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-BUILTIN = frozenset(
-    (
-        "sum",
-        "max",
-        "min",
-        "zip",
-        "enumerate",
-        "list",
-        "tuple",
-        "dict",
-        "abs",
-        "next",
-        "iter",
-        "map",
-        "sorted",
-        "len",
-    )
-) | {
-    "range",
-    "print",
-    "float",
-    "int",
-    "round",
-    "str",
-    "super",
-    "isinstance",
-    "set",
-    "reversed",
-    "getattr",
-    "type",
-}
-_METHODS = frozenset(
-    (
-        "backward",
-        "item",
-        "detach",
-        "view",
-        "reshape",
-        "mean",
-        "sum",
-        "norm",
-        "to",
-        "size",
-        "append",
-        "extend",
-        "items",
-    )
-) | {
-    "values",
-    "keys",
-    "get",
-    "format",
-    "step",
-    "zero_grad",
-    "unsqueeze",
-    "squeeze",
-    "log",
-    "exp",
-    "pow",
-    "clamp",
-}
+
+_BUILTIN = frozenset(dir(builtins))
 
 
 class Scope(NamedTuple):
-    """A function, or a module's own statements, and the file that it stands in."""
+    """A function, or a module's own statements, and its file."""
 
     file: str
     node: ast.AST
 
 
 class Definition(NamedTuple):
-    """A statement that gives a name a value, and the value. ``place`` is its place in a tuple that is unpacked."""
+    """A statement that gives a name a value, and the value. ``place`` is its index in a tuple that is unpacked."""
 
     statement: ast.AST
     value: ast.expr
     place: int | None = None
-    whole: bool = True  # False: it puts something into what the name holds
+    whole: bool = True  # False: it adds something to what the name holds
+
+
+def is_function(node: ast.AST) -> TypeGuard[Function]:
+    """Say whether a node defines a function."""
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
 
 
 def scope_at(frame: Frame) -> Scope | None:
     """Return the function, or module, whose statement a frame was running."""
     for node in reversed(path_to(frame.file, frame.line)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
+        if is_function(node) or isinstance(node, ast.Module):
             return Scope(frame.file, node)
     return None
 
@@ -107,7 +54,7 @@ def functions_of(file: str) -> dict[str, tuple[Function, ...]]:
     found: dict[str, tuple[Function, ...]] = {}
     tree = tree_of(file)
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if is_function(node):
             found[node.name] = (*found.get(node.name, ()), node)
     return found
 
@@ -139,7 +86,7 @@ def imported(file: str) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=512)
 def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
-    """Return what gives each name of a function a value: "loss", or ".head" for attributes of whatever object."""
+    """Return what gives each name of a function a value: "loss", or ".head" for attributes of any object."""
     found: dict[str, list[Definition]] = {}
 
     def add(target: ast.AST, statement: ast.AST, value: ast.expr, place: int | None = None) -> None:
@@ -148,13 +95,9 @@ def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
                 add(item, statement, *part_of(value, number))
         elif isinstance(target, ast.Starred):
             add(target.value, statement, value)
-        elif isinstance(target, ast.Name):
-            found.setdefault(target.id, []).append(Definition(statement, value, place))
-        elif isinstance(target, ast.Attribute):
-            found.setdefault("." + target.attr, []).append(Definition(statement, value, place))
-        elif isinstance(target, ast.Subscript):
-            key = key_of(target.value)
-            found.setdefault(key, []).append(Definition(statement, value, place, whole=False))
+        else:
+            whole = not isinstance(target, ast.Subscript)
+            found.setdefault(key_of(target), []).append(Definition(statement, value, place, whole=whole))
 
     for node in own_nodes(scope.node):
         if isinstance(node, ast.Assign):
@@ -173,14 +116,14 @@ def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             call = node.value
             if isinstance(call.func, ast.Attribute):  # losses.append(loss)
-                for argument in call.args:
+                for given in call.args:
                     key = key_of(call.func.value)
-                    found.setdefault(key, []).append(Definition(node, argument, whole=False))
+                    found.setdefault(key, []).append(Definition(node, given, whole=False))
     return {name: tuple(several) for name, several in found.items()}
 
 
 def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
-    """Return what a name is given that stands at a place in a tuple: of ``zip(a, b)`` the second is of ``b``."""
+    """Return the part of a value that is unpacked at an index: of ``zip(a, b)`` the second is part of ``b``."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
         if value.func.id == "zip" and place < len(value.args):
             return value.args[place], None
@@ -192,17 +135,17 @@ def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
 
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what stands in a function, functions and classes within it left out."""
+    """Yield the nodes of a function, without those of functions and classes inside it."""
     todo = list(ast.iter_child_nodes(node))
     while todo:
         inner = todo.pop(0)
         yield inner
-        if not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if not is_function(inner) and not isinstance(inner, ast.ClassDef):
             todo[:0] = ast.iter_child_nodes(inner)
 
 
 def key_of(node: ast.AST) -> str:
-    """Return under which name :func:`definitions` keeps an expression: "loss", ".head", or ""."""
+    """Return the key of an expression in :func:`definitions`: "loss", ".head", or ""."""
     while isinstance(node, (ast.Subscript, ast.Starred)):
         node = node.value
     if isinstance(node, ast.Name):
@@ -211,10 +154,10 @@ def key_of(node: ast.AST) -> str:
 
 
 def parameters_of(function: Function) -> list[str]:
-    """Return the names of a function's arguments, ``self`` left out."""
-    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    """Return the names of a function's parameters, without ``self``."""
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     names = names[1:] if names[:1] in (["self"], ["cls"]) else names
-    return names + [one.arg for one in function.args.kwonlyargs]
+    return names + [each.arg for each in function.args.kwonlyargs]
 
 
 def returned(scope: Scope) -> list[ast.expr]:
@@ -226,26 +169,38 @@ def returned(scope: Scope) -> list[ast.expr]:
 
 def called(call: ast.Call) -> str:
     """Return the last name of what is called: "item" of ``loss.item()``."""
-    func = call.func
-    return func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
+    return key_of(call.func).lstrip(".") if isinstance(call.func, (ast.Name, ast.Attribute)) else ""
 
 
 def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
-    """Return an argument that is given by its place or by its name."""
+    """Return an argument that is given by position or by keyword."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
     return call.args[place] if place < len(call.args) else None
 
 
-def may_be_module(call: ast.Call, file: str) -> bool:
-    """Say whether what is called may be an object of the user's: no library's function and no tensor's method."""
-    return root_of(call.func) not in imported(file) | BUILTIN and called(call) not in _METHODS
+def may_be_module(call: ast.Call, file: str, files: tuple[str, ...]) -> bool:
+    """Say whether a call may run a module: a variable or an assigned attribute, no method or library function."""
+    key = key_of(call.func)
+    if root_of(call.func) in imported(file) | _BUILTIN:
+        return False
+    return not key.startswith(".") or any(key in _keys(scopes_of(each)) for each in files)
+
+
+def assigned(files: Iterable[str]) -> frozenset[str]:
+    """Return the keys of all definitions in some files."""
+    return frozenset().union(*(_keys(scopes_of(file)) for file in files))
+
+
+@functools.lru_cache(maxsize=64)
+def _keys(scopes: tuple[Scope, ...]) -> frozenset[str]:
+    return frozenset(key for scope in scopes for key in definitions(scope))
 
 
 def takes(function: ast.AST, call: ast.Call) -> bool:
-    """Say whether a function has as many arguments as a call gives."""
-    several = parameters_of(function) if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) else []
+    """Say whether a function has as many parameters as a call has arguments."""
+    several = parameters_of(function) if is_function(function) else []
     return len(several) == len(call.args) + len(call.keywords)
 
 
@@ -257,32 +212,32 @@ def root_of(node: ast.AST) -> str:
 
 
 def without_gradients(node: ast.AST) -> int | None:
-    """Return the line of the ``with torch.no_grad()`` or of the decorator, where a node is or has one."""
+    """Return the line of a node's own ``with torch.no_grad()`` or decorator."""
     if isinstance(node, (ast.With, ast.AsyncWith)):
         several = [item.context_expr for item in node.items]
     else:
         several = list(getattr(node, "decorator_list", ()))
-    for one in several:
-        name = key_of(one.func if isinstance(one, ast.Call) else one).lstrip(".")
-        off = isinstance(one, ast.Call) and one.args and getattr(one.args[0], "value", None) is False
+    for each in several:
+        name = key_of(each.func if isinstance(each, ast.Call) else each).lstrip(".")
+        off = isinstance(each, ast.Call) and each.args and getattr(each.args[0], "value", None) is False
         if name in ("no_grad", "inference_mode") or (name == "set_grad_enabled" and off):
-            return one.lineno
+            return each.lineno
     return None
 
 
 def no_grad_around(frame: Frame) -> Frame | None:
-    """Return the line that switches gradients off for a running line, in its own function."""
+    """Return the line that turns gradients off for a running line, in its own function."""
     for node in reversed(path_to(frame.file, frame.line)):
         line = without_gradients(node)
         if line is not None:
             return Frame(frame.file, line, frame.function)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if is_function(node):
             return None
     return None
 
 
 def statements_at(frame: Frame) -> list[ast.AST]:
-    """Return the innermost statements of a line, of which there may be several."""
+    """Return the innermost statements of a line. There may be several."""
     path = path_to(frame.file, frame.line)
     if len(path) < 2:
         return []

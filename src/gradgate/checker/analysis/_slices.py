@@ -1,13 +1,13 @@
 """What a value is made of: its definitions, read backwards from the source. Nothing is executed.
 
-Names are resolved within one function, functions by name within the files of the run. What cannot be resolved is
-taken to be made of everything it might be made of: what is found here has to be confirmed by an event.
+Names are resolved within one function, functions by name within the files of the run. Where a name has several
+possible definitions, all of them count, so a rule has to confirm with an event what it finds here.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from gradgate.checker.analysis._scopes import (
     Function,
@@ -16,6 +16,7 @@ from gradgate.checker.analysis._scopes import (
     called,
     definitions,
     functions,
+    is_function,
     may_be_module,
     own_nodes,
     parameters_of,
@@ -33,22 +34,32 @@ _MOST = 4000  # expressions that are visited
 
 
 class Slice:
-    """All that a statement's values may be made of. ``nodes`` are expressions with the file they stand in."""
+    """The expressions that some expressions may be computed from, each with its file, in ``nodes``.
 
-    def __init__(self, site: Site, files: Iterable[str]) -> None:
+    Args:
+        roots: what to start from.
+        files: the files of the run.
+        ends: returns a line for an expression that is not followed further; ``ended`` collects these lines. If
+            given, arguments of the user's own functions are followed only as far as the functions return them.
+    """
+
+    def __init__(
+        self,
+        roots: Iterable[tuple[Scope, ast.AST]],
+        files: Iterable[str],
+        ends: Callable[[str, ast.AST], Frame | None] | None = None,
+    ) -> None:
         self.files = tuple(files)
         self.nodes: list[tuple[str, ast.AST]] = []
+        self.ended: list[Frame] = []
+        self._ends = ends
         self._seen: set[tuple[int, int | None]] = set()
-        self._todo: list[tuple[Scope, ast.AST, int | None]] = []
-        for frame in site[:1]:
-            scope = scope_at(frame)
-            if scope is not None:
-                self._todo += [(scope, statement, None) for statement in statements_at(frame)]
+        self._todo: list[tuple[Scope, ast.AST, int | None]] = [(scope, root, None) for scope, root in roots]
         while self._todo and len(self.nodes) < _MOST:
             self._visit(*self._todo.pop())
 
     def holds(self, frame: Frame, name: str = "") -> bool:
-        """Say whether a line is part of it; of a name that is written there, such as "item", whether that is."""
+        """Say whether a line is part of it. If a name such as "item" is written there, that must be part of it."""
         inside = [
             node
             for file, node in self.nodes
@@ -59,53 +70,64 @@ class Slice:
             return any(isinstance(node, ast.Attribute) and node.attr == name for node in inside)
         return bool(inside)
 
-    def _visit(self, scope: Scope, root: ast.AST, place: int | None) -> None:
-        for node in (root, *own_nodes(root)):
-            if (id(node), place) in self._seen:
-                continue
-            self._seen.add((id(node), place if node is root else None))
-            if isinstance(node, ast.expr):
-                self.nodes.append((scope.file, node))
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                self._name(scope, node.id)
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                self._attribute(node.attr)
-            elif isinstance(node, ast.Call):
-                self._call(scope, node, place if node is root else None)
+    def _visit(self, scope: Scope, node: ast.AST, place: int | None) -> None:
+        if (id(node), place) in self._seen:
+            return
+        self._seen.add((id(node), place))
+        end = self._ends(scope.file, node) if self._ends is not None else None
+        if end is not None:
+            self.ended.append(end)
+            return
+        if isinstance(node, ast.expr):
+            self.nodes.append((scope.file, node))
+        resolved = False
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            self._name(scope, node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            self._attribute(node.attr)
+        elif isinstance(node, ast.Call):
+            resolved = self._call(scope, node, place)
+        if not (resolved and self._ends is not None):
+            self._todo += [
+                (scope, inner, None)
+                for inner in ast.iter_child_nodes(node)
+                if not is_function(inner) and not isinstance(inner, ast.ClassDef)
+            ]
 
     def _name(self, scope: Scope, name: str) -> None:
         found = definitions(scope).get(name, ())
-        if not found and name in (
-            parameters_of(scope.node)
-            if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            else ()
-        ):
-            assert isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef))  # noqa: S101
+        if not found and is_function(scope.node) and name in parameters_of(scope.node):
             self._callers(scope.node, name)
         elif not found:
             tree = tree_of(scope.file)
             if tree is not None and tree is not scope.node:
                 scope = Scope(scope.file, tree)
                 found = definitions(scope).get(name, ())
-        self._todo += [(scope, one.value, one.place) for one in found]
+        self._todo += [(scope, definition.value, definition.place) for definition in found]
 
     def _attribute(self, name: str) -> None:
         for scope in self._scopes():
-            self._todo += [(scope, one.value, one.place) for one in definitions(scope).get("." + name, ())]
+            self._todo += [
+                (scope, definition.value, definition.place)
+                for definition in definitions(scope).get("." + name, ())
+            ]
 
     def _scopes(self) -> Iterator[Scope]:
         return (scope for file in self.files for scope in scopes_of(file))
 
-    def _call(self, scope: Scope, call: ast.Call, place: int | None) -> None:
-        scopes = functions(called(call), self.files) or self._forwards(scope.file, call)
+    def _call(self, scope: Scope, call: ast.Call, place: int | None) -> bool:
+        """Follow what a call returns; say whether it calls a function of the user's own."""
+        named = functions(called(call), self.files)
+        scopes = named or self._forwards(scope.file, call)
         for inner in scopes:
             for value in returned(inner):
                 part = value if place is None else part_of(value, place)[0]
                 self._todo.append((inner, part, None))
+        return bool(named) or any(takes(inner.node, call) for inner in scopes)
 
     def _forwards(self, file: str, call: ast.Call) -> list[Scope]:
-        """Return the ``forward`` methods that a call of some module may run."""
-        if not may_be_module(call, file) or not (call.args or call.keywords):
+        """Return the ``forward`` methods that the call of a module may run."""
+        if not may_be_module(call, file, self.files) or not (call.args or call.keywords):
             return []
         scopes = functions("forward", self.files) + functions("__call__", self.files)
         return [scope for scope in scopes if takes(scope.node, call)] or scopes
@@ -117,11 +139,20 @@ class Slice:
             for node in own_nodes(scope.node):
                 if not isinstance(node, ast.Call):
                     continue
-                calls = may_be_module(node, scope.file) and takes(function, node) if module else None
+                calls = (
+                    may_be_module(node, scope.file, self.files) and takes(function, node) if module else None
+                )
                 if calls or called(node) == function.name:
                     given = argument(node, place, name)
                     if given is not None:
                         self._todo.append((scope, given, None))
+
+
+def slice_at(site: Site, files: Iterable[str]) -> Slice:
+    """Return what the values of a statement may be made of."""
+    scope = scope_at(site[0]) if site else None
+    roots = [(scope, statement) for statement in statements_at(site[0])] if scope is not None else []
+    return Slice(roots, files)
 
 
 def files_of(sites: Iterable[Site]) -> tuple[str, ...]:

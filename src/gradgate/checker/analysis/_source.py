@@ -1,4 +1,4 @@
-"""The user's source: where a line stands in its program. Nothing is executed."""
+"""The user's source: what a line belongs to. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradgate.events import Frame, Site
 
 @functools.lru_cache(maxsize=64)
 def tree_of(file: str) -> ast.Module | None:
-    """Parse a file, or return None where it cannot be read or parsed: what was typed in, a page with code in it."""
+    """Parse a file, or return None where it can't be read or parsed: typed-in code, a page with code in it."""
     lines = linecache.getlines(file)
     try:
         return ast.parse("".join(lines)) if lines else None
@@ -21,13 +21,18 @@ def tree_of(file: str) -> ast.Module | None:
 
 
 def text_of(frame: Frame) -> str:
-    """Return a line as it is written, without its indentation."""
+    """Return a line's text, without its indentation."""
     return linecache.getline(frame.file, frame.line).strip()
+
+
+def whole_text(file: str) -> str:
+    """Return the text of a file, or "" where it cannot be read."""
+    return "".join(linecache.getlines(file))
 
 
 @functools.lru_cache(maxsize=4096)
 def path_to(file: str, line: int) -> tuple[ast.AST, ...]:
-    """Return what encloses a line, from the module to the innermost statement that holds it."""
+    """Return what encloses a line, from the module to the innermost statement."""
     tree = tree_of(file)
     if tree is None:
         return ()
@@ -62,7 +67,7 @@ def statement_at(frame: Frame) -> ast.stmt | None:
 
 
 def function_at(frame: Frame) -> ast.AST | None:
-    """Return the innermost function (or the module) that a line stands in."""
+    """Return the innermost function (or the module) around a line."""
     for node in reversed(path_to(frame.file, frame.line)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
             return node
@@ -72,8 +77,8 @@ def function_at(frame: Frame) -> ast.AST | None:
 def condition_around(site: Site, beside: Site) -> Frame | None:
     """Return the ``if`` that decides whether ``site`` is reached but not whether ``beside`` is.
 
-    Goes outwards through the frames of ``site``; in each function it looks for an ``if`` that holds the running
-    line and not the line of the same function that ``beside`` came through.
+    Looks, from the innermost frame of ``site`` outwards, for an ``if`` that contains the running line but not the
+    line of the same function that is in ``beside``.
     """
     others = {(frame.file, frame.function): frame.line for frame in beside}
     for frame in site:
@@ -98,7 +103,7 @@ def _holds(node: ast.AST, line: int) -> bool:
 
 
 def loops_around(frame: Frame) -> list[ast.For | ast.While]:
-    """Return the loops of its own function that hold a line, the innermost first."""
+    """Return the loops around a line, in its own function, the innermost first."""
     loops: list[ast.For | ast.While] = []
     for node in reversed(path_to(frame.file, frame.line)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -108,18 +113,18 @@ def loops_around(frame: Frame) -> list[ast.For | ast.While]:
     return loops
 
 
-def same_statement(one: Frame, other: Frame) -> bool:
+def same_statement(frame: Frame, other: Frame) -> bool:
     """Say whether two lines belong to one statement."""
-    if one.file != other.file:
+    if frame.file != other.file:
         return False
-    if one.line == other.line:
+    if frame.line == other.line:
         return True
-    first, second = statement_at(one), statement_at(other)
+    first, second = statement_at(frame), statement_at(other)
     return first is not None and first is second and not hasattr(first, "body")
 
 
 def next_use(frame: Frame, before: int) -> Frame | None:
-    """Return the next line of the same function that reads what a line's statement assigned."""
+    """Return the next line of the same function that reads what a line's statement assigns."""
     statement, function = statement_at(frame), function_at(frame)
     if not isinstance(statement, ast.Assign) or function is None:
         return None
@@ -136,7 +141,7 @@ def next_use(frame: Frame, before: int) -> Frame | None:
 
 
 def in_condition(frame: Frame) -> bool:
-    """Say whether a line of a function is run only under some condition."""
+    """Say whether a line of a function runs only under some condition."""
     path = path_to(frame.file, frame.line)
     functions = [place for place, node in enumerate(path) if isinstance(node, ast.FunctionDef)]
     return bool(functions) and any(isinstance(node, ast.If) for node in path[functions[-1] :])

@@ -64,11 +64,7 @@ def edits_for(finding: _Finding) -> tuple[Edit, ...]:
             opt.step()
             opt.zero_grad()
     """
-    if not finding.fix:
-        from gradgate.checker.fixes._by_prose import edits_by_prose
-
-        return edits_by_prose(finding)  # type: ignore[arg-type]
-    if not can_edit():
+    if not finding.fix or not can_edit():
         return ()
     from gradgate.checker.fixes._rewrite import rewritten
 

@@ -89,8 +89,12 @@ class Patches:
 
     def reach_imported(self) -> None:
         """Replace functions also in the modules that imported them by name before. One search for all."""
+        wanted = self._functions.keys()
         for name, module in list(sys.modules.items()):
-            if isinstance(module, types.ModuleType) and name.partition(".")[0] not in ("torch", "gradgate"):
+            if not isinstance(module, types.ModuleType) or name.partition(".")[0] in ("torch", "gradgate"):
+                continue
+            # Most modules import none of them, and this says so ten times as fast as a loop.
+            if not wanted.isdisjoint(map(id, list(vars(module).values()))):
                 for known_as, value in list(vars(module).items()):
                     if id(value) in self._functions:
                         self.replace(module, known_as, self._functions[id(value)][1])

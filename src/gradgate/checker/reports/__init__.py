@@ -1,26 +1,24 @@
-"""Findings and what was watched, as text for people, as JSON and SARIF for programs; and the rules' own pages."""
+"""Findings, and what was watched: as text for people, as JSON and SARIF for programs, as a page with figures."""
 
-from gradgate.checker.reports._json import to_json
+from gradgate.checker.reports._forms import check_output, checked_path, form_of, written
+from gradgate.checker.reports._json import to_json, to_sarif
 from gradgate.checker.reports._report import Report, report_on
 from gradgate.checker.reports._rules import rule_page, rule_pages
-from gradgate.checker.reports._sarif import to_sarif
-from gradgate.checker.reports._save import check_form, checked_path, form_of, written
 from gradgate.checker.reports._select import Selection, selection
 from gradgate.checker.reports._summary import Held, Summary
 from gradgate.checker.reports._text import show, to_text
-from gradgate.checker.reports._words import counted, lasting, near
+from gradgate.checker.reports._words import counted, duration
 
 __all__ = [
     "Held",
     "Report",
     "Selection",
     "Summary",
-    "check_form",
+    "check_output",
     "checked_path",
     "counted",
+    "duration",
     "form_of",
-    "lasting",
-    "near",
     "report_on",
     "rule_page",
     "rule_pages",

@@ -1,52 +1,125 @@
-"""A report as JSON, for programs."""
+"""A report for programs: as JSON, and as SARIF 2.1.0, which code hosts show next to the lines."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
-import math
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from gradgate.checker.fixes import edits_for
-from gradgate.checker.reports._report import Report
-from gradgate.checker.rules import Finding
+from gradgate.checker.reports._content import Content, Entry, source_line
+from gradgate.checker.reports._rules import rule_page
+from gradgate.checker.rules import Finding, Rule, rules
 
-
-def to_json(report: Report) -> str:
-    """Return a report as JSON of version 1; a later version may add keys, and takes none away."""
-    return json.dumps(
-        {
-            "version": 1,
-            "script": report.script,
-            "findings": [
-                finding_record(finding)
-                | {"mending": [dataclasses.asdict(edit) for edit in edits_for(finding)]}
-                for finding in report.findings
-            ],
-            "summary": plain(dataclasses.asdict(report.summary) | {"began": report.summary.began}),
-        },
-        indent=2,
-        allow_nan=False,
-    )
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_ROOT = "%SRCROOT%"
+_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
-def finding_record(finding: Finding) -> dict[str, Any]:
-    """Return a finding's fields, in their order, as what JSON knows. Numbers of parameters say nothing outside."""
-    names = [field.name for field in dataclasses.fields(finding) if field.name not in ("about", "fix")]
-    record = {"fix" if name == "advice" else name: getattr(finding, name) for name in names}
-    return {name: plain(value) for name, value in record.items()}
+def to_json(report: Content) -> str:
+    """Return a report as JSON of version 2; a later one of that version may add keys, and takes none away."""
+    content = {
+        "version": 2,
+        "script": report.script,
+        "findings": [_record(entry) for entry in report.entries()],
+        "summary": dataclasses.asdict(report.summary) | {"began": report.summary.began},
+    }
+    return json.dumps(_plain(content), indent=2, allow_nan=False)
 
 
-def plain(value: Any) -> Any:
-    """Return a value in the types of JSON, which has no inf, no nan and no sets: they become text and lists."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (set, frozenset)):
-        return [plain(item) for item in sorted(value, key=str)]
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return str(value)
+def _record(entry: Entry) -> dict[str, Any]:
+    fields = ("code", "category", "severity", "file", "line", "message", "why", "count", "evidence")
+    record = {name: getattr(entry.finding, name) for name in fields}
+    return record | {
+        "advice": entry.advice,
+        "edits": [dataclasses.asdict(edit) for edit in entry.edits],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in the types of JSON. Infinities, nan and unknown objects become text, sets become lists."""
+    text = json.dumps(value, default=_as_text)
+    return json.loads(text, parse_constant=lambda constant: str(float(constant)))
+
+
+def _as_text(value: Any) -> Any:
+    return sorted(value, key=str) if isinstance(value, (set, frozenset)) else str(value)
+
+
+def to_sarif(report: Content, *, version: str = "") -> str:
+    """Return a report as SARIF. Paths below the working directory are relative to it."""
+    driver = {"name": "gradgate", "rules": [_rule(rule) for rule in rules()]}
+    run = {
+        "tool": {"driver": driver | ({"version": version} if version else {})},
+        "originalUriBaseIds": {_ROOT: {"uri": Path.cwd().as_uri().rstrip("/") + "/"}},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": report.summary.outcome in ("finished", "stopped")}],
+        "results": [_result(entry) for entry in report.entries()],
+        "properties": {"script": report.script},
+    }
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.code,
+        "name": rule.name,
+        "shortDescription": {"text": rule.summary},
+        "help": {"text": rule.doc.strip(), "markdown": rule_page(rule)},
+        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+    }
+
+
+def _result(entry: Entry) -> dict[str, Any]:
+    finding = entry.finding
+    line = source_line(finding.file, finding.line)
+    region: dict[str, Any] = {"startLine": max(1, finding.line)}
+    if line.strip():
+        region["snippet"] = {"text": line}
+    numbers = {rule.code: number for number, rule in enumerate(rules())}
+    return {
+        "ruleId": finding.code,
+        **({"ruleIndex": numbers[finding.code]} if finding.code in numbers else {}),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": f"{finding.message}\n{finding.why}\n{entry.advice}"},
+        "locations": [{"physicalLocation": {"artifactLocation": _artifact(finding.file), "region": region}}],
+        **({"fixes": [_fix(entry)]} if entry.edits else {}),
+        "occurrenceCount": max(1, finding.count),
+        # By this a host recognises a finding after lines above it were added or removed.
+        "partialFingerprints": {"lineAndRule/v1": _fingerprint(finding, line)},
+        "properties": {"category": finding.category, "evidence": _plain(dict(finding.evidence))},
+    }
+
+
+def _fix(entry: Entry) -> dict[str, Any]:
+    """Return edits as replacements that an editor can apply with one click."""
+    replacements = []
+    for edit in entry.edits:
+        end = len(source_line(entry.finding.file, edit.line)) + 1
+        first = 1 if edit.instead else end
+        region = {"startLine": edit.line, "startColumn": first, "endLine": edit.line, "endColumn": end}
+        if not edit.lines:  # delete the line end too
+            region |= {"endLine": edit.line + 1, "endColumn": 1}
+        text = "\n".join(edit.lines if edit.instead else ("", *edit.lines))
+        replacements.append(
+            {"deletedRegion": region, **({"insertedContent": {"text": text}} if text else {})}
+        )
+    change = {"artifactLocation": _artifact(entry.finding.file), "replacements": replacements}
+    return {"description": {"text": entry.advice}, "artifactChanges": [change]}
+
+
+def _artifact(file: str) -> dict[str, str]:
+    path = Path(file)
+    if not path.is_absolute():
+        return {"uri": quote(path.as_posix(), safe="/"), "uriBaseId": _ROOT}
+    try:
+        return {"uri": quote(path.relative_to(Path.cwd()).as_posix(), safe="/"), "uriBaseId": _ROOT}
+    except ValueError:
+        return {"uri": path.as_uri()}
+
+
+def _fingerprint(finding: Finding, line: str) -> str:
+    named = f"{finding.code}\0{_artifact(finding.file)['uri']}\0{line.strip() or finding.line}"
+    return hashlib.sha256(named.encode()).hexdigest()[:16]

@@ -1,87 +1,95 @@
-"""A report: the findings of a run, and what was watched."""
+"""A report: the findings of a run, what was watched, and the ways to show both."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradgate.checker.fixes import can_edit
-from gradgate.checker.reports._merge import merged
+from gradgate.checker.reports._content import Content
+from gradgate.checker.reports._forms import save
 from gradgate.checker.reports._select import Selection, misnamed, silenced
-from gradgate.checker.reports._summary import Summary, summarized
+from gradgate.checker.reports._summary import summarized
+from gradgate.checker.reports._text import to_notebook, to_text
+from gradgate.checker.reports._words import counted
 from gradgate.checker.rules import Finding, check, check_ranks
 from gradgate.events import Log
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(Content):
     """What is wrong with a run, by file and line, and how much of it was watched.
 
     Attributes:
-        script: what was run, as it was named; "" for a loop in one's own process.
+        script: the script's name as it was given; "" for a loop in this process.
         findings: sorted by file and line.
         summary: what was watched.
-        logs: all that was seen, of each process: what the page's figures are drawn from.
+        logs: everything that was recorded, one log for each process. The page's figures are drawn from them.
     """
 
-    script: str
-    findings: tuple[Finding, ...]
-    summary: Summary
-    logs: tuple[Log, ...] = field(default=(), repr=False, compare=False)
-
-    @property
-    def faults(self) -> tuple[Finding, ...]:
-        """The findings that are more than a note: warnings and errors."""
-        return tuple(finding for finding in self.findings if finding.severity != "info")
-
     def save(self, path: str | Path) -> None:
-        """Write the report to a file; its ending says how: .html, .json, .sarif, or .txt.
+        """Write the report to a file in the format of its extension: .html, .json, .sarif or .txt.
 
-        The page (.html) is one file that opens anywhere, offline: the findings, where gradient flows, a window's
-        timeline, norms over the steps. It needs ``pip install 'gradgate[show]'``.
+        The page (.html) is one file that opens offline. It shows the findings, where gradient flows, the timeline
+        of a window, and norms over the steps. It needs ``pip install 'gradgate[show]'``.
 
         Raises:
-            OptionError: the ending is another one, the folder is not there, or what makes the page is missing.
+            OptionError: the extension is a different one, the folder does not exist, or a package that the page
+                needs is not installed.
         """
-        from gradgate.checker.reports._save import save
-
         save(self, path)
 
     def __str__(self) -> str:
-        from gradgate.checker.reports._text import to_text
-
         return to_text(self)
 
-    def _repr_html_(self) -> str:
-        from gradgate.checker.reports._card import to_html
+    def __repr__(self) -> str:
+        found = self.tally() or "no findings"
+        return f"<Report of {self.script or 'a loop'}: {found} after {counted(self.summary.steps, 'step')}>"
 
-        return to_html(self)
+    def _repr_html_(self) -> str:
+        return to_notebook(self)
 
 
 def report_on(
     logs: Sequence[Log], *, script: str = "", outcome: str = "finished", selection: Selection | None = None
 ) -> Report:
-    """Judge the logs of a run's processes, and put what they show into one report."""
+    """Check the logs of a run's processes and return what they show as one report."""
     selection = selection or Selection()
     findings = merged([(log, check(log)) for log in logs], check_ranks(logs))
-    chosen = [finding for finding in findings if selection.takes(finding)]
-    heard = [finding for finding in chosen if not silenced(finding)]
+    selected = [finding for finding in findings if selection.takes(finding)]
+    kept = [finding for finding in selected if not silenced(finding)]
+    notes = [note for finding in kept for note in misnamed(finding)]
+    if not can_edit() and any(finding.fix for finding in kept):
+        notes.append("Fixes are shown as text only: edits need LibCST, pip install 'gradgate[cli]'.")
+    silent = len(selected) - len(kept)
     return Report(
-        script=script,
-        findings=tuple(heard),
-        summary=summarized(
-            logs,
-            outcome=outcome,
-            silenced=len(chosen) - len(heard),
-            notes=[*(note for finding in heard for note in misnamed(finding)), *_without_edits(heard)],
-        ),
-        logs=tuple(logs),
+        script, tuple(kept), summarized(logs, outcome=outcome, silenced=silent, notes=notes), tuple(logs)
     )
 
 
-def _without_edits(findings: Sequence[Finding]) -> list[str]:
-    """Say once that fixes are shown as text only, where what makes edits is not installed."""
-    if can_edit() or not any(finding.fix for finding in findings):
-        return []
-    return ["Fixes are shown as text only: their edits need LibCST, pip install 'gradgate[cli]'."]
+def merged(by_log: Sequence[tuple[Log, Sequence[Finding]]], across: Sequence[Finding] = ()) -> list[Finding]:
+    """Fold findings of one code at one line into one, whose evidence says which ranks show it.
+
+    Ranks run the same loop in step, so the count is that of the rank with the most, not the sum over ranks.
+    ``across`` holds what only a comparison of ranks shows; it is dropped where a rank shows the same by itself.
+    """
+    if len(by_log) == 1:
+        return list(by_log[0][1])
+    found: dict[tuple[str, int, str], list[tuple[Log, Finding]]] = {}
+    for log, findings in by_log:
+        for finding in findings:
+            found.setdefault((finding.file, finding.line, finding.code), []).append((log, finding))
+    for finding in across:
+        found.setdefault((finding.file, finding.line, finding.code), [(by_log[0][0], finding)])
+    return [_folded(same) for _, same in sorted(found.items(), key=lambda item: item[0])]
+
+
+def _folded(same: Sequence[tuple[Log, Finding]]) -> Finding:
+    most = max((finding for _, finding in same), key=lambda finding: finding.count)
+    if any(log.world > 1 for log, _ in same):
+        where = {"ranks": sorted({log.rank for log, _ in same})}
+        return replace(most, evidence={**most.evidence, **where})
+    if len(same) > 1:
+        return replace(most, evidence={**most.evidence, "processes": len(same)})
+    return most

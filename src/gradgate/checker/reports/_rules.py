@@ -1,4 +1,4 @@
-"""The rules' own pages, made from their docstrings."""
+"""The pages of the rules, generated from their docstrings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _MADE = "<!-- Made from the rule's docstring by `gradgate rules --write docs/rul
 
 
 def rule_page(rule: Rule) -> str:
-    """Return what a rule says about itself, as Markdown."""
+    """Return the page of a rule, as Markdown."""
     return f"# {rule.code}: {rule.name}\n\n*Severity: {rule.severity}.* {_fenced(rule.doc.strip())}\n"
 
 
 def _fenced(text: str) -> str:
-    """Put fences around code that is marked by its indentation, so that it is coloured."""
+    """Fence indented code, so that it is highlighted."""
     lines: list[str] = []
     for is_code, part in groupby(text.splitlines(), key=lambda line: line.startswith("    ")):
         block = list(part)
@@ -24,19 +24,21 @@ def _fenced(text: str) -> str:
 
 
 def rule_pages() -> dict[str, str]:
-    """Return the files of ``docs/rules`` by their names: a page for each rule, and the list of them."""
-    # Examples are shown and not run: each is a piece of a loop. "py" is coloured like "python".
+    """Return the files of ``docs/rules`` by name: one page for each rule, and an index."""
+    # Each example is a piece of a loop and is not run: the documents' tests run "python" and skip "py".
     pages = {
         f"{rule.code}.md": f"{_MADE}\n\n{rule_page(rule)}".replace("```python", "```py") for rule in rules()
     }
-    return pages | {"index.md": rules_index()}
-
-
-def rules_index() -> str:
-    """Return the list of the rules, as Markdown."""
     rows = [
         f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity} | {rule.summary} |"
         for rule in rules()
     ]
-    head = ["| code | category | severity | what it finds |", "|---|---|---|---|"]
-    return "\n".join([_MADE, "", "# What the checker finds", "", *head, *rows]) + "\n"
+    head = [
+        _MADE,
+        "",
+        "# What the checker finds",
+        "",
+        "| code | category | severity | what it finds |",
+        "|---|---|---|---|",
+    ]
+    return pages | {"index.md": "\n".join([*head, *rows]) + "\n"}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from gradgate.checker.reports._words import counted, duration
 from gradgate.events import Ids, Log, OptimizerMade, Stepped
 
 
@@ -14,47 +15,50 @@ class Held:
     """What an optimizer holds."""
 
     name: str  # the user's variable: "optimizer", "self.opt_d"
-    kind: str  # "AdamW"; "" where it was made before the watching began
+    kind: str  # "AdamW"; "" if it was created before the watching began
     parameters: int  # tensors
-    elements: int  # numbers in them
+    elements: int  # of all these tensors
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Summary:
-    """How much of a run was watched. Of several processes, the one that went furthest."""
+    """How much of a run was watched. Of several processes it describes the one that got furthest."""
 
     steps: int
     backwards: int
     seconds: float
-    watching_seconds: float  # of those, spent by the watcher itself
+    watching_seconds: float  # of those, spent in the watcher itself
     optimizers: tuple[Held, ...] = ()
     unowned: Held | None = None  # parameters that require a gradient and are in no optimizer
     processes: int = 1
     equal: bool = True  # all processes made the same number of steps
-    silenced: int = 0  # findings left out by a comment in the source
-    notes: tuple[str, ...] = ()  # what could not be judged, and why
+    silenced: int = 0  # findings left out because of a comment in the source
+    notes: tuple[str, ...] = ()  # what could not be checked, and why
     outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
 
     @property
     def began(self) -> bool:
-        """Say whether training had begun."""
+        """Whether training had begun."""
         return bool(self.steps or self.backwards)
+
+    def __repr__(self) -> str:
+        done = f"{counted(self.steps, 'step')}, {counted(self.backwards, 'backward call')}"
+        return f"<Summary: {done}, {self.outcome} after {duration(self.seconds)}>"
 
 
 def summarized(logs: Sequence[Log], *, outcome: str, silenced: int = 0, notes: Sequence[str] = ()) -> Summary:
-    """Sum up the logs of a run's processes."""
-    notes = tuple(dict.fromkeys([*(note for log in logs for note in _notes(log)), *notes]))
+    """Return the summary of a run from the logs of its processes."""
     trained = [log for log in logs if log.steps or log.backwards]
-    if not trained:
-        seconds = max((log.seconds for log in logs), default=0.0)
-        return Summary(0, 0, seconds, 0.0, outcome=outcome, silenced=silenced, notes=notes)
-    furthest = max(trained, key=lambda log: (log.steps, log.backwards))
+    if trained:
+        summary = _of_log(max(trained, key=lambda log: (log.steps, log.backwards)))
+    else:
+        summary = Summary(0, 0, max((log.seconds for log in logs), default=0.0), 0.0)
     return replace(
-        _of_one(furthest),
-        processes=len(trained),
-        equal=len({log.steps for log in trained}) == 1,
+        summary,
+        processes=max(1, len(trained)),
+        equal=len({log.steps for log in trained}) <= 1,
         silenced=silenced,
-        notes=notes,
+        notes=tuple(dict.fromkeys([*(note for log in logs for note in _notes(log)), *notes])),
         outcome=outcome,
     )
 
@@ -64,18 +68,19 @@ def _notes(log: Log) -> Iterator[str]:
         yield log.not_judged
     elif log.backwards and not log.steps:
         yield (
-            "No step of a torch optimizer was seen: what is done by hand is judged only as far as it can be told."
+            "No step of a torch optimizer was seen. Updates made by hand are checked only as far as they can be "
+            "followed."
         )
     yield from log.unseen
     if log.failures:
         last = log.failures[0].strip().splitlines()[-1]
         yield (
-            f"gradgate itself failed while it watched ({last}): what it saw is incomplete. That is a fault of "
-            "gradgate; a report with the script helps to mend it."
+            f"gradgate itself failed while it watched ({last}), so its record is incomplete. This is a bug in "
+            "gradgate: please report it, with the script."
         )
 
 
-def _of_one(log: Log) -> Summary:
+def _of_log(log: Log) -> Summary:
     kinds: dict[int, str] = {}
     holds: dict[int, Ids] = {number: frozenset() for number in log.optimizers}
     for event in log.events:

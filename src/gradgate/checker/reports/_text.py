@@ -1,44 +1,73 @@
-"""A report for people: plain text anywhere, coloured in a terminal."""
+"""A report for people: plain text, with colours in a terminal, and as a table in a notebook."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import shutil
-from typing import TextIO
+import textwrap
+from collections.abc import Iterator
+from itertools import groupby
+from typing import TextIO, TypeAlias
 
-from gradgate.checker.reports._layout import Line, laid_out
-from gradgate.checker.reports._report import Report
+from gradgate.checker.reports._content import Content, Entry, SourceLine
+from gradgate.checker.reports._words import short_path
+from gradgate.notebook_tables import Mark, card
 
 _NARROWEST, _WIDTH, _WIDEST = 60, 88, 100
+_AROUND = 2  # lines of source above and below a finding
+_MOST_CHANGED = 8  # lines of a fix that are shown
+_MARKS = {"here": "❱", "": " "}
 
-# Of a terminal's colours only these three can be read on white as on black, whichever palette it has.
-# What is dim may be hard to read on either: only what can be done without is.
+# Only these three terminal colours are readable on white and on black in every common palette. Dim text may not be,
+# so only what a reader can do without is dim.
 _STYLES = {
     "rule": "dim",
     "place": "bold",
     "error": "bold red",
     "warning": "bold magenta",
-    "info": "bold bright_blue",
+    "note": "bold bright_blue",
     "ok": "bold",
     "gutter": "dim",
-    "source": "bold",
+    "here": "bold",
     "message": "bold",
-    "gone": "dim",
-    "new": "bold",
+    "-": "dim",
+    "+": "bold",
 }
+
+_NOTEBOOK_COLORS = {"error": "#d0402f", "warning": "#c98a12", "note": "#3b7ecb"}
 
 # For terminals and files that know ASCII only.
 _ASCII = str.maketrans({"─": "-", "│": "|", "❱": ">", "…": "."})
 
 
-def to_text(report: Report, *, width: int = _WIDTH) -> str:
-    """Return a report as plain text, without colours and without an end of line at its end."""
-    return "\n".join(_plain(line) for line in laid_out(report, width))
+# The pieces of a line, each with the name of its style.
+Line: TypeAlias = "list[tuple[str, str]]"
 
 
-def show(report: Report, file: TextIO) -> None:
-    """Write a report to a stream: in colour where that is a terminal and NO_COLOR does not forbid it."""
+def to_text(report: Content, *, width: int = _WIDTH) -> str:
+    """Return a report as plain text, without colours and without a final line end."""
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in _lines(report, width))
+
+
+def to_notebook(report: Content) -> str:
+    """Return a table as HTML: the verdict, what was watched, and one row for each finding."""
+    rows = [
+        (
+            Mark(f"{entry.finding.code} {entry.finding.category}", _NOTEBOOK_COLORS[entry.severity]),
+            f"{entry.place.rpartition('/')[2]}  {''.join(line.text for line in entry.source(0))}",
+            entry.finding.message,
+            entry.advice,
+        )
+        for entry in report.entries()
+    ]
+    watched = "; ".join(text for _, text in report.facts())
+    head = ("finding", "line", "what happened", "what to write instead") if rows else ()
+    return card(report.verdict()[0], watched, rows, head=head)
+
+
+def show(report: Content, file: TextIO) -> None:
+    """Write a report to a stream, in colour if that is a terminal and ``NO_COLOR`` is not set."""
     width = _WIDTH
     if _is_terminal(file):
         width = max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((_WIDTH, 24)).columns))
@@ -54,10 +83,6 @@ def show(report: Report, file: TextIO) -> None:
     file.write(text)
 
 
-def _plain(line: Line) -> str:
-    return "".join(span.text for span in line).rstrip()
-
-
 def _is_terminal(file: TextIO) -> bool:
     return bool(getattr(file, "isatty", lambda: False)())
 
@@ -69,14 +94,70 @@ def _wants_colour(file: TextIO) -> bool:
     return _is_terminal(file) and utf8 and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
-def _show_in_colour(report: Report, file: TextIO, width: int) -> None:
+def _show_in_colour(report: Content, file: TextIO, width: int) -> None:
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=file, width=width, highlight=False)
-    for line in laid_out(report, width):
-        text = Text()
-        for span in line:
-            text.append(span.text, _STYLES.get(span.part))
-        # Lines have their length already; a longer one is a path, and stays whole for the terminal to break.
-        console.print(text, soft_wrap=True)
+    for line in _lines(report, width):
+        pieces = ((text, _STYLES.get(style, "")) for text, style in line)
+        # Lines are already wrapped. A longer one is a path or code, and the terminal may break it.
+        console.print(Text.assemble(*pieces), soft_wrap=True)
+
+
+def _lines(report: Content, width: int) -> Iterator[Line]:
+    """Yield the lines of a report, none wider than ``width`` except for added code and long paths."""
+    for file, entries in groupby(report.entries(), key=lambda entry: entry.finding.file):
+        name = short_path(file)
+        yield [(f"── {name} ───".ljust(width, "─"), "rule")]
+        yield []
+        for entry in entries:
+            yield from _entry(entry, width)
+            yield []
+    if report.findings:
+        yield [("─" * width, "rule")]
+    sentence, severity = report.verdict()
+    for text in _wrapped(sentence, width):
+        yield [(text, severity)]
+    for label, fact in report.facts():
+        for number, text in enumerate(_wrapped(fact, width - 9)):
+            yield [(f"{'' if number else label:9}{text}", "")]
+
+
+def _entry(entry: Entry, width: int) -> Iterator[Line]:
+    severity, finding = entry.severity, entry.finding
+    yield [(f"{entry.place}  ", "place"), (f"{severity}  {finding.code}", severity), (f" {entry.rule}", "")]
+    if source := entry.source(_AROUND):
+        yield []
+        yield from (_source_line(line, severity, width) for line in source)
+    yield []
+    yield from _paragraph("", finding.message, width)
+    yield from _paragraph("why", finding.why, width)
+    yield from _paragraph("fix", entry.advice, width)
+    if 0 < len(changed := entry.changes(0)) <= _MOST_CHANGED:
+        yield []
+        yield from (_source_line(line, severity, width) for line in changed)
+
+
+def _source_line(line: SourceLine, severity: str, width: int) -> Line:
+    gutter = f"  {_MARKS.get(line.mark, line.mark)} {line.number or '':>4} │ "
+    room = width - len(gutter)
+    # A line to copy stays whole.
+    fits = line.mark == "+" or len(line.text) <= room
+    text = line.text if fits else line.text[: room - 1] + "…"
+    style = {"here": severity, "": "gutter"}.get(line.mark, line.mark)
+    return [(gutter, style), (text, line.mark)]
+
+
+def _paragraph(label: str, text: str, width: int) -> Iterator[Line]:
+    """Yield a text behind its label. An indented line is code and is not wrapped."""
+    indent = " " * (7 if label else 2)
+    head = f"  {label:5}" if label else indent
+    for line in text.splitlines():
+        for part in [line] if line[:1].isspace() else _wrapped(line, width - len(indent)):
+            yield [(head, ""), (part, "" if label else "message")]
+            head = indent
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

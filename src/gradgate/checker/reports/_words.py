@@ -1,4 +1,4 @@
-"""Numbers, times and paths as people read them."""
+"""Counts, durations and paths as people read them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def lasting(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Return "0.4 s", "3 min 20 s" or "2 h 5 min"."""
     if seconds < 100:
         return f"{seconds:.1f} s"
@@ -25,8 +25,8 @@ def lasting(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def near(path: str) -> str:
-    """Return a path as it is seen from the working directory, where it lies below that."""
+def short_path(path: str) -> str:
+    """Return a path relative to the working directory if it is below that, otherwise unchanged."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except (ValueError, OSError):

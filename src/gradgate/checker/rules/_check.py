@@ -1,19 +1,28 @@
-"""Find the rules, and let each judge a run."""
+"""Finds the rules, and lets each judge a run."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._fold import fold
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Log
+
+# A mistake, and its symptoms in the same parameters.
+_EXPLAINS: dict[str, frozenset[str]] = {
+    "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
+    "ddp-sync": frozenset({"accumulation-scaling"}),
+    "ineffective-step": frozenset({"zero-grad-misplaced"}),
+    "zero-grad-misplaced": frozenset({"zero-gradient"}),
+    "amp-scaler-misuse": frozenset({"nonfinite-gradient"}),
+    "frozen-state-drift": frozenset({"zero-gradient"}),
+}
 
 
 @functools.cache
@@ -27,14 +36,14 @@ def rules() -> tuple[Rule, ...]:
 
 
 def check(log: Log, *, strict: bool = False) -> list[Finding]:
-    """Judge a run: what every rule has to say, one finding for one cause, by file and line.
+    """Judge a run by every rule, and return one finding for each cause, by file and line.
 
-    A rule that fails is a fault of ours, which must not cost the others' findings: it becomes a note. With
-    ``strict`` the failure is let through, for tests.
+    A rule that fails is a bug of ours, which must not cost the other rules' findings: it becomes a note. With
+    ``strict`` the failure is raised, for tests.
     """
     run = Run(log)
     found = [finding for rule in rules() for finding in _judged(rule, partial(rule.judge, run), log, strict)]
-    return sorted(fold(found), key=lambda one: (one.file, one.line, one.code))
+    return sorted(fold(found), key=lambda finding: (finding.file, finding.line, finding.code))
 
 
 def check_ranks(logs: Sequence[Log], *, strict: bool = False) -> list[Finding]:
@@ -49,6 +58,22 @@ def check_ranks(logs: Sequence[Log], *, strict: bool = False) -> list[Finding]:
         if (judge := rule.judge_ranks) is not None
         for finding in _judged(rule, partial(judge, runs, rule), runs[0].log, strict)
     ]
+
+
+def fold(findings: Iterable[Finding]) -> list[Finding]:
+    """Leave out symptoms of other findings, and keep one finding for each rule and line."""
+    together: dict[tuple[str, str, int], Finding] = {}
+    for finding in findings:
+        key = (finding.code, finding.file, finding.line)
+        first = together.setdefault(key, finding)
+        if first is not finding and finding.count > first.count:
+            together[key] = finding
+    found = together.values()
+    return [finding for finding in found if not any(_explains(cause, finding) for cause in found)]
+
+
+def _explains(cause: Finding, symptom: Finding) -> bool:
+    return symptom.category in _EXPLAINS.get(cause.category, ()) and bool(cause.about & symptom.about)
 
 
 def _judged(rule: Rule, judge: Callable[[], Iterator[Finding]], log: Log, strict: bool) -> list[Finding]:
@@ -68,6 +93,6 @@ def _failed(rule: Rule, log: Log, failure: Exception) -> Finding:
         log.script,
         1,
         f"Rule {rule.code} ({rule.name}) failed on this run: {type(failure).__name__}: {failure}",
-        "Nothing can be said of this kind of mistake here; the other rules are not touched.",
-        "This is a fault of gradgate. A report with the script, or its event log, helps to mend it.",
+        "This kind of mistake can't be judged here; the other rules are not affected.",
+        "This is a bug in gradgate. Please report it with the script, or with its event log.",
     )

@@ -1,4 +1,4 @@
-"""What a rule has to say about a run."""
+"""What a rule reports about a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Severity: TypeAlias = Literal["error", "warning", "info"]
 """error: the update is wrong; warning: almost surely not meant; info: waste, or a note."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Finding:
     """A mistake, and the line of the user's code to change."""
 
@@ -29,3 +29,6 @@ class Finding:
     evidence: Mapping[str, Any] = field(default_factory=dict)  # what was measured
     about: Ids = frozenset()  # parameters whose gradients it is about
     fix: Fix = ()  # the changes that do what the advice says, where they are safe to make
+
+    def __repr__(self) -> str:
+        return f"<Finding {self.code} {self.category}: {self.severity} at {self.file}:{self.line}>"

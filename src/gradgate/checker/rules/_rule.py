@@ -18,10 +18,10 @@ FixAt: TypeAlias = Callable[[Statement], Fix]
 
 @dataclass(frozen=True)
 class Rule:
-    """What one file of this room holds. ``doc`` is that file's docstring.
+    """A rule, as one file of this package defines it. ``doc`` is that file's docstring.
 
-    ``judge`` is given one process's run. ``judge_ranks``, if the rule has one, is given those of all ranks, for
-    what only their comparison shows, and the rule.
+    ``judge`` gets the run of one process. ``judge_ranks``, if there is one, gets the runs of all ranks, for what
+    only their comparison shows, and the rule.
     """
 
     code: str

@@ -1,8 +1,8 @@
 """What the figures show is what happened."""
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -10,18 +10,31 @@ from torch import nn
 
 from gradgate.checker._watch import watch
 from gradgate.checker.reports import Report
-from gradgate.checker.reports.page import _curves, _flows, _memory, _reach, _timeline
-from gradgate.checker.reports.page._seen import Seen
-from tests.checker.reports.page.runs import accumulated, adversaries
+from gradgate.checker.reports.page import _curves, _flows, _memory, _page, _timeline
+from gradgate.checker.reports.page._run_view import RunView
+from gradgate.events import Planned
+from gradgate.notebook_tables import Bar
+from tests.checker.reports.page.runs import EVERY, accumulated, adversaries
 
 
-def seen(report: Report) -> Seen:
-    return Seen(report.logs[0])
+def seen(report: Report) -> RunView:
+    return RunView(report.logs[0])
+
+
+@pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+def test_plotly_knows_every_property_of_the_figures(make: Callable[[], Report]) -> None:
+    graph_objects = pytest.importorskip("plotly.graph_objects")
+    figures = [section for section in _page._sections(make().logs).values() if isinstance(section, dict)]
+    assert len(figures) == 5
+    for figure in figures:
+        graph_objects.Figure(figure)
+        with pytest.raises(ValueError, match="Invalid property"):
+            graph_objects.Figure({**figure, "layout": {**figure["layout"], "no_such": 1}})
 
 
 def test_a_loss_that_reaches_the_other_network_is_waste_there() -> None:
     flows = {(flow.line.split(".")[0], flow.module): flow for flow in _flows.flows(seen(adversaries()))}
-    assert {key: flow.fate == "wasted" for key, flow in flows.items()} == {
+    assert {key: flow.usage == "wasted" for key, flow in flows.items()} == {
         ("c_loss", "generator.0"): True,
         ("c_loss", "generator.2"): True,
         ("c_loss", "critic.0"): False,
@@ -38,17 +51,19 @@ def test_a_loss_that_reaches_the_other_network_is_waste_there() -> None:
 
 
 def test_parameters_that_no_gradient_comes_to_are_shown_too() -> None:
-    idle = [flow for flow in _flows.flows(seen(accumulated())) if flow.line == _flows.NONE]
+    idle = [flow for flow in _flows.flows(seen(accumulated())) if flow.line == _flows.NO_LINE]
     assert [(flow.module, flow.end) for flow in idle] == [("unused", "optimizer (SGD)")]
 
 
 def test_the_map_tells_step_by_step_what_was_used() -> None:
-    figure = _reach.draw(seen(adversaries()))
+    figure = _flows.draw_map(seen(adversaries()))
     assert figure is not None
-    assert [list(trace.y) for trace in figure.data] == [
-        ["critic.0", "critic.2", "generator.0", "generator.2"]
-    ] * 2
-    of_critic, of_generator = ([list(row) for row in trace.z] for trace in figure.data)
+    modules = ["critic.0", "critic.2", "generator.0", "generator.2"]
+    assert figure["layout"]["yaxis"]["ticktext"] == ["", *modules, "", *modules]
+    lines = [(title["y"], title["text"].partition(".")[0]) for title in figure["layout"]["annotations"]]
+    assert lines == [(0, "c_loss"), (5, "g_loss")]
+    cells = figure["data"][0]["z"]
+    of_critic, of_generator = cells[1:5], cells[6:]
     # Steps alternate: the critic's, the generator's. 0: not reached, 1: used, 2: used by no step.
     assert of_critic == [[1, 0] * 5] * 2 + [[2, 0] * 5] * 2
     # What the last loss of the generator left in the critic nobody had cleared when the run ended.
@@ -59,13 +74,13 @@ def test_a_window_is_drawn_with_what_each_micro_batch_counts() -> None:
     it = seen(accumulated())
     chosen = _timeline.typical(it)
     assert chosen is not None
-    bars = _timeline.bars(it, chosen)
+    bars = _timeline.phases(it, chosen)
     backward = [bar for bar in bars if bar.doing == "backward"]
     assert [bar.row for bar in backward] == [f"micro-batch {number}" for number in range(1, 5)]
-    assert {bar.said for bar in backward} == {"mean of 8 items × 0.25"}
+    assert {bar.weight for bar in backward} == {"mean of 8 items × 0.25"}
     assert {bar.doing for bar in bars} == {"forward", "backward", "clip", "clear", "schedule", "step"}
     in_order = sorted(bars, key=lambda bar: bar.start)
-    assert all(one.start + one.seconds <= other.start + 1e-9 for one, other in pairwise(in_order))
+    assert all(first.start + first.seconds <= then.start + 1e-9 for first, then in pairwise(in_order))
     assert all(bar.seconds >= 0 for bar in bars)
     assert sum(bar.seconds for bar in bars) <= chosen.seconds + 1e-9
 
@@ -79,13 +94,13 @@ def test_norms_and_ratios_are_those_of_the_steps() -> None:
         for _ in range(4):
             optimizer.zero_grad()
             model(torch.ones(3, 5, dtype=torch.float64)).square().mean().backward()
-            before = [one.detach().clone() for one in model.parameters()]
+            before = [parameter.detach().clone() for parameter in model.parameters()]
             optimizer.step()
             row = {}
             for number, layer in enumerate(model):
                 pairs = list(zip(layer.parameters(), before[2 * number : 2 * number + 2], strict=True))
                 change, size, gradient = (
-                    math.sqrt(sum(float(one.square().sum()) for one in tensors))
+                    math.sqrt(sum(float(tensor.square().sum()) for tensor in tensors))
                     for tensors in ([a.detach() - b for a, b in pairs], [b for _, b in pairs], grads(layer))
                 )
                 row[f"model.{number}"] = (gradient, change / size)
@@ -95,20 +110,21 @@ def test_norms_and_ratios_are_those_of_the_steps() -> None:
         for step, norms in points.items():
             gradient, ratio = expected[step - 1][module]
             assert norms.gradient == pytest.approx(gradient, rel=1e-12)
-            assert norms.change / norms.values == pytest.approx(ratio, rel=1e-12)
+            assert norms.change / norms.weights == pytest.approx(ratio, rel=1e-12)
     assert sum(map(len, curves.values())) == 8
 
 
 def grads(layer: nn.Module) -> list[torch.Tensor]:
-    return [one.grad for one in layer.parameters() if one.grad is not None]
+    return [each.grad for each in layer.parameters() if each.grad is not None]
 
 
 def test_a_plan_is_drawn_beside_its_budget() -> None:
-    figure: Any = _memory.draw(seen(accumulated()))
-    stands, passes = figure.data
-    assert passes.y[-1] == "the batch uncut"
-    assert all(a + b <= 16 for a, b in zip(stands.x[:-1], passes.x[:-1], strict=True))  # KiB
-    assert stands.x[-1] + passes.x[-1] > 16
+    table = _memory.rows(seen(accumulated()).run.of(Planned)[-1])
+    *parts, whole = [(row[0], bar.share) for row in table if isinstance(bar := row[-1], Bar)]
+    assert len(parts) == len(table) - 1 >= 2
+    assert all(0 < share <= 1 for _, share in parts)
+    assert whole[0] == "the whole batch"
+    assert whole[1] > 1
 
 
 def test_many_modules_are_grouped_until_they_can_be_told_apart() -> None:
@@ -135,5 +151,5 @@ def test_what_one_loss_left_for_the_step_of_another_is_marked() -> None:
             (-critic(generator(torch.randn(4, 2)))).sum().backward()
             opt_g.step()
             opt_g.zero_grad()
-    fates = {(flow.module, len(flow.calls)): flow.fate for flow in _flows.flows(seen(watching.report))}
-    assert fates == {("critic", 4): "used", ("generator", 4): "used", ("critic", 3): "late"}
+    usages = {(flow.module, len(flow.calls)): flow.usage for flow in _flows.flows(seen(watching.report))}
+    assert usages == {("critic", 4): "used", ("generator", 4): "used", ("critic", 3): "late"}

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from gradgate.checker.reports import Report, report_on
-from gradgate.checker.reports.page._findings import highlighted, shown
-from gradgate.checker.reports.page._seen import Seen
+from gradgate.checker.reports._content import Entry, SourceLine
+from gradgate.checker.reports.page._page import highlighted
+from gradgate.checker.reports.page._run_view import RunView
 from gradgate.checker.rules import Finding
 from tests.checker.reports.page.runs import EVERY, Hostile, accumulated, adversaries, hostile
 
@@ -75,8 +76,10 @@ def test_it_says_what_the_report_says(make: Callable[[], Report], tmp_path: Path
 
 def test_it_has_every_figure_that_there_is_something_to_draw_for(tmp_path: Path) -> None:
     drawn = {name: list(figures_in(page_of(make(), tmp_path))) for name, make in EVERY.items()}
-    assert drawn["accumulated"] == ["flow", "reach", "window", "norms", "ratios", "memory"]
+    assert drawn["accumulated"] == ["flow", "reach", "window", "norms", "ratios"]
     assert drawn["adversaries"] == ["flow", "reach", "window", "norms", "ratios"]
+    tables = {name: "the whole batch</td>" in page_of(make(), tmp_path) for name, make in EVERY.items()}
+    assert tables == {"accumulated": True, "adversaries": False, "hostile": False}
 
 
 def test_names_and_source_of_a_script_stay_text(tmp_path: Path) -> None:
@@ -92,9 +95,9 @@ def test_names_and_source_of_a_script_stay_text(tmp_path: Path) -> None:
     assert set(re.findall(r"</?(\w+)", words)) <= {"br", "extra", "span"}
 
 
-def test_a_finding_with_a_plain_mending_is_shown_with_it(tmp_path: Path) -> None:
+def test_a_finding_with_a_fix_is_shown_with_it(tmp_path: Path) -> None:
     page = page_of(accumulated(), tmp_path)
-    assert "Mended" in page
+    assert "<h3>Fixed</h3>" in page
     new = [Reader(row).text for row in re.findall(r'<tr class="new">.*?</tr>', page)]
     assert len(new) == 1
     assert "(i + 1) % 4 == 0 or i + 1 == len(data):" in new[0]
@@ -105,14 +108,14 @@ def test_all_that_comes_behind_one_line_is_shown(tmp_path: Path) -> None:
     lines = ["for x in data:", "    loss(x).backward()", "    a.zero_grad()", "    b.zero_grad()"]
     script.write_text("\n".join([*lines, "    a.step()", "    b.step()"]) + "\n", "utf-8")
     finding = Finding("GG202", "zero-grad-misplaced", "error", str(script), 3, "what", "why", "fix")
-    marks = [(row.mark, Reader(row.code).text) for row in shown([finding])[0].diff]
+    marks = [(line.mark, line.text) for line in Entry(finding).changes(1)]
     assert [text for mark, text in marks if mark == "-"] == ["a.zero_grad()", "b.zero_grad()"]
     assert [text for mark, text in marks if mark == "+"] == ["a.zero_grad()", "b.zero_grad()"]
 
 
 def test_what_the_lexer_takes_for_an_error_is_shown_as_any_text(tmp_path: Path) -> None:
     """An excerpt may begin within a string, and what is left out is a line of its own."""
-    assert 'class="err"' in highlighted(["…"])[0]
+    assert 'class="err"' in highlighted([SourceLine(0, "", "…")])[0][1]
     assert ".err {" not in page_of(accumulated(), tmp_path)
 
 
@@ -123,14 +126,15 @@ def test_others_are_shown_with_the_rules_own_example(tmp_path: Path) -> None:
 
 def test_a_run_without_training_is_a_page_without_figures(tmp_path: Path) -> None:
     page = page_of(report_on([]), tmp_path)
-    assert "Nothing to judge" in page
+    assert "Nothing to check" in page
     assert "Plotly" not in Reader(page).text
     assert len(page) < 60_000
 
 
 def test_a_figure_that_fails_costs_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Seen, "groups", property(lambda self: 1 / 0))
+    monkeypatch.setattr(RunView, "groups", property(lambda self: 1 / 0))
     page = page_of(accumulated(), tmp_path)
-    assert "could not be drawn, a fault of gradgate: ZeroDivisionError" in page
+    assert "could not be drawn because of a bug in gradgate: ZeroDivisionError" in page
     assert accumulated().findings[0].code in page
-    assert list(figures_in(page)) == ["window", "memory"]
+    assert list(figures_in(page)) == ["window"]
+    assert "the whole batch</td>" in page

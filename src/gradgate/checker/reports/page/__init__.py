@@ -1,7 +1,6 @@
-"""A report as a page that one would rather look at than read: one file that opens anywhere, offline.
+"""A report as a page: one file that opens anywhere, offline.
 
-Each figure has a file of its own, which turns what was seen into a plotly figure, or into None where there is
-nothing to draw. The page puts them together; it is the only place that knows of templates.
+Each figure has a file of its own, which turns a run into a plotly figure, or into None if there is nothing to draw.
 """
 
 from gradgate.checker.reports.page._page import to_html

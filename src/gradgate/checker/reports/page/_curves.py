@@ -1,4 +1,4 @@
-"""The norm of each module's gradient, and by what share of itself each step moved it."""
+"""The gradient norm of each module, and the size of each update relative to the module's weights."""
 
 from __future__ import annotations
 
@@ -7,98 +7,85 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from gradgate.checker.reports.page._seen import Seen, safe
-from gradgate.checker.reports.page._theme import LINES, figure
+from gradgate.checker.reports.page._run_view import Figure, RunView, escaped, figure
 from gradgate.notebook_tables import NOTHING
 
-_MOST_POINTS = 400
+_COLORS = (
+    *("#2f7fc1", "#d9622b", "#2e9e6f", "#c0518f", "#d6a324", "#7a6cc4", "#3fa9b5"),
+    *("#9c6b4a", "#6f7d8c", "#b0413e", "#5f9e2f", "#a26bb0", "#4a6fa5", "#c98a5e"),
+)
 
 
 class Norms(NamedTuple):
-    """A module at one step: of its gradient, of its change, and of its values before."""
+    """Norms of a module at one step: of its gradient, of its change, and of its weights before."""
 
     gradient: float
     change: float
-    values: float
+    weights: float
 
 
 Curves: TypeAlias = "dict[str, dict[int, Norms]]"
 
 
-def curves(seen: Seen) -> Curves:
-    """Return the norms by module and step; steps of all optimizers are counted together, from 1."""
+def curves(view: RunView) -> Curves:
+    """Return the norms by module and step. Steps of all optimizers are counted together, from 1."""
     squares: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
-    for step, (_, event) in enumerate(seen.steps, start=1):
+    for step, (_, event) in enumerate(view.steps, start=1):
         for number, *norms in event.norms:
-            into = squares[seen.groups[number]][step]
-            for place, norm in enumerate(norms):
-                into[place] += norm * norm
+            sums = squares[view.groups[number]][step]
+            sums[:] = [total + norm * norm for total, norm in zip(sums, norms, strict=True)]
     return {
         module: {step: Norms(*map(math.sqrt, sums)) for step, sums in squares[module].items()}
-        for module in seen.order
+        for module in view.order
         if module in squares
     }
 
 
-def draw_gradients(seen: Seen) -> Any | None:
-    """Return the norms of gradients, as the steps were given them; None where none were measured."""
-    return _drawn(seen, lambda norms: norms.gradient, "gradient norm")
+def draw_gradients(view: RunView) -> Figure | None:
+    """Return the gradient norms that the steps received, or None if none were measured."""
+    return _figure(view, lambda norms: norms.gradient, "gradient norm")
 
 
-def draw_ratios(seen: Seen) -> Any | None:
-    """Return the size of each change as a share of the values; None where none were measured."""
-    return _drawn(
-        seen, lambda norms: norms.change / norms.values if norms.values else 0.0, "update / weight", 1e-3
+def draw_ratios(view: RunView) -> Figure | None:
+    """Return the size of each update relative to the weights, or None if none were measured."""
+    found = _figure(
+        view, lambda norms: norms.change / norms.weights if norms.weights else 0.0, "update / weight"
     )
+    if found is not None:
+        line = {"dash": "dot", "width": 1, "color": NOTHING}
+        ends = {"xref": "paper", "x0": 0, "x1": 1, "y0": 1e-3, "y1": 1e-3}
+        found["layout"]["shapes"] = [{"type": "line", **ends, "line": line}]
+    return found
 
 
-def _drawn(seen: Seen, value: Callable[[Norms], float], title: str, guide: float | None = None) -> Any | None:
+def _figure(view: RunView, value: Callable[[Norms], float], title: str) -> Figure | None:
     traces: list[dict[str, Any]] = []
     drawn: list[float] = []
-    for number, (module, points) in enumerate(curves(seen).items()):
-        every = -(-len(points) // _MOST_POINTS)
-        kept = sorted(points)[::every]
-        heights = [value(points[step]) for step in kept]
-        drawn += [one for one in heights if math.isfinite(one) and one > 0]
+    for number, (module, points) in enumerate(curves(view).items()):
+        steps = sorted(points)
+        heights = [value(points[step]) for step in steps]
+        shown = [height if math.isfinite(height) and height > 0 else None for height in heights]
+        drawn += [height for height in shown if height is not None]
         traces.append(
             {
                 "type": "scatter",
-                "mode": "lines+markers" if len(kept) < 60 else "lines",
-                "name": safe(module),
-                "x": kept,
-                "y": [one if math.isfinite(one) and one > 0 else None for one in heights],
-                "line": {"color": LINES[number % len(LINES)], "width": 1.8},
+                "mode": "lines+markers" if len(steps) < 60 else "lines",
+                "name": escaped(module),
+                "x": steps,
+                "y": shown,
+                "line": {"color": _COLORS[number % len(_COLORS)], "width": 1.8},
                 "marker": {"size": 4},
                 "hovertemplate": "step %{x}: %{y:.3g}<extra>%{fullData.name}</extra>",
             }
         )
     if not drawn:
         return None
-    guides = []
-    if guide is not None:
-        guides = [
-            {
-                "type": "line",
-                "xref": "paper",
-                "x0": 0,
-                "x1": 1,
-                "y0": guide,
-                "y1": guide,
-                "line": {"dash": "dot", "width": 1, "color": NOTHING},
-            }
-        ]
+    ticks = {"exponentformat": "power", "dtick": 1 if max(drawn) > 30 * min(drawn) else "D2"}
     return figure(
         traces,
         height=330,
-        shapes=guides,
         legend={"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0},
         hovermode="closest",
         xaxis={"title": {"text": "optimizer step"}, "automargin": True, "tickformat": "d"},
-        yaxis={
-            "type": "log",
-            "title": {"text": title},
-            "automargin": True,
-            "exponentformat": "power",
-            "dtick": 1 if max(drawn) > 30 * min(drawn) else "D2",
-        },
+        yaxis={"type": "log", "title": {"text": title}, "automargin": True, **ticks},
     )

@@ -1,131 +1,174 @@
-"""Where the gradient of each loss goes: through modules to the optimizers that use it, or to nobody."""
+"""Where the gradient of each loss goes: in all, and step by step."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradgate.checker.analysis import Contribution
 from gradgate.checker.reports._words import counted
-from gradgate.checker.reports.page._seen import Fate, Seen, line_of, safe
-from gradgate.checker.reports.page._theme import FATES, figure
+from gradgate.checker.reports.page._run_view import Figure, RunView, Usage, escaped, figure, label_of, rows
 from gradgate.events import OptimizerMade
-from gradgate.notebook_tables import NOTHING, USED, WASTED, faint
+from gradgate.notebook_tables import LATE, NOTHING, USED, WASTED, faint
 
-CLEARED, LEFT = "cleared before a step", "left in .grad"
-NOBODY, NONE = "in no optimizer", "no gradient came"
+CLEARED, LEFT, UNOWNED = "cleared before a step", "left in .grad", "in no optimizer"
+NO_LINE = "no gradient"
+_MOST_COLUMNS = 80
+_MOST_LINES = 8
+USAGES: dict[Usage, tuple[str, str]] = {
+    "none": ("no gradient", NOTHING),
+    "used": ("used by a step", USED),
+    "wasted": ("used by no step", WASTED),
+    "late": ("used by the step of a later loss", LATE),
+}
 
 
 @dataclass
-class Flow:
-    """What one line's backward calls give to one module, and who uses it."""
+class GradientFlow:
+    """What the backward calls of one line give to one module, and where that ends."""
 
     line: str
     module: str
     end: str
-    fate: Fate
+    usage: Usage
     parameters: set[int] = field(default_factory=set)
     calls: set[int] = field(default_factory=set)
 
 
-def flows(seen: Seen) -> list[Flow]:
-    """Return what flowed, waste included, and optimizers' parameters to which nothing came."""
-    found: dict[tuple[str, str, str, Fate], Flow] = {}
-    for one in seen.run.contributions:
-        if one.backward < 0:
-            continue
-        line = line_of(seen.run.backward(one.backward).site)
-        ends = _ends(seen, one)
-        for module, parameters in seen.by_group(one.atom).items():
-            for end, fate in ends:
-                flow = found.setdefault((line, module, end, fate), Flow(line, module, end, fate))
-                flow.parameters |= parameters
-                flow.calls.add(one.backward)
-    # What stands there when the run ends is no waste, unless nothing else became of it before.
-    known = {(flow.line, flow.module) for flow in found.values() if flow.end}
-    kept = [flow for flow in found.values() if flow.end or (flow.line, flow.module) not in known]
-    for flow in kept:
-        if not flow.end:
-            flow.end = LEFT
-    return kept + _idle(seen)
+def flows(view: RunView) -> list[GradientFlow]:
+    """Return the flows of a run, including gradients that no step used and parameters that received none."""
+    found: dict[tuple[str, str, str, Usage], GradientFlow] = {}
 
+    def add(line: str, end: str, usage: Usage, ids: frozenset[int], calls: Sequence[int]) -> None:
+        for module, parameters in view.by_group(ids).items():
+            key = (line, module, end, usage)
+            flow = found.setdefault(key, GradientFlow(*key))
+            flow.parameters |= parameters
+            flow.calls.update(calls)
 
-def _ends(seen: Seen, one: Contribution) -> list[tuple[str, Fate]]:
-    fate = seen.fate(one)
-    steps = dict.fromkeys(seen.optimizer(seen.run.stepped(number).optimizer) for number in one.consumed)
-    if steps:
-        return [(name, fate) for name in steps]
-    if not one.atom & seen.run.owned:
-        return [(NOBODY, fate)]
-    return [(CLEARED if one.cleared is not None else "", fate)]
-
-
-def _idle(seen: Seen) -> list[Flow]:
-    reached = seen.run.reached
-    found: dict[tuple[str, str], Flow] = {}
-    for event in seen.run.of(OptimizerMade):
+    for contribution in view.run.contributions:
+        if (call := contribution.backward) >= 0:
+            line, usage = label_of(view.run.backward(call).site), view.usage(contribution)
+            for end in _ends(view, contribution):
+                add(line, end, usage, contribution.atom, [call])
+    # A gradient left at the end of the run is shown only if all earlier ones were left too.
+    elsewhere = {(flow.line, flow.module) for flow in found.values() if flow.end != LEFT}
+    for key in [key for key in found if key[2] == LEFT and key[:2] in elsewhere]:
+        del found[key]
+    for event in view.run.of(OptimizerMade):
         for group in event.groups:
-            for module, parameters in seen.by_group(group.parameters - reached).items():
-                end = seen.optimizer(event.optimizer)
-                found.setdefault((module, end), Flow(NONE, module, end, "none")).parameters |= parameters
+            add(NO_LINE, view.optimizer(event.optimizer), "none", group.parameters - view.run.reached, ())
     return list(found.values())
 
 
-def draw(seen: Seen) -> Any | None:
-    """Return the Sankey diagram, or None where no backward call was seen."""
-    found = flows(seen)
+def _ends(view: RunView, contribution: Contribution) -> list[str]:
+    if contribution.consumed:
+        steps = [view.run.stepped(number).optimizer for number in contribution.consumed]
+        return list(dict.fromkeys(map(view.optimizer, steps)))
+    if not contribution.atom & view.run.owned:
+        return [UNOWNED]
+    return [LEFT if contribution.cleared is None else CLEARED]
+
+
+def draw(view: RunView) -> Figure | None:
+    """Return the Sankey diagram, or None if there was no backward call."""
+    found = flows(view)
     if not found:
         return None
-    names: dict[tuple[int, str], int] = {}
-    colors: list[str] = []
+    nodes: dict[tuple[int, str], tuple[int, str]] = {}  # column and name: number and colour
     links: dict[str, list[Any]] = {"source": [], "target": [], "value": [], "color": [], "customdata": []}
 
     def node(column: int, name: str, color: str) -> int:
-        if (column, name) not in names:
-            names[column, name] = len(names)
-            colors.append(color)
-        return names[column, name]
+        return nodes.setdefault((column, name), (len(nodes), color))[0]
 
-    all_calls: dict[str, set[int]] = defaultdict(set)
+    calls: dict[str, set[int]] = defaultdict(set)
     for flow in found:
-        all_calls[flow.line] |= flow.calls
-    place = {module: number for number, module in enumerate(seen.order)}
-    for flow in sorted(found, key=lambda one: (one.line == NONE, place[one.module])):
-        color = FATES[flow.fate]
-        numbers = seen.numbers_in(flow.parameters)
-        share = len(flow.calls) / len(all_calls[flow.line]) if flow.calls else 1.0
-        width = math.sqrt(max(numbers, 1)) * share
-        held = f"{counted(numbers, 'number')} in {counted(len(flow.parameters), 'parameter')}"
-        held += f", {counted(len(flow.calls), 'backward call')}" if flow.calls else ""
-        said = f"{safe(flow.line)}<br>{safe(flow.module)} → {safe(flow.end)}<br>{held}"
-        ends = [
-            (node(0, flow.line, NOTHING if flow.line == NONE else USED), node(1, flow.module, NOTHING)),
-            (
-                names[1, flow.module],
-                node(2, flow.end, WASTED if flow.end in (CLEARED, LEFT, NOBODY) else USED),
-            ),
-        ]
-        for source, target in ends:
-            row = (source, target, width, faint(color), said)
-            for key, value in zip(links, row, strict=True):
+        calls[flow.line] |= flow.calls
+    for flow in sorted(found, key=lambda flow: (flow.line == NO_LINE, view.order.index(flow.module))):
+        elements = view.elements(flow.parameters)
+        share = len(flow.calls) / len(calls[flow.line]) if flow.calls else 1.0
+        note = f"{escaped(flow.line)}<br>{escaped(flow.module)} → {escaped(flow.end)}<br>"
+        note += f"{counted(len(flow.parameters), 'tensor')}, {counted(elements, 'parameter')}"
+        note += f", {counted(len(flow.calls), 'backward call')}" if flow.calls else ""
+        line = node(0, flow.line, NOTHING if flow.line == NO_LINE else USED)
+        module = node(1, flow.module, NOTHING)
+        end = node(2, flow.end, WASTED if flow.end in (CLEARED, LEFT, UNOWNED) else USED)
+        for source, target in ((line, module), (module, end)):
+            link = (source, target, math.sqrt(max(elements, 1)) * share, faint(USAGES[flow.usage][1]), note)
+            for key, value in zip(links, link, strict=True):
                 links[key].append(value)
-    return figure(
-        [
-            {
-                "type": "sankey",
-                "arrangement": "snap",
-                "node": {
-                    "label": [safe(name) for _, name in names],
-                    "color": colors,
-                    "pad": 16,
-                    "thickness": 14,
-                    "line": {"width": 0},
-                    "hovertemplate": "%{label}<extra></extra>",
-                },
-                "link": {**links, "hovertemplate": "%{customdata}<extra></extra>"},
-            }
+    tallest = max(sum(column == each for column, _ in nodes) for each in range(3))
+    sankey = {
+        "type": "sankey",
+        "arrangement": "snap",
+        "node": {
+            "label": [escaped(name) for _, name in nodes],
+            "color": [color for _, color in nodes.values()],
+            "pad": 16,
+            "thickness": 14,
+            "line": {"width": 0},
+            "hovertemplate": "%{label}<extra></extra>",
+        },
+        "link": {**links, "hovertemplate": "%{customdata}<extra></extra>"},
+    }
+    return figure([sankey], height=max(260, 34 * tallest + 40))
+
+
+def draw_map(view: RunView) -> Figure | None:
+    """Return a map with a row for each module below its loss, over the steps; None if there was no step."""
+    steps = view.step_numbers
+    width = max(1, -(-len(steps) // _MOST_COLUMNS))  # steps in a column
+    columns = -(-len(steps) // width)
+    maps: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    for contribution in view.run.contributions:
+        after = bisect_left(steps, contribution.backward)
+        if contribution.backward < 0 or after == len(steps):
+            continue  # the step that would have used it may not have come yet
+        modules = maps[label_of(view.run.backward(contribution.backward).site)]
+        usage = list(USAGES).index(view.usage(contribution))
+        for module in view.by_group(contribution.atom):
+            row = modules.setdefault(module, [0] * columns)
+            row[after // width] = max(row[after // width], usage)
+    if not maps:
+        return None
+    names: list[str] = []
+    titles: list[dict[str, Any]] = []
+    cells: list[list[Any]] = []
+    for line in list(maps)[:_MOST_LINES]:
+        place = {"x": 0, "xref": "paper", "xanchor": "left", "y": len(names)}
+        titles.append({"text": escaped(line), "showarrow": False, "font": {"size": 12}, **place})
+        found = {module: maps[line][module] for module in view.order if module in maps[line]}
+        names += ["", *map(escaped, found)]
+        cells += [[None] * columns, *found.values()]
+    words, colors = zip(*USAGES.values(), strict=True)
+    colors = (faint(NOTHING, 0.15), *colors[1:])
+    heatmap = {
+        "type": "heatmap",
+        "x": [column * width + 1 for column in range(columns)],
+        "y": list(range(len(names))),
+        "z": cells,
+        "customdata": [
+            [f"{name}<br>{words[usage]}" if usage is not None else "" for usage in row]
+            for name, row in zip(names, cells, strict=True)
         ],
-        height=max(260, 34 * max(sum(column == one for column, _ in names) for one in range(3)) + 40),
+        "zmin": 0,
+        "zmax": 3,
+        "colorscale": [[(number + end) / 4, color] for number, color in enumerate(colors) for end in (0, 1)],
+        "showscale": False,
+        "hoverongaps": False,
+        "xgap": 1,
+        "ygap": 2,
+        "hovertemplate": "step %{x}<br>%{customdata}<extra></extra>",
+    }
+    return figure(
+        [heatmap],
+        height=24 * len(names) + 60,
+        annotations=titles,
+        margin={"l": 8, "r": 12, "t": 12, "b": 48},
+        xaxis={"title": {"text": "optimizer step"}, "fixedrange": True, "tickformat": "d", "showgrid": False},
+        yaxis=rows(names),
     )

@@ -1,82 +1,40 @@
-"""What the micro-batches of a plan take, beside the budget and the batch uncut."""
+"""The estimated memory of a plan's micro-batches, beside the whole batch."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from gradgate.checker.reports.page._seen import Seen
-from gradgate.checker.reports.page._theme import figure
+from gradgate.checker.reports.page._run_view import RunView
 from gradgate.events import Planned
-from gradgate.notebook_tables import NOTHING, USED, WASTED
+from gradgate.notebook_tables import USED, WASTED, Bar, Cell, card
 
-_MOST_BARS = 40
-
-
-def draw(seen: Seen) -> Any | None:
-    """Return the bars of the last plan that was made; None where there was none."""
-    plans = seen.run.of(Planned)
-    return _drawn(plans[-1]) if plans else None
+_MOST_ROWS = 40
+_UNITS = (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024), ("bytes", 1))
 
 
-def _drawn(plan: Planned) -> Any:
-    unit, size = next(
-        (name, 1024**power)
-        for power, name in ((3, "GiB"), (2, "MiB"), (1, "KiB"), (0, "bytes"))
-        if plan.whole >= 1024**power or not power
-    )
-    several = list(zip(plan.peaks, plan.samples, strict=True))[:_MOST_BARS]
-    names = [f"micro-batch {number}" for number in range(1, len(several) + 1)]
-    rows = [*names, "the batch uncut"]
-    passes = [*(peak for peak, _ in several), plan.whole]
-    samples = [*(count for _, count in several), sum(plan.samples)]
-    said = [f"{count:,} samples" for count in samples]
+def draw(view: RunView) -> str | None:
+    """Return a table of the last plan as HTML, or None if there was no plan."""
+    plans = view.run.of(Planned)
+    if not plans:
+        return None
+    plan: Planned = plans[-1]
+    head = ("", "samples", "at the peak")
+    resident = f"{_size(plan.resident)} of it for parameters, gradients and optimizer state"
+    return card(f"Budget {_size(plan.budget)}", resident, rows(plan), head=head)
 
-    def bar(name: str, sizes: list[int], colors: Any) -> dict[str, Any]:
-        return {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": rows,
-            "x": [one / size for one in sizes],
-            "marker": {"color": colors, "line": {"width": 0}},
-            "customdata": said,
-            "hovertemplate": f"{name}: %{{x:.4g}} {unit}<br>%{{customdata}}<extra>%{{y}}</extra>",
-        }
 
-    fits = [USED if plan.standing + one <= plan.budget else WASTED for one in passes]
-    return figure(
-        [
-            bar("parameters, gradients, optimizer state", [plan.standing] * len(rows), NOTHING),
-            bar("one forward and backward pass", passes, fits),
-        ],
-        height=100 + 26 * len(rows),
-        barmode="stack",
-        bargap=0.25,
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
-        margin={"l": 8, "r": 12, "t": 36, "b": 8},
-        shapes=[
-            {
-                "type": "line",
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "x0": plan.budget / size,
-                "x1": plan.budget / size,
-                "line": {"dash": "dot", "width": 2, "color": WASTED},
-            }
-        ],
-        annotations=[
-            {
-                "text": f"budget {plan.budget / size:.4g} {unit}",
-                "x": plan.budget / size,
-                "xanchor": "left",
-                "y": 0,
-                "yref": "paper",
-                "yanchor": "bottom",
-                "showarrow": False,
-                "font": {"color": WASTED},
-            }
-        ],
-        xaxis={"title": {"text": unit}, "automargin": True, "fixedrange": True, "rangemode": "tozero"},
-        yaxis={"autorange": "reversed", "automargin": True, "ticks": "", "fixedrange": True},
-    )
+def rows(plan: Planned) -> list[list[Cell]]:
+    """Return one row for each micro-batch and one for the whole batch, with its share of the budget as a bar."""
+    parts = [
+        (f"micro-batch {number}", samples, peak)
+        for number, (samples, peak) in enumerate(zip(plan.samples, plan.peaks, strict=True), start=1)
+    ]
+    found: list[list[Cell]] = []
+    for name, samples, peak in [*parts[:_MOST_ROWS], ("the whole batch", sum(plan.samples), plan.whole)]:
+        total = plan.resident + peak
+        bar = Bar(total / plan.budget, _size(total), USED if total <= plan.budget else WASTED)
+        found.append([name, f"{samples:,}", bar])
+    return found
+
+
+def _size(count: int) -> str:
+    unit, size = next((unit, size) for unit, size in _UNITS if count >= size or size == 1)
+    return f"{count / size:.4g} {unit}"

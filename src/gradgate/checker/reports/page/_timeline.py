@@ -1,34 +1,43 @@
-"""A window as it went: each micro-batch forward and backward, and what came between the last and the step."""
+"""The timeline of a window: forward and backward of each micro-batch, then what leads to the step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from gradgate.checker.analysis import Share, Window, of_window
-from gradgate.checker.reports.page._seen import Seen
-from gradgate.checker.reports.page._theme import DOING, figure
+from gradgate.checker.reports.page._run_view import Figure, RunView, figure, rows
 from gradgate.events import Span
+from gradgate.notebook_tables import USED
 
 _MOST_ROWS = 24
 _UPDATE = "update"
+_COLORS = {
+    "load": "#b5bac2",
+    "forward": "#63a8dd",
+    "backward": USED,
+    "clear": "#9a8fd1",
+    "clip": "#d6a324",
+    "step": "#2e9e6f",
+    "schedule": "#7fbf9b",
+    "exchange": "#7a4fbf",
+}
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A stretch of a window, in seconds from its beginning, in the row of a micro-batch or of the update."""
+class Phase:
+    """A part of a window, in seconds from its start, in the row of a micro-batch or of the update."""
 
     row: str
     doing: str
     start: float
     seconds: float
-    said: str = ""
+    weight: str = ""  # of the micro-batch's loss in the update, in words
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A window and the spans in it."""
+class TimedWindow:
+    """A window and its spans."""
 
     window: Window
     began: float
@@ -36,122 +45,109 @@ class Timed:
 
     @property
     def seconds(self) -> float:
-        """From the end of what was before to the end of its step."""
+        """The time from the end of the step before to the end of its own."""
         return self.spans[-1].end - self.began
 
 
-def draw(seen: Seen) -> Any | None:
-    """Return the timeline of the window of median length; None where none was timed."""
-    chosen = typical(seen)
-    return None if chosen is None else _figure(bars(seen, chosen))
-
-
-def typical(seen: Seen) -> Timed | None:
-    """Return the window of median length, the first ones left out: they are looked at most closely."""
-    timed = _timed(seen)
+def typical(view: RunView) -> TimedWindow | None:
+    """Return the window of median length. The first two do not count: the watcher does most work there."""
+    timed = _timed(view)
     timed = timed[2:] if len(timed) > 4 else timed
-    # Later windows are not looked into: what their micro-batches count is not known.
-    timed = [one for one in timed if all(seen.run.backward(n).seen for n in one.window.micro)] or timed
+    # The weights of micro-batches are known only where the watcher looked at the graphs.
+    timed = [each for each in timed if all(view.run.backward(n).seen for n in each.window.micro)] or timed
     if not timed:
         return None
-    middle = median(one.seconds for one in timed)
-    return min(timed, key=lambda one: abs(one.seconds - middle))
+    middle = median(each.seconds for each in timed)
+    return min(timed, key=lambda each: abs(each.seconds - middle))
 
 
-def _timed(seen: Seen) -> list[Timed]:
-    """Return windows whose spans are known: those between two steps, whichever optimizer made them."""
-    windows = {window.step: window for window in seen.run.windows if window.micro}
+def _timed(view: RunView) -> list[TimedWindow]:
+    """Return the windows whose spans are known: those between two steps, of whichever optimizers."""
+    windows = {window.step: window for window in view.run.windows if window.micro}
     found, began, inside = [], None, []
-    for span in seen.log.spans:
+    for span in view.log.spans:
         inside.append(span)
         if span.doing != "step":
             continue
-        # The step's event comes next behind what had been recorded when it began.
+        # The event of the step is recorded right after those that had been recorded when it began.
         number = next((n for n in range(span.at, span.at + 4) if n in windows), None)
-        backwards = sum(one.doing == "backward" for one in inside)
+        backwards = sum(each.doing == "backward" for each in inside)
         if number is not None and began is not None and backwards == len(windows[number].micro):
-            found.append(Timed(windows[number], began, tuple(inside)))
+            found.append(TimedWindow(windows[number], began, tuple(inside)))
         began, inside = span.end, []
     return found
 
 
-def bars(seen: Seen, timed: Timed) -> list[Bar]:
-    """Return what is drawn: what lies before a backward call and is nothing else counts as the forward pass."""
-    said = _weights(seen, timed.window)
-    left = len(timed.window.micro)
-    found: list[Bar] = []
+def phases(view: RunView, timed: TimedWindow) -> list[Phase]:
+    """Return the phases of a window. Time before a backward call that is nothing else counts as forward."""
+    rows = of_window(view.run, timed.window, list(timed.window.micro)) or []
+    weights = [", ".join(map(_weight, row)) for row in rows]
+    count = len(timed.window.micro)
+    found: list[Phase] = []
     now, micro = timed.began, 0
     for span in timed.spans:
-        row = f"micro-batch {micro + 1}" if micro < left and span.doing in ("load", "backward") else _UPDATE
-        weight = said[micro] if micro < min(left, len(said)) else ""
-        if micro < left:
-            found.append(
-                Bar(f"micro-batch {micro + 1}", "forward", now - timed.began, span.start - now, weight)
+        name = f"micro-batch {micro + 1}"
+        weight = weights[micro] if micro < min(count, len(weights)) else ""
+        if micro < count:
+            found.append(Phase(name, "forward", now - timed.began, span.start - now, weight))
+        of_micro = micro < count and span.doing in ("load", "backward")
+        found.append(
+            Phase(
+                name if of_micro else _UPDATE,
+                span.doing,
+                span.start - timed.began,
+                span.end - span.start,
+                weight if span.doing == "backward" else "",
             )
-        said_too = weight if span.doing == "backward" else ""
-        found.append(Bar(row, span.doing, span.start - timed.began, span.end - span.start, said_too))
+        )
         micro += span.doing == "backward"
         now = span.end
     return found
 
 
-def _weights(seen: Seen, window: Window) -> list[str]:
-    rows = of_window(seen.run, window, list(window.micro))
-    return [", ".join(map(_said, row)) for row in rows] if rows else []
-
-
-def _said(share: Share) -> str:
+def _weight(share: Share) -> str:
     items = f" of {share.items:g} items" if share.items else ""
     if share.factor is None:
         return f"sum{items} × {share.per_item:.3g}"
     return f"mean{items} × {share.factor:.3g}"
 
 
-def _figure(found: list[Bar]) -> Any:
-    rows = list(dict.fromkeys(bar.row for bar in found if bar.row != _UPDATE))
-    if len(rows) > _MOST_ROWS:
-        rows = [*rows[: _MOST_ROWS - 1], rows[-1]]
-    rows = [*rows, _UPDATE]
-    longest = max(bar.start + bar.seconds for bar in found)
-    unit, scale = ("ms", 1e3) if longest < 2 else ("s", 1.0)
+def draw(view: RunView) -> Figure | None:
+    """Return the timeline of a typical window, or None if none was timed."""
+    timed = typical(view)
+    if timed is None:
+        return None
+    found = phases(view, timed)
+    names = list(dict.fromkeys(phase.row for phase in found if phase.row != _UPDATE))
+    if len(names) > _MOST_ROWS:
+        names = [*names[: _MOST_ROWS - 1], names[-1]]
+    names.append(_UPDATE)
+    weights = {phase.row: phase.weight for phase in found if phase.weight}
+    labels = [f"{name}<br><span style='font-size:11px'>{weights.get(name, '')}</span>" for name in names]
+    unit, scale = ("ms", 1e3) if timed.seconds < 2 else ("s", 1.0)
     traces = []
-    for doing in DOING:
-        mine = [bar for bar in found if bar.doing == doing and bar.row in rows]
-        if mine:
-            traces.append(
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "name": doing,
-                    "y": [bar.row for bar in mine],
-                    "base": [bar.start * scale for bar in mine],
-                    "x": [bar.seconds * scale for bar in mine],
-                    "marker": {"color": DOING[doing], "line": {"width": 0}},
-                    "customdata": [bar.said for bar in mine],
-                    "text": [bar.said if doing == "backward" else "" for bar in mine],
-                    "textposition": "none",
-                    "hovertemplate": f"{doing}: %{{x:.3g}} {unit}<br>%{{customdata}}<extra>%{{y}}</extra>",
-                }
-            )
-    weights = {bar.row: bar.said for bar in found if bar.said}
+    for doing, color in _COLORS.items():
+        parts = [phase for phase in found if phase.doing == doing and phase.row in names]
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": doing,
+                "y": [names.index(phase.row) for phase in parts],
+                "base": [phase.start * scale for phase in parts],
+                "x": [phase.seconds * scale for phase in parts],
+                "customdata": [f"{phase.row}<br>{phase.weight}" for phase in parts],
+                "marker": {"color": color, "line": {"width": 0}},
+                "hovertemplate": f"{doing}: %{{x:.3g}} {unit}<extra>%{{customdata}}</extra>",
+            }
+        )
     return figure(
-        traces,
-        height=90 + 40 * len(rows),
+        [trace for trace in traces if trace["x"]],
+        height=90 + 40 * len(names),
         barmode="overlay",
         bargap=0.4,
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
         margin={"l": 8, "r": 12, "t": 36, "b": 8},
         xaxis={"title": {"text": unit}, "automargin": True, "fixedrange": True, "zeroline": False},
-        yaxis={
-            "categoryorder": "array",
-            "categoryarray": rows[::-1],
-            "automargin": True,
-            "ticks": "",
-            "fixedrange": True,
-            "tickvals": rows,
-            "ticktext": [
-                f"{row}<br><span style='font-size:11px'>{weights[row]}</span>" if weights.get(row) else row
-                for row in rows
-            ],
-        },
+        yaxis=rows(labels),
     )

@@ -1,4 +1,4 @@
-"""The accumulated sum is not divided, or is divided by the wrong number.
+"""The accumulated sum isn't divided, or is divided by the wrong number.
 
 ## What it does
 Reads from each loss's graph what its mean is multiplied by before it is back-propagated, and adds that up over
@@ -6,7 +6,7 @@ the micro-batches of a window. For the update of the whole batch the sum is 1.
 
 ## Why is this bad?
 Gradients add: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long (or
-too short), clipping cuts off almost all of it, and weight decay has another weight beside it.
+too short), clipping removes almost all of it, and weight decay has another weight relative to it.
 
 ## Example
     for i, (x, y) in enumerate(loader):
@@ -20,8 +20,8 @@ too short), clipping cuts off almost all of it, and weight decay has another wei
 or ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, which divides once, by what a window holds.
 
 ## Known limits
-A factor that is no fraction of whole numbers is taken for the weight of the loss. Sums are taken to be meant, as
-are means of different tasks that are added without a division.
+A factor that is no fraction of whole numbers is taken for the weight of the loss. Sums are assumed to be intended,
+as are means of different tasks that are added without a division.
 
 ## Sources
 docs/exactness.md
@@ -35,11 +35,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import Window
-from gradgate.checker.analysis._loss_weights import Share, by_place, of_window
-from gradgate.checker.analysis._origins import chosen_at
+from gradgate.checker.analysis._loss_weights import Share, columns_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import condition_around, loops_around, text_of
-from gradgate.checker.analysis._statement import CLOSED, Statement, operand, own_nodes
+from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand, own_nodes
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -57,7 +56,7 @@ _ACCUMULATING = re.compile(r"accum|micro|chunk|split|grad_steps|piece|sub_?batch
 
 def _judge(run: Run) -> Iterator[Finding]:
     if any(event.parameters for event in run.of(Reduced)):
-        return  # sums over ranks by hand: the number of ranks belongs into the divisor
+        return  # ranks are summed by hand: their number belongs in the divisor
     meta = bool(run.of(Differentiated))
     for _, site, windows in run.accumulating():
         divided = _divided_again(run, site, windows)
@@ -68,12 +67,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if not full or len({run.backward(n).reached for _, micro in full for n in micro}) > 1:
             continue
-        found = [
-            column
-            for window, micro in full[:8]
-            if (rows := of_window(run, window, micro)) is not None
-            for column in by_place(rows)
-        ]
+        found = [column for window, micro in full[:8] for column in columns_of(run, window, micro)]
         wrong = [column for column in found if _is_wrong(column, size)]
         means = [column for column in found if all(share.factor is not None for share in column)]
         if means and len(wrong) == len(means) and not meta:
@@ -83,16 +77,14 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _is_wrong(column: list[Share], size: int) -> bool:
-    """Say whether a term's means do not add up to 1, and no weight of the loss explains it."""
+    """Say whether a term's means don't add up to 1, and no weight of the loss explains it."""
     if any(share.factor is None for share in column):
         return False
     total = sum(share.factor or 0.0 for share in column)
     if abs(total - 1) < 1e-3:
         return False
-    numbers = [number for number, _ in column[0].divisors]
-    divided = [number for number in numbers if abs(number - size) < 1e-6 * size]
-    # Divided by the window once: what else there is weighs the loss. Divided by it twice: it does not.
-    return len(divided) != 1
+    # Divided by the window once, the other factors weigh the loss; divided by it twice, they don't.
+    return sum(abs(number - size) < 1e-6 * size for number, _ in column[0].divisors) != 1
 
 
 def _finding(
@@ -101,12 +93,12 @@ def _finding(
     whole = [(number, where) for number, where in column[0].divisors if abs(number - round(number)) < 1e-6]
     total = sum(share.factor or 0.0 for share in column)
     step = run.events[full[0][0].step].site
-    meant = condition_around(step, site) is not None or _speaks_of_accumulation(site)
+    meant = condition_around(step, site) is not None or _mentions_accumulation(site)
     facts = {"micro_batches": size, "weights_add_up_to": total}
     if not whole:
         by_trainer = "backward" not in text_of(innermost(site))
         computed = _computed_at(column, site) if by_trainer else ()
-        meant = meant or bool(computed) or (by_trainer and _one_for_each_batch(run, site))
+        meant = meant or bool(computed) or (by_trainer and _once_per_batch(run, site))
         if not meant and abs(total - size) > 1e-3:
             return None
         return RULE.finding(
@@ -139,27 +131,21 @@ def _finding(
 
 
 def _written_at(run: Run, number: float) -> Frame | None:
-    """Return where gradients were divided by a number: where it was chosen, not where a helper was given it."""
+    """Return where gradients were divided by a number."""
     for event in run.of(Written):
-        if (
-            event.target == "gradient"
-            and event.factor
-            and abs(event.factor * number - 1) < 1e-6
-            and event.site
-        ):
-            return chosen_at(event.site)
+        if event.target == "gradient" and event.site and abs((event.factor or 0) * number - 1) < 1e-6:
+            return innermost(event.site)
     return None
 
 
 def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]) -> Finding | None:
-    """A division of the running sum at every micro-batch divides what earlier ones left once more."""
+    """Report a division of the running sum at every micro-batch: it divides the earlier ones again."""
     uneven = 0
     for window, micro in windows:
-        factors = {one.factor for one in window.fresh if one.backward in micro and not one.touched}
+        parts = [part for part in window.fresh if part.backward in micro and not part.touched]
+        factors = {part.factor for part in parts}
         uneven += len(micro) > 1 and len(factors) > 1 and max(factors) < 1
-    writes = [
-        event for event in run.of(Written) if event.target == "gradient" and event.factor not in (None, 0)
-    ]
+    writes = [event for event in run.of(Written) if event.target == "gradient" and event.factor]
     if not uneven or not writes:
         return None
     size = max(len(micro) for _, micro in windows)
@@ -176,28 +162,26 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]
 
 
 def _computed_at(column: list[Share], site: Site) -> Site:
-    """Return where the user's code computes the loss that a trainer back-propagates; () where it does not."""
+    """Return where the user's code computes the loss that a trainer back-propagates; () where it doesn't."""
     computed = {share.term.site for share in column}
-    (where,) = computed if len(computed) == 1 else ((),)
+    where = computed.pop() if len(computed) == 1 else ()
     return where if where and where[0] != innermost(site) else ()
 
 
-def _one_for_each_batch(run: Run, site: Site) -> bool:
+def _once_per_batch(run: Run, site: Site) -> bool:
     """Say whether a line makes as many backward calls in some epoch as the loader has batches: no other losses."""
-    starts = [(number, event) for number, event in run.numbered(EpochStarted)]
-    for place, (number, event) in enumerate(starts):
-        assert isinstance(event, EpochStarted)  # noqa: S101
-        same = (
-            later for later, other in starts[place + 1 :] if getattr(other, "loader", None) == event.loader
-        )
-        epoch = run.events[number : next(same, None)]
-        calls = sum(isinstance(one, Backward) and one.site == site for one in epoch)
-        if calls == event.length and calls:
+    starts = [number for number, _ in run.numbered(EpochStarted)]
+    for place, number in enumerate(starts):
+        loader, length = run.events[number].loader, run.events[number].length  # type: ignore[attr-defined]
+        later = starts[place + 1 :]
+        ends = (n for n in later if run.events[n].loader == loader)  # type: ignore[attr-defined]
+        epoch = run.events[number : next(ends, None)]
+        if sum(isinstance(event, Backward) and event.site == site for event in epoch) == length > 0:
             return True
     return False
 
 
-def _speaks_of_accumulation(site: Site) -> bool:
+def _mentions_accumulation(site: Site) -> bool:
     frame = innermost(site)
     lines = [frame.line, *(loop.lineno for loop in loops_around(frame)[:1])]
     return any(_ACCUMULATING.search(text_of(frame._replace(line=line))) for line in lines)
@@ -210,15 +194,11 @@ def _divided(at: Statement, size: int) -> Fix:
     """Divide the loss where it is computed or back-propagated."""
     by = _name_of(at, size) or str(size)
     value = at.value
-    if (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr == "backward"
-    ):
-        of = value.func.value
-        return (
-            (Replace(at.line, old := ast.unparse(of), f"({old} / {by})"),) if isinstance(of, CLOSED) else ()
-        )
+    if method(at.node) == "backward" and isinstance(value, ast.Call):
+        loss = getattr(value.func, "value", None)
+        if not isinstance(loss, CLOSED):
+            return ()
+        return (Replace(at.line, ast.unparse(loss), f"({ast.unparse(loss)} / {by})"),)
     if not isinstance(at.node, ast.Assign) or not isinstance(value, (*CLOSED, ast.BinOp)):
         return ()
     if len(at.node.targets) > 1 or not isinstance(at.node.targets[0], ast.Name):

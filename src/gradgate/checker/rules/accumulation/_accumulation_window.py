@@ -1,13 +1,12 @@
 """A window of micro-batches begins or ends at the wrong one.
 
 ## What it does
-Follows which backward calls each optimizer step uses. Reports a step that comes after the first micro-batch
-(``i % N == 0`` with ``i`` from 0), windows that are one too long or too short for their divisor, micro-batches at
-the end of an epoch that are cleared before any step or never used, and those that go on into the next epoch's
-first window.
+Follows which backward calls each optimizer step uses. Reports a step after the first micro-batch (``i % N == 0``
+with ``i`` from 0), windows that are one too long or too short for their divisor, micro-batches at the end of an
+epoch that are cleared before any step or never used, and those that are added to the next epoch's first window.
 
 ## Why is this bad?
-The gradients that are left over are lost, or are added to a window that is divided as if they were not there. The
+The gradients that are left over are lost, or are added to a window that is divided as if they weren't there. The
 first update of an epoch is made of one micro-batch at a fraction of its weight. Nothing crashes.
 
 ## Example
@@ -24,11 +23,11 @@ first update of an epoch is made of one micro-batch at a fraction of its weight.
             optimizer.step()
             optimizer.zero_grad()
 
-or let ``gradgate.windows(loader, size=4)`` cut the epoch and ``Accumulator.update()`` divide each window by what it
-holds.
+or let ``gradgate.windows(loader, size=4)`` split the epoch and ``Accumulator.update()`` divide each window by
+what it holds.
 
 ## Known limits
-Windows of very different sizes throughout are taken to be meant. Windows that go over the end of an epoch are right
+Windows whose sizes vary throughout are assumed to be intended. Windows that cross the end of an epoch are right
 where all of them hold the same number of micro-batches.
 
 ## Sources
@@ -44,13 +43,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gradgate.checker.analysis._history import Window
-from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
-from gradgate.events import Frame, Site
+from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.events import Site
 
 _WHY = (
     "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is divided by has "
@@ -67,88 +66,70 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, list[int]]]) -> Finding | None:
     sizes = [len(micro) for _, micro in windows]
-    size, often = Counter(sizes).most_common(1)[0]
-    left = _left_over(run, optimizer, site, {number for _, micro in windows for number in micro})
-    step = run.events[windows[0][0].step].site
-    where: Frame | Site = condition_around(step, site) or innermost(step)
-    size = max(size, *(n for n, times in Counter(sizes).items() if times == often))
+    counts = Counter(sizes)
+    often = max(counts.values())
+    size = max(n for n, times in counts.items() if times == often)
     if size < 2:
         return None
-    facts = {"windows": sizes[:32], "left_over": left}
+    left = _left_over(run, optimizer, site, {number for _, micro in windows for number in micro})
+    varied = any(first > size and second > size for first, second in pairwise(sizes))
     divisor = _divisor(run, windows)
+    fix: FixAt = _count_from_one
     if sizes[0] == 1 and len(sizes) > 1:
-        return RULE.finding(
-            where,
-            f"The first step uses 1 micro-batch, the others {size}"
-            + (f"; {sum(left)} at the end are never used." if left else "."),
-            why=_WHY,
-            advice=f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch.",
-            fix=_count_from_one,
-            count=1 + len(left),
-            evidence=facts,
-            about=windows[0][0].parameters,
-        )
-    if left and max(left) < max(size, *sizes):
-        return RULE.finding(
-            where,
+        count = 1 + len(left)
+        message = f"The first step uses 1 micro-batch, the others {size}"
+        message += f"; {sum(left)} at the end are never used." if left else "."
+        advice = f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch."
+    elif left and max(left) < max(sizes):
+        count, fix = len(left), _step_for_the_rest
+        message = (
             f"Windows of {size} micro-batches leave {max(left)} over at the end, whose gradients no step uses"
-            + (f" ({len(left)} times)." if len(left) > 1 else "."),
-            why=_WHY,
-            advice="Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are.",
-            fix=_step_for_the_rest,
-            count=len(left),
-            evidence=facts,
-            about=windows[0][0].parameters,
         )
-    next_to = any(one > size and other > size for one, other in pairwise(sizes))  # lengths that just differ
-    if any(n > size for n in sizes) and often * 2 > len(sizes) and not next_to:
-        return RULE.finding(
-            where,
-            f"A window holds {max(sizes)} micro-batches, the others {size}: what an epoch left over goes on into "
-            "the next one.",
-            why=_WHY,
-            advice="Step for what is left at the end of the epoch, divided by as many as there are.",
-            fix=_count_from_one,
-            count=sum(n > size for n in sizes),
-            evidence=facts,
-            about=windows[0][0].parameters,
+        message += f" ({count} times)." if count > 1 else "."
+        advice = (
+            "Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are."
         )
-    if divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):
-        return RULE.finding(
-            where,
-            f"Windows hold {size} micro-batches and are divided by {divisor:g}.",
-            why=_WHY,
-            advice=f"Step after {divisor:g}: compare with >=, and count from 1.",
-            fix=_at_least,
-            count=often,
-            evidence=facts,
-            about=windows[0][0].parameters,
+    elif max(sizes) > size and often * 2 > len(sizes) and not varied:
+        count = sum(n > size for n in sizes)
+        message = (
+            f"A window holds {max(sizes)} micro-batches, the others {size}: what one epoch leaves over is "
         )
-    return None
+        message += "added to the next."
+        advice = "Step for what is left at the end of the epoch, divided by as many as there are."
+    elif divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):
+        count, fix = often, _at_least
+        message = f"Windows hold {size} micro-batches and are divided by {divisor:g}."
+        advice = f"Step after {divisor:g}: compare with >=, and count from 1."
+    else:
+        return None
+    step = run.events[windows[0][0].step].site
+    return RULE.finding(
+        condition_around(step, site) or step,
+        message,
+        why=_WHY,
+        advice=advice,
+        fix=fix,
+        count=count,
+        evidence={"windows": sizes[:32], "left_over": left},
+        about=windows[0][0].parameters,
+    )
 
 
 def _left_over(run: Run, optimizer: int, site: Site, used: set[int]) -> list[int]:
-    """Return the lengths of the rows of backward calls at this line that no step used, though others were."""
-    rows: list[int] = []
-    open_row: list[int] = []
+    """Return the lengths of the runs of backward calls at this line that no step used."""
+    rows: list[list[int]] = [[]]
     for number, contributions in sorted(run.by_backward.items()):
         if number < 0 or run.events[number].site != site:
             continue
-        mine = [one for one in contributions if any(optimizer in run.owners[p] for p in one.atom)]
-        if number not in used and mine and not any(one.consumed for one in mine):
-            open_row.append(number)
-            if all(one.cleared is not None for one in mine):
-                continue
-        elif open_row:
-            rows.append(len(open_row))
-            open_row = []
-    if open_row and (run.ended == "finished" or _cleared(run, open_row)):
-        rows.append(len(open_row))
-    return rows
-
-
-def _cleared(run: Run, numbers: list[int]) -> bool:
-    return all(one.cleared is not None for number in numbers for one in run.by_backward[number])
+        mine = [part for part in contributions if any(optimizer in run.owners[p] for p in part.atom)]
+        if number not in used and mine and not any(part.consumed for part in mine):
+            rows[-1].append(number)
+        elif rows[-1]:
+            rows.append([])
+    last = [part for number in rows[-1] for part in run.by_backward[number]]
+    if run.ended != "finished" and any(part.cleared is None for part in last):
+        del rows[-1]  # a step may have been about to come
+    return [len(row) for row in rows if row]
 
 
 def _divisor(run: Run, windows: list[tuple[Window, list[int]]]) -> float | None:

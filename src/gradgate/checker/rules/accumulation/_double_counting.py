@@ -1,9 +1,9 @@
 """A term of the loss counts twice.
 
 ## What it does
-Knows every node of a loss's graph. Reports a term that the loss adds up twice, one that is back-propagated
-by itself and again as a part of another loss in the same window, and an L2 penalty on parameters that the optimizer
-decays as well.
+Tracks every node of a loss's graph. Reports a term that the loss adds twice, one that is back-propagated by itself
+and again as a part of another loss in the same window, and an L2 penalty on parameters that the optimizer decays
+as well.
 
 ## Why is this bad?
 The term has another weight than the one that is written down, and the balance of the losses is off.
@@ -16,7 +16,7 @@ The term has another weight than the one that is written down, and the balance o
     (main + aux).backward()
 
 ## Known limits
-A term that is computed anew for each use is not known to be the same.
+A term that is computed again for each use isn't recognized as the same.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
@@ -34,9 +34,9 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Group, OptimizerMade, Site, Term
+from gradgate.events import Backward, OptimizerMade, Site, Term
 
-_WHY = "The term weighs more than what is written down for it, and pulls the others' balance off."
+_WHY = "The term weighs more than what is written down for it, and the balance of the losses is off."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -57,7 +57,7 @@ def _added_twice(run: Run) -> Iterator[Finding]:
         term = terms[0]
         yield RULE.finding(
             term.joined or site,
-            f"The loss adds up one and the same term, of line {innermost(term.site).line}, {term.paths} times.",
+            f"The loss adds the same term, of line {innermost(term.site).line}, {term.paths} times.",
             why=_WHY,
             advice="Add each term once: one of the sums that are added here holds it already.",
             count=len(terms),
@@ -66,30 +66,27 @@ def _added_twice(run: Run) -> Iterator[Finding]:
 
 
 def _propagated_twice(run: Run) -> Iterator[Finding]:
-    hits: dict[tuple[Site, Site], int] = defaultdict(int)
+    hits: Counter[tuple[Site, Site]] = Counter()
     for window in run.windows:
-        keys: dict[int, int] = {}
-        found: set[tuple[Site, Site]] = set()
+        first: dict[int, int] = {}  # the backward call that has a term
+        pairs: set[tuple[Site, Site]] = set()
         for number in window.micro:
             for term in run.backward(number).terms:
-                if term.key < 0 or term.kind == "constant":
-                    continue
-                first = keys.setdefault(term.key, number)
-                if first != number and _together(run, first, number, window.step):
-                    found.add((run.events[first].site, run.events[number].site))
-        for pair in found:
-            hits[pair] += 1
-    best: dict[Site, tuple[int, Site]] = {}
-    for (alone, within), count in hits.items():
-        best[alone] = max(best.get(alone, (0, within)), (count, within), key=lambda pair: pair[0])
-    for alone, (count, within) in best.items():
-        if count < 2:
+                if term.key >= 0 and term.kind != "constant":
+                    earlier = first.setdefault(term.key, number)
+                    if earlier != number and _used_together(run, earlier, number, window.step):
+                        pairs.add((run.events[earlier].site, run.events[number].site))
+        hits.update(pairs)
+    reported: set[Site] = set()
+    for (alone, within), count in hits.most_common():
+        if count < 2 or alone in reported:
             continue
+        reported.add(alone)
         again = innermost(within).line
         same = again == innermost(alone).line
         yield RULE.finding(
             alone,
-            "A loss that is back-propagated here is "
+            "The loss that is back-propagated here is "
             + ("back-propagated here again" if same else f"also a part of the one of line {again}")
             + ", before the same step.",
             why=_WHY,
@@ -100,10 +97,10 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
         )
 
 
-def _together(run: Run, first: int, second: int, step: int) -> bool:
-    """Say whether both gave gradient to the same parameters for the same step."""
-    atoms = {one.atom for one in run.by_backward[first] if step in one.consumed and not one.touched}
-    return any(one.atom in atoms and step in one.consumed for one in run.by_backward[second])
+def _used_together(run: Run, first: int, second: int, step: int) -> bool:
+    """Say whether two backward calls gave gradient to the same parameters for the same step."""
+    atoms = {part.atom for part in run.by_backward[first] if step in part.consumed and not part.touched}
+    return any(part.atom in atoms and step in part.consumed for part in run.by_backward[second])
 
 
 def _decayed_twice(run: Run) -> Iterator[Finding]:
@@ -114,16 +111,20 @@ def _decayed_twice(run: Run) -> Iterator[Finding]:
             continue
         seen.add(event.site)
         squared = frozenset().union(*(term.squares for term in penalties))
-        made = [(one, group) for one in run.of(OptimizerMade) for group in one.groups if _decays(group)]
-        both = [(one, group) for one, group in made if group.parameters & squared]
+        both = [
+            (made, group)
+            for made in run.of(OptimizerMade)
+            for group in made.groups
+            if group.weight_decay > 0 and group.parameters & squared
+        ]
         if not both:
             continue
-        one, group = both[0]
+        made, group = both[0]
         yield RULE.finding(
-            one.site,
+            made.site,
             f"{len(group.parameters & squared)} parameters have an L2 penalty in the loss (line "
             f"{innermost(penalties[0].site).line}) and a weight decay of {group.weight_decay:g} in "
-            f"{run.optimizer(one.optimizer)} as well.",
+            f"{run.optimizer(made.optimizer)} as well.",
             why="Both pull the weights to zero: the pull is the sum of the two.",
             advice="Keep one of them: weight_decay=0 here, or no penalty in the loss.",
             severity="warning",
@@ -141,10 +142,6 @@ def _left_out(at: Statement, *, again: int) -> Fix:
         if last
     )
     return (Delete(at.line),) if last and makes and method(at.node) == "backward" else ()
-
-
-def _decays(group: Group) -> bool:
-    return group.weight_decay > 0
 
 
 RULE = Rule("GG105", "double-counting", "error", __doc__ or "", _judge)

@@ -1,13 +1,13 @@
 """A loss is averaged over the wrong thing.
 
 ## What it does
-Reads from the graph how a loss was reduced. Reports a mean that is divided by the batch size once more, a mean of
-the means of parts that hold unequal numbers of items, a mean over all positions of a sequence after the padding
-was masked with zeros, and a mean over samples *and* classes where targets are distributions.
+Reads from the graph how a loss was reduced. Reports a mean that is divided by the batch size again, a mean of the
+means of parts that hold unequal numbers of items, a mean over all positions of a sequence after the padding was
+masked with zeros, and a mean over samples *and* classes where targets are distributions.
 
 ## Why is this bad?
-The loss, and with it the learning rate, has another size than meant; where the divisor changes from batch to batch,
-so do the weights of the samples.
+The loss, and with it the learning rate, has another size than intended; where the divisor changes from batch to
+batch, so do the weights of the samples.
 
 ## Example
     loss = (F.cross_entropy(logits, y, reduction="none") * mask).mean()
@@ -16,7 +16,7 @@ so do the weights of the samples.
     loss = (F.cross_entropy(logits, y, reduction="none") * mask).sum() / mask.sum()
 
 ## Known limits
-A mask is told from other factors by its form: ones, then zeros, along the last dimension.
+A mask is distinguished from other factors by its form: ones, then zeros, along the last dimension.
 
 ## Sources
 The notes on ``reduction`` in ``torch.nn.functional``; those on ``kl_div``: "batchmean" is the divergence.
@@ -59,13 +59,13 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _divided_again(events: list[Backward]) -> Iterator[Finding]:
-    """A mean over the batch that is divided by the size of the batch."""
+    """Report a mean over the batch that is divided by the batch size."""
     found: list[tuple[Share, float, Site]] = []
     for event in events:
         parts = shares(event.terms)
         for share in parts:
             for number, where in share.divisors:
-                alike = sum(any(where == other for _, other in one.divisors) for one in parts)
+                alike = sum(any(where == other for _, other in share.divisors) for share in parts)
                 if share.term.sizes and number == share.term.sizes[0] > 1 and alike == 1:
                     found.append((share, number, where))
     if len(found) < 2 or len(found) * 2 < len(events):
@@ -77,7 +77,7 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
     yield RULE.finding(
         where,
         f"A mean over {share.items or number:g} items is divided by the batch size, {number:g}, once more.",
-        why="The gradient is as many times too small, and a shorter batch counts more than a full one.",
+        why="The gradient is too small by that factor, and a shorter batch counts more than a full one.",
         advice="Leave the division out, or sum first: reduction='sum'.",
         fix=_undivided,
         count=len(found),
@@ -86,7 +86,7 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
 
 
 def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
-    """A plain mean over the means of parts of different sizes."""
+    """Report a plain mean over the means of parts of different sizes."""
     worst: tuple[float, list[Share]] | None = None
     hits = 0
     for event in events:
@@ -145,7 +145,7 @@ def _over_classes(events: list[Backward]) -> Iterator[Finding]:
         _longest(terms),
         f"A mean over samples and {terms[0].classes} classes: the divergence or cross entropy is divided by "
         f"{terms[0].classes} as well.",
-        why="The loss is as many times smaller than the one that is named, beside whatever it is added to.",
+        why="The loss is smaller by that factor than the one it is named after, relative to what it is added to.",
         advice="Sum over the classes and take the mean over the samples: reduction='batchmean', or .sum(1).mean().",
         fix=_batchmean,
         severity="warning",

@@ -1,13 +1,13 @@
 """Micro-batches that hold unequal numbers of items are given equal weight.
 
 ## What it does
-Compares what one item (a sample, a token that is not padding) counts in each micro-batch of a window: the weight of
-the loss, divided by the number of items that its mean was taken over. Reports windows in which that differs, and
-last windows of an epoch that are shorter and divided by the full number all the same. Over several ranks, whose
-gradients are averaged, it compares the items of all of them in the same step.
+Compares what one item (a sample, a token that isn't padding) counts in each micro-batch of a window: the weight of
+the loss, divided by the number of items in its mean. Reports windows in which that differs, and shorter windows at
+the end of an epoch that are divided by the full number nevertheless. Over several ranks, whose gradients are
+averaged, it compares the items of all of them in the same step.
 
 ## Why is this bad?
-The mean of means is not the mean: an item in a small micro-batch counts more than one in a large one. With token
+The mean of means isn't the mean: an item in a small micro-batch counts more than one in a large one. With token
 counts of 9 and 120 the small one's tokens count 13 times as much.
 
 ## Example
@@ -24,7 +24,7 @@ or ``update.backward(loss, count=(y != PAD).sum())`` of ``gradgate.Accumulator``
 
 ## Known limits
 Items are known for torch's own losses, for ``.mean()``, and for sums that are divided by hand. Differences below
-5 % are not reported, and those in fewer than a quarter of the windows are an info.
+5 % are not reported, and those in fewer than a quarter of the windows are a note.
 
 ## Sources
 docs/exactness.md; "Bugs in LLM training: gradient accumulation fix", Unsloth, 2024.
@@ -34,40 +34,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from gradgate.checker.analysis._history import Window
-from gradgate.checker.analysis._loss_weights import Share, by_place, of_window, spread
+from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.ranks._means import uneven
 from gradgate.events import Site
 
+_Windows: TypeAlias = list[tuple[Window, list[int]]]
 _LEAST = 1.05
 _MOSTLY = 4  # one window in so many has to be unequal for an error
-_WHY = "The mean of means is not the mean over all items: those in small micro-batches count too much."
+_WHY = "The mean of means isn't the mean over all items: those in small micro-batches count too much."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     for _, site, windows in run.accumulating():
-        size = Counter(len(micro) for _, micro in windows).most_common(1)[0][0]
         unequal: list[list[Share]] = []
         for window, micro in windows:
-            if len(micro) < 2 or (rows := of_window(run, window, micro)) is None:
-                continue
-            columns = sorted(by_place(rows), key=lambda column: -max(share.per_item for share in column))
+            columns = columns_of(run, window, micro) if len(micro) > 1 else []
+            columns.sort(key=lambda column: -max(share.per_item for share in column))
             unequal += [column for column in columns if _is_unequal(column)][:1]
-        if unequal:
-            yield _unequal(site, unequal, windows)
-            continue
-        yield from _short(run, site, windows, size)
+        yield from _unequal(site, unequal, windows) if unequal else _short(run, site, windows)
 
 
 def _is_unequal(column: list[Share]) -> bool:
-    if len({share.term.site for share in column}) > 1:
-        return False
     counts = [_items(share) for share in column]
-    if any(count is None for count in counts):
+    if None in counts or len({share.term.site for share in column}) > 1:
         return False
     per_item = spread(share.per_item for share in column)
     # A weight that follows nothing but the number of items; others are somebody's intention.
@@ -78,17 +73,16 @@ def _items(share: Share) -> float | None:
     """Return the items of a mean, or what a plain sum is divided by: the same for every item of it."""
     if share.items is not None:
         return share.items
-    divisors = [number for number, _ in share.divisors]
-    return max(divisors, default=None)
+    return max((number for number, _ in share.divisors), default=None)
 
 
-def _unequal(site: Site, unequal: list[list[Share]], windows: list[tuple[Window, list[int]]]) -> Finding:
+def _unequal(site: Site, unequal: list[list[Share]], windows: _Windows) -> Iterator[Finding]:
     worst = max(unequal, key=lambda column: spread(share.per_item for share in column))
     counts = [_items(share) or 0.0 for share in worst]
     times = spread(share.per_item for share in worst)
     shown = ", ".join(f"{count:g}" for count in counts[:6]) + (", ..." if len(counts) > 6 else "")
-    return RULE.finding(
-        _divided_at(worst) or site,
+    yield RULE.finding(
+        worst[0].divided_by(len(worst)) or site,  # the division that gives them equal weight
         f"{len(counts)} micro-batches of {shown} items count the same: an item of the smallest weighs {times:.3g} "
         "times as much as one of the largest.",
         why=_WHY,
@@ -101,37 +95,24 @@ def _unequal(site: Site, unequal: list[list[Share]], windows: list[tuple[Window,
     )
 
 
-def _divided_at(column: list[Share]) -> Site:
-    """Return where the micro-batch's own mean is divided by the window: the line that gives them equal weight."""
-    for number, where in column[0].divisors:
-        if abs(number - len(column)) < 1e-6 * number and where:
-            return where
-    return ()
-
-
-def _divided_by(share: Share, size: int) -> bool:
-    return any(abs(number - size) < 1e-6 * size for number, _ in share.divisors)
-
-
-def _short(run: Run, site: Site, windows: list[tuple[Window, list[int]]], size: int) -> Iterator[Finding]:
-    """Yield a finding where shorter windows are divided as the full ones are."""
-    short: list[tuple[int, list[Share]]] = []
+def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
+    """Report shorter windows that are divided as the full ones are."""
+    size = Counter(len(micro) for _, micro in windows).most_common(1)[0][0]
+    short: list[list[Share]] = []
     for window, micro in windows:
-        if not 0 < len(micro) < size or (rows := of_window(run, window, micro)) is None:
-            continue
-        columns = by_place(rows)
-        if columns and all(_divided_by(share, size) for share in columns[0]):
-            short.append((len(micro), columns[0]))
-    first_step = windows[0][0].step
-    if not short or (len(short) == 1 and short[0][0] == 1 and len(windows[0][1]) == 1 and first_step):
+        columns = columns_of(run, window, micro) if len(micro) < size else []
+        if columns and all(share.divided_by(size) is not None for share in columns[0]):
+            short.append(columns[0])
+    # One micro-batch at the start is a window that begins at the wrong one.
+    if not short or (len(short) == len(short[0]) == len(windows[0][1]) == 1):
         return
-    held, column = short[0]
+    held = len(short[0])
     yield RULE.finding(
-        next((where for number, where in column[0].divisors if abs(number - size) < 1e-6 * size), ()) or site,
-        f"A last window of {held} micro-batch{'' if held == 1 else 'es'} is divided by {size} all the same: its "
+        short[0][0].divided_by(size) or site,
+        f"A last window of {held} micro-batch{'' if held == 1 else 'es'} is divided by {size} nevertheless: its "
         f"gradient is {held / size:.3g} of what it should be.",
         why="The items of a shorter window count less than all others, and its update is too small.",
-        advice="Divide by the number of micro-batches (better: items) that the window really holds.",
+        advice="Divide by the number of micro-batches (better: items) that the window holds.",
         count=len(short),
         evidence={"micro_batches": held, "divided_by": size},
         about=windows[0][0].parameters,

@@ -1,13 +1,13 @@
-"""The gradient of one loss ends in a step that belongs to another.
+"""The gradient of one loss ends up in a step that belongs to another.
 
 ## What it does
-Looks for steps that use gradients of two losses, of which one was made, and used by another optimizer's step,
-before the other was back-propagated, or which pull against each other: it was left over, not meant. Also reports
-probes whose loss reaches what they read.
+Looks for steps that use the gradients of two losses, one of which was computed, and used by another optimizer's
+step, before the other was back-propagated, or which pull against each other: it was left over, not intended. Also
+reports probes whose loss reaches what they read.
 
 ## Why is this bad?
-In a GAN the generator's loss asks the discriminator to be wrong: left in the discriminator's gradients it trains it
-to be. A probe that reads a representation with its graph shapes what it is supposed to measure.
+In a GAN the generator's loss asks the discriminator to be wrong: left in the discriminator's gradients, it trains
+it to be. A probe that reads a representation with its graph shapes what it is supposed to measure.
 
 ## Example
     opt_d.step(); opt_d.zero_grad()
@@ -23,8 +23,8 @@ to be. A probe that reads a representation with its graph shapes what it is supp
 or ``update.backward(loss)`` of two ``gradgate.Accumulator``: each fills only what it owns.
 
 ## Known limits
-Two losses that are both back-propagated before either optimizer steps are taken to be a sum unless they pull
-against each other. Where they do not, what is left over may be meant (BicycleGAN's latent loss), and it is an info.
+Two losses that are both back-propagated before either optimizer steps are assumed to be a sum unless they pull
+against each other. Where they don't, what is left over may be intended (BicycleGAN's latent loss), and is a note.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -48,21 +48,21 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Cleared, Frame, Ids, Opposed, Site
 
 _PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)([._\[]|$)|linear_eval", re.IGNORECASE)
-_WHY = "The step also follows a loss that is not its own; between adversaries the two pull in opposite directions."
+_WHY = "The step also follows a loss that isn't its own; between adversaries the two pull in opposite directions."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _probes(run)
     leaks: dict[tuple[int, Site], list[tuple[Window, Contribution]]] = defaultdict(list)
     for window in run.windows:
-        for one in _leaked(run, window):
-            leaks[window.optimizer, run.events[one.backward].site].append((window, one))
+        for contribution in _leaked(run, window):
+            leaks[window.optimizer, run.events[contribution.backward].site].append((window, contribution))
     for (optimizer, source), found in leaks.items():
         steps = {window.step for window, _ in found}
         if len(steps) < 2 or len(steps) * 4 < run.stepping[optimizer]:
             continue
-        ids: Ids = frozenset().union(*(one.atom for _, one in found))
-        against = [_opposed(run, window, one) < -0.05 for window, one in found]
+        ids: Ids = frozenset().union(*(contribution.atom for _, contribution in found))
+        against = [_opposed(run, window, contribution) < -0.05 for window, contribution in found]
         own = innermost(run.events[found[0][0].micro[-1]].site)
         yield RULE.finding(
             _line(run, optimizer, ids, source, found[-1][1]),
@@ -80,46 +80,45 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _leaked(run: Run, window: Window) -> Iterator[Contribution]:
-    """Yield contributions that another optimizer's step had used up before this window's own loss."""
+    """Yield contributions that another optimizer's step had used before this window's own loss."""
     if not window.micro or run.asks_again(window):
         return
     last = window.micro[-1]
-    for one in window.fresh:
-        if one.backward < 0 or one.touched or run.events[one.backward].site == run.events[last].site:
+    for contribution in window.fresh:
+        number = contribution.backward
+        if number < 0 or contribution.touched or run.events[number].site == run.events[last].site:
             continue
-        others = list(_used_by_others(run, one, window.optimizer))
-        if any(number < last for number in others) or (others and _opposed(run, window, one) < -0.6):
-            yield one
+        others = list(_used_by_others(run, contribution, window.optimizer))
+        if any(step < last for step in others) or (others and _opposed(run, window, contribution) < -0.6):
+            yield contribution
 
 
-def _opposed(run: Run, window: Window, one: Contribution) -> float:
-    """Return the mean cosine between what a later loss of the same window added here and what stood there."""
+def _opposed(run: Run, window: Window, contribution: Contribution) -> float:
+    """Return the mean cosine between these gradients and what a later loss of the same window added to them."""
     cosines = [
         cosine
-        for event in run.events[one.backward : window.step]
+        for event in run.events[contribution.backward : window.step]
         if isinstance(event, Opposed)
         for number, cosine in event.cosines
-        if number in one.atom
+        if number in contribution.atom
     ]
     return sum(cosines) / len(cosines) if cosines else 0.0
 
 
-def _used_by_others(run: Run, one: Contribution, optimizer: int) -> Iterator[int]:
+def _used_by_others(run: Run, contribution: Contribution, optimizer: int) -> Iterator[int]:
     """Yield the steps of other optimizers that used the same backward call, for parameters of their own."""
-    for sibling in run.by_backward[one.backward]:
-        if sibling is not one:
-            for step in sibling.consumed:
-                if run.stepped(step).optimizer != optimizer:
-                    yield step
+    siblings = (part for part in run.by_backward[contribution.backward] if part is not contribution)
+    steps = (step for sibling in siblings for step in sibling.consumed)
+    return (step for step in steps if run.stepped(step).optimizer != optimizer)
 
 
-def _line(run: Run, optimizer: int, ids: Ids, source: Site, one: Contribution) -> Frame | Site:
+def _line(run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contribution) -> Frame | Site:
     """Return the line to change.
 
-    Where the step's own parameters lie behind the other loss's (a generator before its discriminator), its input
-    has to be detached; where they lie before it, they can only be cleared later.
+    Where the step's own parameters come before the other loss's (a generator before its discriminator), the
+    input of the latter has to be detached; otherwise they can only be cleared later.
     """
-    uses = next((event.uses for event in _backwards(run, source) if event.uses), ())
+    uses = next((event.uses for event in run.of(Backward) if event.site == source and event.uses), ())
     order = [number for number, _ in uses]
     mine = [place for place, number in enumerate(order) if number in ids]
     others = [
@@ -132,7 +131,7 @@ def _line(run: Run, optimizer: int, ids: Ids, source: Site, one: Contribution) -
         entry = min(place for place in others if place > min(mine))
         used = _calling(uses[entry][1], source)
         return (own and next_use(own, innermost(source).line)) or used or source
-    for number in range(one.backward - 1, -1, -1):
+    for number in range(contribution.backward - 1, -1, -1):
         event = run.events[number]
         if isinstance(event, Cleared) and event.parameters & ids and event.site:
             return event.site
@@ -140,18 +139,18 @@ def _line(run: Run, optimizer: int, ids: Ids, source: Site, one: Contribution) -
 
 
 def _probes(run: Run) -> Iterator[Finding]:
-    """Yield a finding where a probe's own loss reaches on into what the probe reads."""
-    said: set[Site] = set()
+    """Report probes whose loss reaches what they read."""
+    reported: set[Site] = set()
     for event in run.of(Backward):
         for term in event.terms:
             own = frozenset(number for number in term.reach if _PROBE.search(run.name(number)))
             rest = (term.reach - own) & run.owned
-            if not own or not rest or not own & run.owned or term.site in said:
+            if not own or not rest or not own & run.owned or term.site in reported:
                 continue
             others = [other for other in event.terms if other is not term and other.reach & rest]
             if not others or any(other.reach & own for other in others):
                 continue
-            said.add(term.site)
+            reported.add(term.site)
             first = next((site for number, site in event.uses if number in own), ())
             yield RULE.finding(
                 next((frame for frame in first if "prob" in text_of(frame).lower()), None)
@@ -159,21 +158,15 @@ def _probes(run: Run) -> Iterator[Finding]:
                 or term.site,
                 f"The loss of line {innermost(term.site).line}, that of {run.names(own)}, also moves "
                 f"{run.names(rest)}.",
-                why="A probe measures a representation; trained by the probe's loss, that is another one.",
-                advice="Give the probe what it reads without its graph: probe(features.detach()).",
+                why="A probe measures a representation; one that is trained by the probe's loss is another one.",
+                advice="Detach what the probe reads: probe(features.detach()).",
                 fix=functools.partial(
                     _without_graph, names={part for n in own for part in run.name(n).split(".")}
                 ),
                 severity="warning",
-                count=sum(one.site == event.site for one in run.of(Backward)),
+                count=sum(backward.site == event.site for backward in run.of(Backward)),
                 evidence={"parameters": len(rest)},
             )
-
-
-def _backwards(run: Run, site: Site) -> Iterator[Backward]:
-    for event in run.of(Backward):
-        if event.site == site:
-            yield event
 
 
 def _calling(site: Site, beside: Site) -> Frame | None:

@@ -3,11 +3,11 @@
 ## What it does
 Follows every gradient contribution until a step uses it or it is cleared. Reports backward calls whose gradients
 are cleared again and again without having been used, although the optimizer that owns them steps in between; also
-where this befalls only a part of the parameters that the step is for.
+where that happens to only a part of the parameters that the step is for.
 
 ## Why is this bad?
-The work of the backward pass is lost. If all of it is, nothing is trained; if a part is, some losses, micro-batches
-or layers silently count for nothing.
+The work of the backward pass is lost. If all of it is lost, nothing is trained; if a part is, some losses,
+micro-batches or layers silently count for nothing.
 
 ## Example
     loss.backward()
@@ -21,8 +21,8 @@ or layers silently count for nothing.
 
 ## Known limits
 What is left of another optimizer's loss (a GAN's generator loss in its discriminator) may be cleared, as may
-gradients that only served to get the gradient of an input, and those that are read and put together by hand. A
-batch that is skipped now and then is no mistake.
+gradients that only served to get the gradient of an input, and those that are read and combined by hand. A batch
+that is skipped now and then is no mistake.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -43,7 +43,8 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Cleared, Ids, ScalerStepped, Site, Stepped, Written
 
-_WHY = "The gradients are lost before the optimizer sees them: what was computed there trains nothing."
+_WHY = "The gradients are lost before the optimizer sees them, so that backward pass trains nothing."
+_ADVICE = "Clear after the step, or before the window's first backward(), not in between."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -58,145 +59,98 @@ def _judge(run: Run) -> Iterator[Finding]:
             yield found
 
 
+# Backward calls of which nothing is used
+
+
 def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) -> Finding | None:
-    lost = [number for number in numbers if _is_lost(run, number)]
-    share = len(lost) / len(numbers)
-    if len(lost) < 2 or share < (0.6 if accumulates else 0.25):
+    lost = {number: owned for number in numbers if (owned := _lost(run, number))}
+    if len(lost) < 2 or len(lost) < (0.6 if accumulates else 0.25) * len(numbers):
         return None
-    if not _steps_between(run, lost):
-        return None  # gradients were wanted for their own sake: nobody steps here
-    where = Counter(_clearing(run, number) for number in lost).most_common(1)[0][0]
-    if where is None:
-        return None
+    ids: Ids = frozenset().union(*(run.backward(number).reached for number in lost))
+    optimizers = {optimizer for parameter in ids for optimizer in run.owners.get(parameter, ())}
+    later = run.events[min(lost) :]
+    steps = sum(isinstance(event, Stepped) and event.optimizer in optimizers for event in later)
+    if not steps or steps * 12 < len(lost):
+        return None  # gradients are wanted for their own sake: nothing steps here
+    where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]
     return RULE.finding(
-        run.events[where].site or site,
+        where or site,
         f"The gradients of {len(lost)} of {len(numbers)} backward calls are cleared before any step uses them.",
         why=_WHY,
-        advice="Clear after the step, or before the window's first backward(), not in between.",
+        advice=_ADVICE,
         fix=functools.partial(_after_the_step, always=len(lost) == len(numbers)),
         count=len(lost),
         evidence={"lost": len(lost), "backward_calls": len(numbers)},
-        about=frozenset().union(*(run.backward(number).reached for number in lost)),
+        about=ids,
     )
 
 
-def _is_lost(run: Run, number: int) -> bool:
-    """Say whether all that a backward call gave to owned parameters was cleared unused, and not read by hand."""
+def _lost(run: Run, number: int) -> list[Contribution]:
+    """Return what a backward call gave to owned parameters, if all of it was cleared unused."""
     event = run.backward(number)
-    mine = [one for one in run.by_backward[number] if run.owned & one.atom]
-    if not mine or not event.seen or event.others or event.create:
-        return False
-    if not all(_unused(one) for one in mine):
-        return False
-    return not (_put_together(run, number) or _used_by_hand(run, number, mine) or _skipped(run, number, mine))
+    owned = [contribution for contribution in run.by_backward[number] if run.owned & contribution.atom]
+    if not event.seen or event.others or event.create or not all(part.is_lost for part in owned):
+        return []
+    ids = frozenset().union(*(contribution.atom for contribution in owned))
+    meanwhile = run.events[number : max((part.cleared or number for part in owned), default=number)]
+    for other in meanwhile:
+        by_hand = isinstance(other, Written) and other.target == "value" and other.parameters & ids
+        if by_hand or (isinstance(other, ScalerStepped) and other.skipped):
+            return []  # used by hand, or skipped because a gradient wasn't finite
+    if event.closure:
+        steps = (step.used for step in run.events[number:] if isinstance(step, Stepped) and step.closure)
+        if next(steps, frozenset()) & ids:
+            return []  # a closure's last gradients are used
+    return [] if _combined_by_hand(run, number) else owned
 
 
-def _skipped(run: Run, number: int, mine: list[Contribution]) -> bool:
-    """Say whether a gradient scaler left the step out, because a gradient was not finite."""
-    end = max(one.cleared or number for one in mine)
-    return any(isinstance(event, ScalerStepped) and event.skipped for event in run.events[number:end])
-
-
-def _used_by_hand(run: Run, number: int, mine: list[Contribution]) -> bool:
-    """Say whether values were written by hand before the clearing, or a closure's last gradients were used."""
-    ids = frozenset().union(*(one.atom for one in mine))
-    end = max(one.cleared or number for one in mine)
-    if any(
-        isinstance(event, Written) and event.target == "value" and event.parameters & ids
-        for event in run.events[number:end]
-    ):
-        return True
-    if not run.backward(number).closure:
-        return False
-    later = (event for event in run.events[number:] if isinstance(event, Stepped) and event.closure)
-    return bool(next((event.used for event in later), frozenset()) & ids)
-
-
-def _put_together(run: Run, number: int) -> bool:
+def _combined_by_hand(run: Run, number: int) -> bool:
     """Say whether the next step of an owner used gradients that were set by hand."""
-    for later in range(number + 1, len(run.events)):
-        event = run.events[later]
+    for later, event in enumerate(run.events[number + 1 :], start=number + 1):
         if isinstance(event, Stepped) and event.used & run.backward(number).reached:
-            return any(one.backward < 0 and later in one.consumed for one in run.contributions)
+            return any(part.backward < 0 and later in part.consumed for part in run.contributions)
     return False
 
 
-def _steps_between(run: Run, lost: list[int]) -> bool:
-    """Say whether owners of the lost gradients step about as often as these are lost."""
-    reached: Ids = frozenset().union(*(run.backward(number).reached for number in lost))
-    steps = 0
-    for number in range(lost[0], len(run.events)):
-        event = run.events[number]
-        if isinstance(event, Stepped) and any(event.optimizer in run.owners[one] for one in reached):
-            steps += 1
-    return steps * 12 >= len(lost) and steps > 0
-
-
-def _clearing(run: Run, number: int) -> int | None:
-    for one in run.by_backward[number]:
-        if one.cleared is not None and run.owned & one.atom:
-            return _first_at(run, one.cleared)
-    return None
-
-
-def _first_at(run: Run, number: int) -> int:
-    """Return the first event at the same line, so that many clearings at one line count as one."""
-    site = run.events[number].site
-    for earlier, event in enumerate(run.events):
-        if event.site == site and isinstance(event, Cleared):
-            return earlier
-    return number
+# Backward calls of which a part is used
 
 
 def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
-    """Return a finding where a step gets only a part of what a backward call gave to its parameters."""
-    hits: dict[int, int] = Counter()
+    hits: Counter[Site] = Counter()
     gone: set[int] = set()
     for number in numbers:
         contributions = run.by_backward[number]
-        for optimizer in {
-            holder for one in contributions for p in one.atom for holder in run.owners.get(p, ())
-        }:
-            # What a group that is added later had before, nobody was to use.
-            mine = [
-                one
-                for one in contributions
-                if any(run.held_since.get((optimizer, p), number) <= number for p in one.atom)
-                and any(optimizer in run.owners[p] for p in one.atom)
-            ]
-            lost = [one for one in mine if _unused(one)]
-            if not lost or lost[0].cleared is None or not any(_used_by(run, one, optimizer) for one in mine):
-                continue
-            event = run.events[lost[0].cleared]
-            if not (
-                isinstance(event, Cleared) and event.by_hand
-            ):  # p.grad = None for some: they are held still
-                hits[_first_at(run, lost[0].cleared)] += 1
-                gone |= set().union(*(one.atom for one in lost))
-    if not hits:
-        return None
-    where, times = max(hits.items(), key=lambda item: item[1])
+        reached = {parameter for contribution in contributions for parameter in contribution.atom}
+        for optimizer in {optimizer for parameter in reached for optimizer in run.owners.get(parameter, ())}:
+            # Gradients from before a group was added are no loss.
+            held = {
+                parameter
+                for parameter in reached
+                if optimizer in run.owners[parameter]
+                and run.held_since.get((optimizer, parameter), number) <= number
+            }
+            parts = [contribution for contribution in contributions if held & contribution.atom]
+            lost = [part for part in parts if part.is_lost]
+            used = any(run.stepped(step).optimizer == optimizer for part in parts for step in part.consumed)
+            cleared = run.events[lost[0].cleared or 0] if lost else None
+            # p.grad = None, or p.grad.zero_(), for some parameters is meant to freeze them.
+            if used and isinstance(cleared, Cleared) and not cleared.by_hand:
+                hits[cleared.site] += 1
+                gone |= set().union(*(part.atom for part in lost))
+    where, times = hits.most_common(1)[0] if hits else ((), 0)
     if times < 2 or times * 3 < len(numbers):
         return None
     return RULE.finding(
-        run.events[where].site or site,
+        where or site,
         f"The gradients of {run.names(gone)} are cleared before the step that uses the others of the same loss "
         f"({times} of {len(numbers)} backward calls).",
         why=_WHY,
-        advice="Clear after the step, or before the window's first backward(), not in between.",
+        advice=_ADVICE,
         fix=functools.partial(_after_the_step, always=False),
         count=times,
         evidence={"lost": times, "parameters": len(gone)},
         about=gone,
     )
-
-
-def _unused(one: Contribution) -> bool:
-    return not one.consumed and one.cleared is not None and not one.touched
-
-
-def _used_by(run: Run, one: Contribution, optimizer: int) -> bool:
-    return any(run.stepped(step).optimizer == optimizer for step in one.consumed)
 
 
 # The fix: clear later

@@ -1,23 +1,23 @@
 """A gradient becomes inf or NaN, and a step uses it.
 
 ## What it does
-Follows gradients back through the graph and tells the first operation that was given a finite gradient and returned
-another: the root of 0, the logarithm of 0, a division by 0. Where the loss itself is NaN, it tells the first
-operation that made it so. Only what an optimizer's step used is reported; a gradient scaler that skips the step is
-right.
+Follows gradients back through the graph to the first operation that was given a finite gradient and returned one
+that is not: the square root of 0, the logarithm of 0, a division by 0. If the loss itself is NaN, it names the
+first operation that made it so. Only gradients that an optimizer's step used are reported: a gradient scaler that
+skips the step is right.
 
 ## Why is this bad?
-One NaN in a gradient makes the parameter NaN, and with it everything from the next step on. ``torch.where`` does
-not help: the gradient of the side that is not taken is 0 times infinity, which is NaN.
+One NaN in a gradient makes the parameter NaN, and then everything from the next step on. ``torch.where`` doesn't
+help: the gradient of the side that is not taken is 0 times infinity, which is NaN.
 
 ## Example
-    plogp = torch.where(p > 0, p * p.log(), 0.0)      # NaN on the way back where p is 0
+    plogp = torch.where(p > 0, p * p.log(), 0.0)      # its gradient is NaN where p is 0
 
 ## Use instead
     plogp = torch.where(p > 0, p * p.clamp(min=1e-9).log(), 0.0)
 
 ## Known limits
-A training that diverges, so that its loss had grown a million times before, is not reported.
+Training that diverges, whose loss has grown a million times before the step, is not reported.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html; github.com/pytorch/pytorch/issues/68425.
@@ -32,11 +32,14 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, own_nodes, scope_at
 from gradgate.checker.analysis._source import statement_at
+from gradgate.checker.analysis._statement import Statement, operand
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, NonfiniteMade, Stepped
 
 _RISKY = {"std", "var", "log", "sqrt", "rsqrt", "norm", "div", "mean", "normalize", "pow", "exp"}
+_NO_TENSORS = ("math", "np", "numpy", "self")
 _GROWN = 1e6
 
 
@@ -64,9 +67,10 @@ def _judge(run: Run) -> Iterator[Finding]:
         f"{'The loss is' if first.loss else 'The gradient becomes'} NaN or infinite here ({name}), and "
         f"{run.optimizer(stepped.optimizer)} stepped {run.names(stepped.nonfinite)} with it, first in step "
         f"{sum(1 for number, _ in run.numbered(Stepped) if number <= step)}.",
-        why="The parameters are NaN from then on, and so is all that is computed from them.",
-        advice="Keep what is divided by, or what a root or logarithm is taken of, away from 0 before the "
-        "operation: clamp(min=1e-8), or + eps under the root.",
+        why="The parameters are NaN from then on, and so is everything that is computed from them.",
+        advice="Keep divisors and the arguments of roots and logarithms away from 0: clamp(min=1e-8), or + eps "
+        "under the root.",
+        fix=_clamped if name in ("Sqrt", "Log", "Mul") else (),
         count=len(used),
         evidence={"operation": first.node, "parameters": len(stepped.nonfinite), "steps": len(used)},
         about=stepped.nonfinite,
@@ -74,7 +78,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _diverged(run: Run, step: int) -> bool:
-    """Say whether the losses had grown without bounds before."""
+    """Say whether the losses had grown without bounds before a step."""
     values = [
         abs(event.value)
         for event in run.events[:step]
@@ -84,7 +88,7 @@ def _diverged(run: Run, step: int) -> bool:
 
 
 def _origin(event: NonfiniteMade) -> Frame:
-    """Return the line that made NaN: of a number that only came in, the last risky line that computed it."""
+    """Return the line that made NaN; if a number only came in there, the last risky line that computed it."""
     frame = event.site[0]
     statement, scope = statement_at(frame), scope_at(frame)
     if statement is None or scope is None or _is_risky(statement):
@@ -95,10 +99,10 @@ def _origin(event: NonfiniteMade) -> Frame:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
     lines = [
-        one.value.lineno
+        definition.value.lineno
         for name in names
-        for one in definitions(scope).get(name, ())
-        if one.value.lineno < frame.line and _is_risky(one.value)
+        for definition in definitions(scope).get(name, ())
+        if definition.value.lineno < frame.line and _is_risky(definition.value)
     ]
     return Frame(frame.file, max(lines), frame.function) if lines else frame
 
@@ -110,6 +114,20 @@ def _is_risky(root: ast.AST) -> bool:
         if isinstance(node, ast.Call) and called(node) in _RISKY - {"mean"}:
             return True
     return False
+
+
+def _clamped(at: Statement) -> Fix:
+    """Clamp the argument of the statement's only root or logarithm."""
+    calls = [*at.calls("sqrt"), *at.calls("log")]
+    function = calls[0].func if len(calls) == 1 else None
+    if not isinstance(function, ast.Attribute) or len(calls[0].args) > 1 or calls[0].keywords:
+        return ()
+    name, of = ast.unparse(function), ast.unparse(function.value)
+    if calls[0].args:
+        new = f"{name}({operand(calls[0].args[0])}.clamp(min=1e-8))" if of == "torch" else ""
+    else:
+        new = f"{operand(function.value)}.clamp(min=1e-8).{function.attr}()" if of not in _NO_TENSORS else ""
+    return (Replace(at.line, ast.unparse(calls[0]), new),) if new else ()
 
 
 RULE = Rule("GG404", "nonfinite-gradient", "error", __doc__ or "", _judge)

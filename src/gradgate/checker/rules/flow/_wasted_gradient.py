@@ -1,12 +1,13 @@
-"""Gradients are computed that nobody uses.
+"""Gradients are computed that no optimizer uses.
 
 ## What it does
 Looks for parameters that losses reach while no optimizer steps them: a teacher, a target network, a feature
-extractor that was not frozen; groups with a rate of 0; the other network of a GAN. Tells how much memory their
-gradients take, as an estimate.
+extractor that was not frozen, a group with a learning rate of 0, or the other network of a GAN. Estimates how much
+memory their gradients take.
 
 ## Why is this bad?
-They cost a part of each backward pass, and memory for what it needs. Those that nobody clears add up for ever.
+They cost time in each backward pass, and memory for the activations that it needs. Gradients that nothing clears
+add up without end.
 
 ## Example
     next_value = target_network(next_state).max(1).values     # a graph through the target network
@@ -15,11 +16,11 @@ They cost a part of each backward pass, and memory for what it needs. Those that
     with torch.no_grad():
         next_value = target_network(next_state).max(1).values
 
-or ``network.requires_grad_(False)`` where gradients have to pass through it to something else.
+or ``network.requires_grad_(False)`` if gradients have to pass through it to something else.
 
 ## Known limits
-The estimate is of the gradients alone, not of what the graph keeps for them. It is a note, and a warning only where
-the gradients are never cleared.
+The estimate includes the gradients alone, not the activations that the graph keeps for them. It is a note, and a
+warning only if the gradients are never cleared.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
@@ -30,17 +31,18 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
-from gradgate.checker.analysis._parameter_usage import calling_line
+from gradgate.checker.analysis._parameter_usage import calling_line, left_out
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import own_nodes, scopes_of
-from gradgate.checker.analysis._unused_gradients import idle_groups, left_out
+from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._statement import Statement, last_name
+from gradgate.checker.fixes import Fix, PutUnder
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, Ids, ModeSet, Site, Stepped
 
-_WHY = "They take a part of each backward pass and memory, for nothing."
-_NO_GRAPH = "Run it under torch.no_grad(), or switch its gradients off: requires_grad_(False)."
+_WHY = "They cost time in each backward pass and memory, and move nothing."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -48,32 +50,20 @@ def _judge(run: Run) -> Iterator[Finding]:
         if not left.forgotten:
             yield _of_module(run, left.ids, left.backward)
     yield from _of_others(run)
-    for made, ids in idle_groups(run):
-        if ids:
-            times = sum(event.optimizer == made.optimizer for event in run.of(Stepped))
-            yield RULE.finding(
-                _zero_line(made.site, {part for one in ids for part in run.name(one).split(".")})
-                or made.site,
-                f"{run.names(ids)} {_are(ids)} in a group of {run.optimizer(made.optimizer)} with rate 0: "
-                f"gradients of {_size(run, ids)} (estimated) are computed in each of {times} steps, and "
-                "move nothing.",
-                why=_WHY,
-                advice="Switch their gradients off: requires_grad_(False), and leave them out of the optimizer.",
-                count=times,
-                evidence={"parameters": len(ids), "bytes": _bytes(run, ids)},
-            )
+    yield from _of_idle_groups(run)
 
 
 def _of_module(run: Run, ids: Ids, backward: Site) -> Finding:
-    several = [one for number in run.by_backward for one in run.by_backward[number] if one.atom & ids]
-    grows = len(several) > 2 and all(one.cleared is None for one in several)
+    added = [each for several in run.by_backward.values() for each in several if each.atom & ids]
+    grows = len(added) > 2 and all(each.cleared is None for each in added)
     times = sum(bool(event.reached & ids) for event in run.of(Backward))
     return RULE.finding(
         calling_line(_uses(run, ids, backward), backward) or backward,
         f"{times} backward calls compute gradients of {_size(run, ids)} (estimated) for {run.names(ids)}, which no "
-        f"optimizer steps{'; nobody clears them, so that they add up' if grows else ''}.",
+        f"optimizer steps{'; nothing clears them, so that they add up' if grows else ''}.",
         why=_WHY,
-        advice=_NO_GRAPH,
+        advice="Run it under torch.no_grad(), or turn its gradients off: requires_grad_(False).",
+        fix=partial(_under_no_grad, names={part for number in ids for part in run.name(number).split(".")}),
         severity="warning" if grows and not _evaluating(run, ids) else None,
         count=times,
         evidence={"parameters": len(ids), "bytes": _bytes(run, ids), "cleared": not grows},
@@ -83,69 +73,88 @@ def _of_module(run: Run, ids: Ids, backward: Site) -> Finding:
 def _of_others(run: Run) -> Iterator[Finding]:
     """Yield what a line's losses add to parameters of another optimizer, which are cleared before it steps."""
     wasted: dict[tuple[Site, frozenset[int]], set[int]] = defaultdict(set)
-    used: set[tuple[Site, int]] = set()
+    used: dict[Site, set[int]] = defaultdict(set)
     for number, several in run.by_backward.items():
         if number < 0 or run.backward(number).closure:
             continue
         site = run.backward(number).site
-        for one in several:
-            owners = frozenset().union(*(run.owners.get(parameter, set()) for parameter in one.atom))
-            if one.consumed or one.touched:
-                used |= {(site, parameter) for parameter in one.atom}
-            elif owners and any(run.stepping[owner] for owner in owners):
-                wasted[site, owners] |= one.atom
-    for (site, _), ids in wasted.items():
-        left = frozenset(number for number in ids if (site, number) not in used)
-        if left and any(at == site for at, _ in used):
-            times = sum(event.site == site for event in run.of(Backward))
-            here = [one for one in run.contributions if one.backward >= 0 and one.atom & left]
-            here = [one for one in here if run.events[one.backward].site == site]
-            grows = all(one.cleared is None for one in here)
-            if times > 2 and left & frozenset().union(*(event.used for event in run.of(Stepped))):
-                yield RULE.finding(
-                    calling_line(_uses(run, left, site), site) or site,
-                    f"{times} backward calls also compute gradients of {_size(run, left)} (estimated) for "
-                    f"{run.names(left)}, which no step uses{', and nobody clears' if grows else ''}.",
-                    why=_WHY,
-                    advice="Detach what only the other loss needs: discriminator(fake.detach()), or switch the "
-                    "gradients of the network off while it only passes them on.",
-                    severity="warning" if grows else None,
-                    count=times,
-                    evidence={"parameters": len(left), "bytes": _bytes(run, left)},
-                )
+        for each in several:
+            owners = frozenset().union(*(run.owners.get(parameter, set()) for parameter in each.atom))
+            if each.consumed or each.touched:
+                used[site] |= each.atom
+            elif any(run.stepping[owner] for owner in owners):
+                wasted[site, owners] |= each.atom
+    stepped: Ids = frozenset().union(*(event.used for event in run.of(Stepped)))
+    for (site, _), numbers in wasted.items():
+        ids = frozenset(numbers - used[site])
+        times = sum(event.site == site for event in run.of(Backward))
+        if not used[site] or not ids & stepped or times <= 2:
+            continue
+        here = [each for each in run.contributions if each.backward >= 0 and each.atom & ids]
+        grows = all(each.cleared is None for each in here if run.events[each.backward].site == site)
+        yield RULE.finding(
+            calling_line(_uses(run, ids, site), site) or site,
+            f"{times} backward calls also compute gradients of {_size(run, ids)} (estimated) for "
+            f"{run.names(ids)}, which no step uses{', and nothing clears' if grows else ''}.",
+            why=_WHY,
+            advice="Detach what only the other loss needs: discriminator(fake.detach()), or turn the gradients of "
+            "the network off while it only passes them on.",
+            severity="warning" if grows else None,
+            count=times,
+            evidence={"parameters": len(ids), "bytes": _bytes(run, ids)},
+        )
+
+
+def _of_idle_groups(run: Run) -> Iterator[Finding]:
+    """Yield the groups of optimizers whose learning rate was 0 in every step, while others had one."""
+    for optimizer, events in run.made.items():
+        steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
+        for place, group in enumerate(events[-1].groups):
+            rates = [step.lr[place] for step in steps if place < len(step.lr)]
+            ids = group.parameters & run.reached
+            if len(rates) < 3 or any(rates) or not ids or not any(any(step.lr) for step in steps):
+                continue
+            made = events[-1].site
+            yield RULE.finding(
+                _zero_rate(made, {part for number in ids for part in run.name(number).split(".")}) or made,
+                f"{run.names(ids)} {'are' if len(ids) > 1 else 'is'} in a group of {run.optimizer(optimizer)} with "
+                f"learning rate 0: each of {len(steps)} steps computes gradients of {_size(run, ids)} (estimated) "
+                "that move nothing.",
+                why=_WHY,
+                advice="Turn their gradients off: requires_grad_(False), and leave them out of the optimizer.",
+                count=len(steps),
+                evidence={"parameters": len(ids), "bytes": _bytes(run, ids)},
+            )
+
+
+def _zero_rate(site: Site, parts: set[str]) -> Frame | None:
+    """Return the line that sets a group's rate to 0, under "lr" or under a part of its parameters' names."""
+    for file in {frame.file for frame in site}:
+        tree = tree_of(file)
+        for node in ast.walk(tree) if tree is not None else ():
+            pairs: list[tuple[object, ast.expr]] = []
+            if isinstance(node, ast.Dict):
+                pairs = [
+                    (getattr(key, "value", None), value)
+                    for key, value in zip(node.keys, node.values, strict=True)
+                ]
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+                key = getattr(node.targets[0].slice, "value", None)
+                pairs = [(key, node.value)] if key == "lr" else []
+            for key, value in pairs:
+                if key in ("lr", *parts) and getattr(value, "value", None) == 0:
+                    return Frame(file, value.lineno, "")
+    return None
 
 
 def _uses(run: Run, ids: Ids, backward: Site) -> list[Site]:
-    """Return where parameters were used in the forward pass of a line's loss."""
+    """Return where the forward pass of a line's loss used parameters."""
     for event in run.of(Backward):
         if event.site == backward and event.reached & ids:
             found = [site for number, site in (*event.through, *event.uses) if number in ids and site]
             if found:
                 return found
     return []
-
-
-def _zero_line(site: Site, parts: set[str]) -> Frame | None:
-    """Return the line that sets a group's rate to 0, under "lr" or under a part of its parameters' names."""
-    for file in {frame.file for frame in site}:
-        for scope in scopes_of(file):
-            for node in own_nodes(scope.node):
-                if isinstance(node, ast.Dict):
-                    for key, value in zip(node.keys, node.values, strict=True):
-                        if (
-                            getattr(key, "value", None) in ("lr", *parts)
-                            and getattr(value, "value", None) == 0
-                        ):
-                            return Frame(file, value.lineno, "")
-                target = node.targets[0] if isinstance(node, ast.Assign) else None
-                rate = isinstance(target, ast.Subscript) and getattr(target.slice, "value", None) == "lr"
-                if rate and isinstance(node, ast.Assign) and getattr(node.value, "value", None) == 0:
-                    return Frame(file, node.lineno, "")
-    return None
-
-
-def _are(ids: Ids) -> str:
-    return "are" if len(ids) > 1 else "is"
 
 
 def _bytes(run: Run, ids: Ids) -> int:
@@ -162,9 +171,32 @@ def _size(run: Run, ids: Ids) -> str:
 
 
 def _evaluating(run: Run, ids: Ids) -> bool:
-    """Say whether a network was put into evaluation mode for good: it is used as it is, at some cost."""
+    """Say whether a network is in evaluation mode for the whole run: it is used as it is, at some cost."""
     modes = [event.training for event in run.of(ModeSet) if event.parameters & ids]
     return bool(modes) and not any(modes)
+
+
+def _under_no_grad(at: Statement, names: set[str]) -> Fix:
+    """Put the call of a network under ``no_grad``, if the statement assigns its output and does nothing else."""
+    node = at.node
+    if not isinstance(node, ast.Assign) or len(node.targets) > 1 or not isinstance(node.targets[0], ast.Name):
+        return ()
+    value: ast.expr = node.value
+    while isinstance(value, (ast.Attribute, ast.Subscript)) or (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and _has_call(value.func)
+    ):
+        value = value.func if isinstance(value, ast.Call) else value.value
+    if (
+        not isinstance(value, ast.Call)
+        or any(map(_has_call, value.args))
+        or last_name(value.func) not in names
+    ):
+        return ()
+    return (PutUnder(at.line, "with torch.no_grad():"),)
+
+
+def _has_call(node: ast.AST) -> bool:
+    return any(isinstance(inner, ast.Call) for inner in ast.walk(node))
 
 
 RULE = Rule("GG405", "wasted-gradient", "info", __doc__ or "", _judge)

@@ -1,9 +1,9 @@
-"""A parameter's gradient is exactly zero, always.
+"""A parameter's gradient is exactly zero in every step.
 
 ## What it does
-Looks for parameters of an optimizer whose gradient was looked at several times and was all zero each time, and
-tells the operation that turned it to zero on its way back: a ReLU below zero, ``round``, a clamp beyond its end, a
-saturated ``tanh``, a softmax over one value, a factor of zero.
+Looks for parameters of an optimizer whose gradient was all zero each time it was looked at, and names the operation
+that made it zero on the way back: a ReLU below zero, ``round``, a clamp outside its range, a saturated ``tanh``, a
+softmax over one value, a factor of zero.
 
 ## Why is this bad?
 The parameter is in the graph and in the optimizer, and never learns. Nothing crashes.
@@ -15,8 +15,10 @@ The parameter is in the graph and in the optimizer, and never learns. Nothing cr
     scores = F.log_softmax(logits, dim=1)
 
 ## Known limits
-Three looks at least are taken, so that factors that start at zero (LoRA, ReZero) have moved away. Experts and other
-layers of a kind of which some do get a gradient are left alone, and so is a factor that is written as 0.
+A gradient is judged after three looks, so that factors that start at zero (LoRA, ReZero) have moved away. Experts
+and other layers of a list are left alone if some of them get a gradient, and so is a factor that is written as 0.
+The cause of a zero factor is named only if the factor is made by ``nn.Parameter(torch.zeros(...))`` or rounded by
+``//``. Otherwise, such as for a ReLU that a low initial bias closes, the finding is at the operation itself.
 
 ## Sources
 docs/checking.md.
@@ -24,63 +26,123 @@ docs/checking.md.
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._zeros import cause_of, written_as_zero
+from gradgate.checker.analysis._scopes import definitions, functions, key_of, scope_at
+from gradgate.checker.analysis._source import statement_at, text_of, whole_text
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Frame, Parameter
 
 _LOOKS = 3
+# key = 0, key: 0.0, "key": 0, key: float = 0, "--key", default=0
+_WRITTEN_ZERO = r"\b{key}\b[\"']?(\s*(:\s*\w+\s*)?[=:]|[^\n]*\bdefault=)\s*0(\.0*)?(?![\d.])"
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     groups: dict[Frame, list[Parameter]] = defaultdict(list)
-    for one in run.parameters.values():
+    for parameter in run.parameters.values():
         if (
-            one.id in run.owned
-            and one.looks >= _LOOKS
-            and one.looks == one.zeros
-            and one.zeroed
-            and not _sibling(run, one)
+            parameter.id in run.owned
+            and parameter.looks >= _LOOKS
+            and parameter.looks == parameter.zeros
+            and parameter.zeroed
+            and not _has_live_sibling(run, parameter)
         ):
-            groups[one.zeroed[0]].append(one)
+            groups[parameter.zeroed[0]].append(parameter)
     for frame, several in groups.items():
-        site = several[0].zeroed
-        meant = written_as_zero(site)
-        ids = {one.id for one in several}
+        factors = _factors(frame)
+        ids = {parameter.id for parameter in several}
+        looks = [parameter.looks for parameter in several]
         yield RULE.finding(
-            cause_of(several, site) or frame,
-            f"The gradient of {run.names(ids)} was all zero in each of {min(one.looks for one in several)} steps: "
+            _made_of_zeros(several) or _rounded(frame, factors) or frame,
+            f"The gradient of {run.names(ids)} was all zero in each of {min(looks)} steps: "
             f"line {frame.line} multiplies it by zero.",
             why="It is in the graph and in the optimizer, and never learns.",
             advice="Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to "
             "the loss, or start one of two factors away from zero.",
-            severity="info" if meant or run.ended == "stopped" else None,
-            count=max(one.looks for one in several),
-            evidence={"parameters": len(several), "steps": min(one.looks for one in several)},
+            fix=_not_rounded,
+            severity="info" if _written_as_zero(frame, factors) or run.ended == "stopped" else None,
+            count=max(looks),
+            evidence={"parameters": len(several), "steps": min(looks)},
             about=ids,
         )
 
 
-def _sibling(run: Run, one: Parameter) -> bool:
-    """Say whether another layer of the same list does get a gradient: an expert that is at work."""
-    kind = _numberless(one.name)
-    if kind == one.name:
-        return False
-    return any(
-        other.id != one.id
-        and other.zeros < other.looks
-        and other.shape == one.shape
-        and _numberless(other.name) == kind
+def _has_live_sibling(run: Run, parameter: Parameter) -> bool:
+    """Say whether another layer of the same list does get a gradient: an expert that is used."""
+    kind = _without_numbers(parameter.name)
+    return kind != parameter.name and any(
+        other.zeros < other.looks and other.shape == parameter.shape and _without_numbers(other.name) == kind
         for other in run.parameters.values()
     )
 
 
-def _numberless(name: str) -> str:
+def _without_numbers(name: str) -> str:
     return ".".join("#" if part.isdigit() else part for part in name.split("."))
+
+
+def _factors(frame: Frame) -> list[ast.expr]:
+    """Return both sides of each product at a line."""
+    statement = statement_at(frame)
+    products = [
+        node
+        for node in (ast.walk(statement) if statement is not None else ())
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+    ]
+    return [side for node in products for side in (node.left, node.right)]
+
+
+def _written_as_zero(frame: Frame, factors: list[ast.expr]) -> bool:
+    """Say whether a factor is the number 0, or a name that the file sets to 0."""
+    if any(isinstance(side, ast.Constant) and side.value == 0 for side in factors):
+        return True
+    names = {re.escape(key_of(side).lstrip(".")).replace("_", "[_-]") for side in factors} - {""}
+    return any(re.search(_WRITTEN_ZERO.format(key=name), whole_text(frame.file)) for name in names)
+
+
+def _made_of_zeros(several: list[Parameter]) -> Frame | None:
+    """Return where two factors are made of zeros, each of which makes the other's gradient zero."""
+    made = [parameter.made[0] for parameter in several if parameter.made]
+    zeros = [frame for frame in made if "Parameter" in (text := text_of(frame)) and "zeros" in text]
+    return zeros[0] if len(zeros) > 1 or len(zeros) == len(several) else None
+
+
+def _rounded(frame: Frame, factors: list[ast.expr]) -> Frame | None:
+    """Return the line that rounds a factor to zero where it computes the factor: ``epoch // warm_up``."""
+    scope = scope_at(frame)
+    for key in filter(None, map(key_of, factors)):
+        found = list(definitions(scope).get(key, ())) if scope is not None else []
+        for inner in functions(key[1:], [frame.file]) if key.startswith(".") else ():  # a property or method
+            found += [each for several in definitions(inner).values() for each in several]
+        for each in found:
+            if any(isinstance(node, ast.FloorDiv) for node in ast.walk(each.value)):
+                return frame._replace(line=each.value.lineno)
+    return None
+
+
+def _not_rounded(at: Statement) -> Fix:
+    """Divide without rounding, unless the statement needs a whole number: an index, a size."""
+    rounding = [
+        node for node in at.expressions() if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+    ]
+    if len(rounding) != 1:
+        return ()
+    for outer in at.around(rounding[0]):
+        if isinstance(outer, ast.Lambda):
+            break
+        if isinstance(outer, ast.Call) and ast.unparse(outer.func) not in ("min", "max", "float"):
+            return ()
+        if isinstance(outer, ast.Subscript):
+            return ()
+    exact = ast.BinOp(rounding[0].left, ast.Div(), rounding[0].right)
+    return (Replace(at.line, ast.unparse(rounding[0]), ast.unparse(exact)),)
 
 
 RULE = Rule("GG403", "zero-gradient", "error", __doc__ or "", _judge)

@@ -1,13 +1,13 @@
 """Graphs are kept alive from step to step.
 
 ## What it does
-Counts the graphs of back-propagated losses that still live after later steps, and names what holds them and the
-line that puts them there. Reports graphs that reach farther back with each call, through a value that is carried
-on with its history. Says as a note where ``retain_graph=True`` keeps a graph that nothing uses again.
+Counts the graphs of back-propagated losses that are still alive after later steps, and names what holds them and
+the line that puts them there. Reports graphs that reach farther back with each call, through a value that is
+carried on with its history. Notes where ``retain_graph=True`` keeps a graph that nothing uses again.
 
 ## Why is this bad?
-Memory grows with each step until it runs out, and where a graph reaches back, each backward goes through all the
-steps before: the run gets slower and slower.
+Memory grows with each step until it runs out. If a graph reaches back, each backward pass goes through all earlier
+steps, and the run gets slower and slower.
 
 ## Example
     total = 0.0
@@ -18,11 +18,11 @@ steps before: the run gets slower and slower.
         total += loss                    # links the graphs of all batches
 
 ## Use instead
-        total += loss.item()             # or loss.detach(), where waiting for the device costs too much
+        total += loss.item()             # or loss.detach(), which does not synchronize with the device
 
 ## Known limits
-What holds the graphs is found in variables of the functions that run at a step, and up to four levels into their
-containers and objects.
+Holders of graphs are looked for in the variables of the functions that run at a step, and up to four levels deep in
+their containers and objects.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/notes/faq.html, "My model reports cuda runtime error(2): out of memory": don't
@@ -39,13 +39,15 @@ from itertools import pairwise
 
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._statement import Statement, operand, own_nodes
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Differentiated, Frame, GraphsKept, Site, Stepped
 
-_WHY = "Memory grows with each step until it runs out."
 _PUTS = ("append", "appendleft", "extend", "add", "insert", "update", "setdefault", "put")
-_SAFE = ("item", "detach", "tolist", "numpy", "cpu_item")
+_SAFE = ("item", "detach", "tolist", "numpy", "cpu_item", "float")
+_PASSES = ("forward", "__call__", "training_step", "step", "loss")
 _GROWS = 4  # calls in a row whose graphs reach farther back each time
 
 
@@ -56,15 +58,18 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _kept(run: Run) -> Iterator[Finding]:
-    last = {event.backward: event for event in sorted(run.of(GraphsKept), key=lambda one: bool(one.holder))}
+    last = {
+        event.backward: event for event in sorted(run.of(GraphsKept), key=lambda event: bool(event.holder))
+    }
     for event in last.values():
         where = _line_that_keeps(event)
-        holder = event.holder or "A variable or an object"
         yield RULE.finding(
             where or event.backward,
-            f"{holder} keeps the graphs of {event.count} earlier backward calls alive.",
-            why=_WHY,
+            f"{event.holder or 'A variable or an object'} keeps the graphs of {event.count} earlier backward calls "
+            "alive.",
+            why="Memory grows with each step until it runs out.",
             advice="Keep the number or the values alone: loss.item(), or output.detach().",
+            fix=_detached,
             severity=None if where is not None else "info",
             count=event.count,
             evidence={"graphs": event.count, "holder": event.holder},
@@ -72,44 +77,45 @@ def _kept(run: Run) -> Iterator[Finding]:
 
 
 def _line_that_keeps(event: GraphsKept) -> Frame | None:
-    """Find the line that puts something into the holder, by the holder's name."""
+    """Find the line that puts something into the holder, by the holder's name; one that detaches it comes last."""
     names = [name for name in reversed(re.findall(r"[A-Za-z_]\w*", event.holder)) if name != "self"]
     files = dict.fromkeys(frame.file for site in (event.added, event.site, event.backward) for frame in site)
     for name in names:
         for file in files:
-            lines = sorted(_puts(tree_of(file), name))
+            tree = tree_of(file)
+            lines = [
+                (_is_safe(node), node.lineno)
+                for node in (ast.walk(tree) if tree is not None else ())
+                if isinstance(node, (ast.Call, ast.Assign, ast.AugAssign)) and _puts(node, name)
+            ]
             if lines:
-                return Frame(file, lines[0][1], "")
+                return Frame(file, min(lines)[1], "")
     return None
 
 
-def _puts(tree: ast.Module | None, name: str) -> Iterator[tuple[bool, int]]:
-    """Yield lines that put something into what is called ``name``, and whether they take it out of its graph."""
-    for node in ast.walk(tree) if tree is not None else ():
-        into: list[ast.AST] = []
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-            into = [node.func.value] if node.func.attr in _PUTS else []
-        elif isinstance(node, ast.AugAssign):
-            into = [node.target]
-        elif isinstance(node, ast.Assign):
-            into = [node.targets[0], node.value]
-        if into and all(name in _names(one) for one in into):
-            yield _is_safe(node), getattr(node, "lineno", 0)
+def _puts(node: ast.Call | ast.Assign | ast.AugAssign, name: str) -> bool:
+    """Say whether a node puts something into what is called ``name``."""
+    if isinstance(node, ast.AugAssign):
+        return name in _names(node.target)
+    if isinstance(node, ast.Assign):
+        return name in _names(node.targets[0]) & _names(node.value)
+    method = node.func if isinstance(node.func, ast.Attribute) and node.args else None
+    return method is not None and method.attr in _PUTS and name in _names(method.value)
 
 
 def _names(node: ast.AST) -> set[str]:
-    found = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-    found |= {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
-    return found | {str(inner.value) for inner in ast.walk(node) if isinstance(inner, ast.Constant)}
+    """Return the names, attributes and constants of an expression."""
+    return {
+        str(getattr(inner, field))
+        for inner in ast.walk(node)
+        for kind, field in ((ast.Name, "id"), (ast.Attribute, "attr"), (ast.Constant, "value"))
+        if isinstance(inner, kind)
+    }
 
 
 def _is_safe(node: ast.AST) -> bool:
     calls = [inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call)]
-    return any(
-        (isinstance(one, ast.Attribute) and one.attr in _SAFE)
-        or (isinstance(one, ast.Name) and one.id == "float")
-        for one in calls
-    )
+    return any(getattr(each, "attr", getattr(each, "id", "")) in _SAFE for each in calls)
 
 
 def _reaching_back(run: Run) -> Iterator[Finding]:
@@ -129,8 +135,9 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
             most.old_site or site,
             f"The graph reaches farther back with each step: {most.old_nodes} of its {most.nodes} nodes were made "
             f"before the last one, after {len(events)} backward calls.",
-            why="Each backward goes through all the steps before: memory and time grow with every step.",
+            why="Each backward pass goes through all earlier steps: memory and time grow with every step.",
             advice="Detach what is carried on from step to step: self.state = new.detach().",
+            fix=_detached,
             count=longest,
             evidence={"nodes": most.nodes, "old_nodes": most.old_nodes},
         )
@@ -158,12 +165,66 @@ def _retained(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 site,
                 f"retain_graph=True keeps a graph that nothing goes through again, {count} times.",
-                why="The activations of a batch stay in memory until the next forward has made its own.",
-                advice="Leave retain_graph out.",
+                why="The activations of a batch stay in memory until the next forward pass has made its own.",
+                advice="Remove retain_graph.",
+                fix=_without_retaining,
                 severity="info",
                 count=count,
                 evidence={"retained": count},
             )
+
+
+def _without_retaining(at: Statement) -> Fix:
+    calls = [call for call in at.calls("backward") if not call.args and len(call.keywords) == 1]
+    texts = [ast.unparse(call) for call in calls]
+    return tuple(
+        Replace(at.line, text, text.replace("(retain_graph=True)", "()"))
+        for text in texts
+        if text.endswith("(retain_graph=True)")
+    )
+
+
+def _detached(at: Statement) -> Fix:
+    """Keep a value without its graph, if it is a tensor for sure and no part of a loss that is still to come."""
+    node, kept = at.node, at.value
+    if isinstance(node, ast.Expr):
+        appended = isinstance(kept, ast.Call) and kept in at.calls("append") and len(kept.args) == 1
+        kept = kept.args[0] if isinstance(kept, ast.Call) and appended else None
+        known = _is_loss(at, kept)
+    elif isinstance(node, ast.AugAssign):
+        known = isinstance(kept, ast.BinOp) or _is_loss(at, kept)
+    else:
+        attribute = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
+        # In a forward pass, what is carried on is part of this step's loss, too.
+        passes = getattr(at.function, "name", "") in _PASSES
+        known = attribute and isinstance(kept, (ast.BinOp, ast.IfExp)) and not passes
+    if kept is None or not known:
+        return ()
+    if any(isinstance(inner, (ast.Tuple, ast.List, ast.Dict)) for inner in ast.walk(kept)):
+        return ()
+    text = ast.unparse(kept)
+    losses = [
+        ast.unparse(inner.func.value)
+        for inner in own_nodes(at.function)
+        if isinstance(inner, ast.Call)
+        and isinstance(inner.func, ast.Attribute)
+        and inner.func.attr == "backward"
+        and inner.lineno > at.line
+    ]
+    return (Replace(at.line, text, f"{operand(kept)}.detach()"),) if not losses or text in losses else ()
+
+
+def _is_loss(at: Statement, kept: ast.AST | None) -> bool:
+    """Say whether a value is a loss, or what a loss is computed from: a tensor for sure."""
+    if not isinstance(kept, (ast.Name, ast.Attribute)):
+        return False
+    name = ast.unparse(kept)
+    return bool(re.search("loss|err$|cost", name, re.IGNORECASE)) or any(
+        name in map(ast.unparse, inner.args)
+        for inner in own_nodes(at.function)
+        if isinstance(inner, ast.Call)
+        and re.search("loss|criterion|entropy", ast.unparse(inner.func), re.IGNORECASE)
+    )
 
 
 RULE = Rule("GG601", "graph-retention", "warning", __doc__ or "", _judge)

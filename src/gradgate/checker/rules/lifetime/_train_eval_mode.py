@@ -1,21 +1,20 @@
-"""Training goes on in evaluation mode, or dropout does not know of the mode.
+"""Training goes on in evaluation mode, or dropout does not know the mode.
 
 ## What it does
-Follows ``train()`` and ``eval()`` on modules that hold dropout or batch norm. Reports an ``eval()`` for an
-evaluation after which steps are made with gradients of the same parameters, without a ``train()`` in between.
-Reports as well ``F.dropout`` in a module's own method without ``training=self.training``, where the program calls
-``eval()``.
+Follows ``train()`` and ``eval()`` on modules that contain dropout or batch norm. Reports an ``eval()`` for an
+evaluation after which steps are made with gradients of the same parameters, without a ``train()`` in between. Also
+reports ``F.dropout`` in a module's method without ``training=self.training``, if the program calls ``eval()``.
 
 ## Why is this bad?
-From the first validation on, dropout is off and batch norm uses and keeps its running statistics: another model is
-trained than before. Functional dropout, the other way round, drops units in every evaluation.
+From the first validation on, dropout is off and batch norm uses its running statistics and no longer updates them:
+training continues with another model. Functional dropout, on the other hand, drops units in every evaluation.
 
 ## Example
     model.train()
     for epoch in range(epochs):
         for x, y in loader:
             step(model, x, y)
-        model.eval()                     # and from the second epoch on, too
+        model.eval()                     # from the second epoch on, too
         with torch.no_grad():
             validate(model)
 
@@ -28,12 +27,12 @@ trained than before. Functional dropout, the other way round, drops units in eve
         ...
 
 ## Known limits
-A model that is put into evaluation mode on purpose, with nothing evaluated around it, is left alone, and so are
-single layers (a batch norm that is to keep its statistics).
+A model that is put into evaluation mode without an evaluation around it is left alone, and so are single layers (a
+batch norm that is to keep its statistics).
 
 ## Sources
 ``torch.nn.Module.train`` and ``eval`` in the documentation; "Locally disabling gradient computation" in
-https://docs.pytorch.org/docs/stable/notes/autograd.html, on why the modes are apart.
+https://docs.pytorch.org/docs/stable/notes/autograd.html, on why the modes are separate.
 """
 
 from __future__ import annotations
@@ -43,7 +42,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import is_function
 from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._statement import Statement, last_name, method, own_nodes, owner
+from gradgate.checker.fixes import Fix, Insert, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, Gap, Ids, ModeSet, NoGradEntered, Site, Stepped
@@ -62,14 +64,14 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
     affected: dict[int, list[int]] = defaultdict(list)  # eval(): steps made in its mode
     before: dict[Ids, int] = {}  # atoms: their first step in training mode
     for window in run.windows:
-        used = sum(len(one.atom) for one in window.fresh)
+        used = sum(len(each.atom) for each in window.fresh)
         causes: dict[int, int] = defaultdict(int)
-        for one in window.fresh:
-            cause = modes.get(one.backward, {}).get(one.atom)
+        for each in window.fresh:
+            cause = modes.get(each.backward, {}).get(each.atom)
             if cause is not None:
-                causes[cause] += len(one.atom)
-            elif one.backward >= 0:
-                before.setdefault(one.atom, window.step)
+                causes[cause] += len(each.atom)
+            elif each.backward >= 0:
+                before.setdefault(each.atom, window.step)
         for cause, count in causes.items():
             if 2 * count >= used:
                 affected[cause].append(window.step)
@@ -87,8 +89,9 @@ def _left_in_eval(run: Run) -> Iterator[Finding]:
             site,
             f"{len(steps)} of {len(run.windows)} steps are made in evaluation mode: eval() is called here, and "
             "nothing calls train() afterwards.",
-            why="Dropout is off and batch norm uses its running statistics: another model is trained than before.",
+            why="Dropout is off and batch norm uses its running statistics: training continues with another model.",
             advice="Call model.train() at the start of each epoch, or after each evaluation.",
+            fix=_back_in_training,
             count=len(steps),
             evidence={"steps_in_eval": len(steps), "steps": len(run.windows)},
         )
@@ -113,20 +116,22 @@ def _modes(run: Run) -> dict[int, dict[Ids, int]]:
 
 
 def _evaluates(run: Run, cause: int, step: int, *, strict: bool) -> bool:
-    """Say whether something is evaluated around an eval(), before training goes on.
+    """Say whether something is evaluated around an ``eval()``, before training goes on.
 
-    ``strict``: there was no training before it. Then its own function must be the one that evaluates, and must
-    not be the one that trains.
+    ``strict``: there was no training before it. Then its own function has to be the one that evaluates, and not the
+    one that trains.
     """
-    last = max((n for n, event in run.numbered(Backward, Stepped) if n < cause), default=-1)
-    following = next((n for n, _ in run.numbered(Backward) if n > cause), step)
-    blocks = [event.site for n, event in run.numbered(NoGradEntered) if last < n < following]
+    last = max((number for number, _ in run.numbered(Backward, Stepped) if number < cause), default=-1)
+    following = next((number for number, _ in run.numbered(Backward) if number > cause), step)
+    blocks = [event.site for number, event in run.numbered(NoGradEntered) if last < number < following]
     if not strict:
         return bool(blocks)
     site = run.events[cause].site
     own = {(frame.file, frame.function) for frame in site[:1]} - {(frame.file, "<module>") for frame in site}
     evaluating = {(frame.file, frame.function) for block in blocks for frame in block}
-    training = {(frame.file, frame.function) for n in (step, following) for frame in run.events[n].site}
+    training = {
+        (frame.file, frame.function) for number in (step, following) for frame in run.events[number].site
+    }
     return bool(own & evaluating) and not own & training
 
 
@@ -134,29 +139,58 @@ def _functional(run: Run) -> Iterator[Finding]:
     """Find ``F.dropout`` without its mode in methods of the files that train."""
     for file in {frame.file for event in run.of(Stepped) for frame in event.site}:
         tree = tree_of(file)
-        classes = (
-            [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if tree is not None else []
-        )
-        for call in (node for one in classes for node in ast.walk(one) if isinstance(node, ast.Call)):
-            if _is_functional(call.func) and len(call.args) < 3 and not _keywords(call) & {"training", None}:
+        nodes = list(ast.walk(tree)) if tree is not None else []
+        classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+        for call in (node for each in classes for node in ast.walk(each) if isinstance(node, ast.Call)):
+            if _is_dropout(call.func) and len(call.args) < 3 and not _keywords(call) & {"training", None}:
                 yield RULE.finding(
                     Frame(file, call.lineno, ""),
-                    f"{ast.unparse(call.func)} is not told the mode: it drops units after eval(), too.",
-                    why="Its training argument is True by default; modules know their mode, functions do not.",
+                    f"{ast.unparse(call.func)} doesn't know the mode: it drops units after eval(), too.",
+                    why="Its training argument is True by default; modules know their mode, functions don't.",
                     advice="Write training=self.training, or use torch.nn.Dropout.",
+                    fix=_told_the_mode,
                 )
 
 
-def _is_functional(function: ast.expr) -> bool:
-    if not (isinstance(function, ast.Attribute) and function.attr in _DROPOUTS):
+def _is_dropout(function: ast.expr) -> bool:
+    if not isinstance(function, ast.Attribute) or function.attr not in _DROPOUTS:
         return False
-    owner = function.value
-    name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
-    return name in ("F", "functional")
+    return last_name(function.value) in ("F", "functional")
 
 
 def _keywords(call: ast.Call) -> set[str | None]:
     return {keyword.arg for keyword in call.keywords}
+
+
+def _back_in_training(at: Statement) -> Fix:
+    """Return to training mode: at the start of each epoch, or where the function that evaluates ends."""
+    if method(at.node) != "eval":
+        return ()
+    model = owner(at.node)
+    if at.loops:
+        loop, root = at.loops[-1], model.partition(".")[0]
+        names = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and node.id == root]
+        made_inside = any(isinstance(node.ctx, ast.Store) for node in names)
+        single = len(at.loops) == 1 and not made_inside
+        return (Insert(f"{model}.train()", before=loop.body[0].lineno),) if single else ()
+    last, function = at.block[-1], at.function
+    returns = [node for node in own_nodes(function) if isinstance(node, ast.Return)]
+    if at.path[-2] is not function or not is_function(function) or returns not in ([], [last]):
+        return ()
+    if returns and model in ast.unparse(last):
+        return ()
+    # The mode as it was before: what is evaluated may be a teacher, which is never trained.
+    back = f"{model}.train(was_training)"
+    end = Insert(back, before=last.lineno) if returns else Insert(back, after=last.lineno)
+    return Insert(f"was_training = {model}.training", before=at.line), end
+
+
+def _told_the_mode(at: Statement) -> Fix:
+    calls = [call for call in at.calls("dropout") if _is_dropout(call.func)]
+    if len(calls) != 1 or not calls[0].args or "training" in _keywords(calls[0]) or not at.knows("self"):
+        return ()
+    text = ast.unparse(calls[0])
+    return (Replace(at.line, text, f"{text[:-1]}, training=self.training)"),)
 
 
 RULE = Rule("GG602", "train-eval-mode", "warning", __doc__ or "", _judge)

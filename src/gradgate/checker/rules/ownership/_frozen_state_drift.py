@@ -1,13 +1,13 @@
-"""What is meant to be frozen moves on.
+"""What is meant to be frozen keeps changing.
 
 ## What it does
 Looks for frozen parameters (``requires_grad`` is off, or their gradients are set to zero by hand) that an optimizer
-goes on moving, by a gradient that was left over, by its momentum or by weight decay; and for batch norms all of
-whose parameters are frozen for the whole run, while their running statistics follow the new data.
+still moves, by a gradient that was left over, by momentum or by weight decay. Also looks for batch norms whose
+parameters are all frozen for the whole run, while their running statistics follow the new data.
 
 ## Why is this bad?
-What was kept is changed all the same, a little in each step. The statistics of a batch norm are used in evaluation:
-the frozen features are no longer those that were trained.
+What was to be kept changes a little in each step. Evaluation uses the statistics of a batch norm, so the frozen
+features are no longer those that were trained.
 
 ## Example
     model.backbone.requires_grad_(False)
@@ -16,14 +16,14 @@ the frozen features are no longer those that were trained.
 
 ## Use instead
     model.backbone.requires_grad_(False)
-    optimizer.zero_grad()                      # None: the optimizer passes over it
+    optimizer.zero_grad()                      # None: the optimizer skips it
     model.train()
     model.backbone.eval()
 
-or make the optimizer of what is trained only.
+or make the optimizer of the trained parameters only.
 
 ## Known limits
-Rows of a parameter are watched where a hook of the parameter sets their gradient to zero.
+Rows of a parameter are watched only if a hook of the parameter sets their gradient to zero.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Evaluation Mode".
@@ -33,18 +33,22 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._statement import Statement, method, owner
+from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
 
 _WHY = "What was to be kept as it is changes in every step."
 _STEPS = 2
+_MOST_NORMS = 4  # that a fix lists one by one
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -55,151 +59,195 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _stepped(run: Run) -> Iterator[Finding]:
-    """Parameters that are frozen, and that a step moved without a gradient of theirs since."""
-    found: dict[int, tuple[set[int], int, bool]] = defaultdict(lambda: (set(), 0, True))
+    """Yield frozen parameters that steps moved without a new gradient."""
+    found: dict[int, list[tuple[Ids, bool]]] = defaultdict(list)
     for window in run.windows:
         event = run.stepped(window.step)
-        fresh = {number for one in window.fresh for number in one.atom}
-        drifting = (event.frozen & event.moved) - fresh
+        drifting = (event.frozen & event.moved) - window.parameters
         if drifting:
-            ids, steps, zero = found[event.optimizer]
-            found[event.optimizer] = (ids | drifting, steps + 1, zero and drifting <= event.zero)
-    for optimizer, (ids, steps, zero) in found.items():
-        if steps < _STEPS:
+            found[event.optimizer].append((drifting, drifting <= event.zero))
+    for optimizer, steps in found.items():
+        if len(steps) < _STEPS:
             continue
-        name, made = run.optimizer(optimizer), run.made[optimizer][0].site
+        ids: Ids = frozenset().union(*(drifting for drifting, _ in steps))
+        name = run.optimizer(optimizer)
         how = (
             "by momentum or weight decay, as their gradients are zero and not None"
-            if zero
-            else "along a gradient from before"
+            if all(zero for _, zero in steps)
+            else "along an earlier gradient"
         )
         yield RULE.finding(
-            _freezing_line(run, frozenset(ids)) or made,
-            f"{len(ids)} frozen parameter{'s' if len(ids) > 1 else ''} ({run.names(ids)}) moved in {steps} "
+            _freezing_line(run, ids) or run.made[optimizer][0].site,
+            f"{len(ids)} frozen parameter{'s' if len(ids) > 1 else ''} ({run.names(ids)}) moved in {len(steps)} "
             f"steps of {name}, {how}.",
             why=_WHY,
             advice=f"Set their gradients to None when they are frozen, or leave them out of {name}.",
-            count=steps,
-            evidence={"parameters": len(ids), "steps": steps},
+            fix=partial(_without_gradients, names={run.name(number) for number in ids}),
+            count=len(steps),
+            evidence={"parameters": len(ids), "steps": len(steps)},
         )
 
 
 def _zeroed(run: Run) -> Iterator[Finding]:
-    """Parameters whose gradients are set to zero by hand right before a step, which moves them all the same."""
-    found: dict[Site, tuple[Ids, int, int]] = {}
+    """Yield parameters that a step moves although their gradients were set to zero by hand right before."""
+    found: dict[Site, list[tuple[int, Ids]]] = defaultdict(list)
     written: dict[int, Site] = {}
     for event in run.events:
         if isinstance(event, Written) and event.target == "gradient":
             zero = event.op == "zero_" or event.factor == 0
             written.update(dict.fromkeys(event.parameters, event.site if zero and event.whole else ()))
         elif isinstance(event, Stepped):
-            for site in {site for site in written.values() if site}:
-                ids = frozenset(one for one, at in written.items() if at == site) & event.zero & event.moved
+            for site in set(written.values()) - {()}:
+                ids = (
+                    frozenset(number for number in written if written[number] == site)
+                    & event.zero
+                    & event.moved
+                )
                 if ids - event.frozen:
-                    before, steps, _ = found.get(site, (frozenset(), 0, 0))
-                    found[site] = (before | ids, steps + 1, event.optimizer)
+                    found[site].append((event.optimizer, ids))
             written.clear()
-    for site, (ids, steps, optimizer) in found.items():
-        if steps >= _STEPS:
+    for site, steps in found.items():
+        ids = frozenset().union(*(moved for _, moved in steps))
+        if len(steps) >= _STEPS:
             yield RULE.finding(
                 site,
-                f"The gradients of {run.names(ids)} are set to zero, and {run.optimizer(optimizer)} moved "
-                f"{'it' if len(ids) == 1 else 'them'} all the same in {steps} steps, by momentum or weight decay.",
+                f"The gradients of {run.names(ids)} are set to zero, and {run.optimizer(steps[-1][0])} moved "
+                f"{'it' if len(ids) == 1 else 'them'} all the same in {len(steps)} steps, by momentum or weight "
+                "decay.",
                 why=_WHY,
                 advice="Set the gradients to None, or freeze with requires_grad_(False) before the forward pass.",
-                count=steps,
-                evidence={"parameters": len(ids), "steps": steps},
+                fix=_none_instead,
+                count=len(steps),
+                evidence={"parameters": len(ids), "steps": len(steps)},
             )
 
 
 def _rows(run: Run) -> Iterator[Finding]:
-    found: dict[int, list[Stepped]] = defaultdict(list)
+    found: dict[int, list[Ids]] = defaultdict(list)
     for event in run.of(Stepped):
         if event.skipped_rows:
-            found[event.optimizer].append(event)
-    for optimizer, events in found.items():
-        if len(events) >= _STEPS:
-            ids: Ids = frozenset().union(*(event.skipped_rows for event in events))
+            found[event.optimizer].append(event.skipped_rows)
+    for optimizer, steps in found.items():
+        if len(steps) >= _STEPS:
             yield RULE.finding(
                 run.made[optimizer][0].site,
-                f"A hook sets the gradient of some rows of {run.names(ids)} to zero, and "
-                f"{run.optimizer(optimizer)} moved these rows in {len(events)} steps, by momentum or weight decay.",
+                f"A hook sets the gradient of some rows of {run.names(frozenset().union(*steps))} to zero, and "
+                f"{run.optimizer(optimizer)} moved these rows in {len(steps)} steps, by momentum or weight decay.",
                 why=_WHY,
-                advice="Put the parameter in a group without weight decay and momentum, or hold the rows in a "
+                advice="Put the parameter in a group without weight decay and momentum, or keep the rows in a "
                 "buffer.",
-                count=len(events),
-                evidence={"steps": len(events)},
+                count=len(steps),
+                evidence={"steps": len(steps)},
             )
 
 
 def _statistics(run: Run) -> Iterator[Finding]:
-    used = run.reached | frozenset(number for event in run.of(Stepped) for number in event.moved)
-    found: dict[Frame, list[StatisticsMoved]] = defaultdict(list)
-    training: list[ModeSet] = []
+    used = run.reached.union(*(event.moved for event in run.of(Stepped)))
+    found: dict[Frame, list[Ids]] = defaultdict(list)
+    modes: list[ModeSet] = []
     for event in run.events:
         if isinstance(event, ModeSet):
-            training.append(event)
-        elif isinstance(event, StatisticsMoved) and _frozen(run, event.parameters - used) == event.parameters:
-            covering = [mode for mode in training if event.parameters <= mode.parameters]
-            if covering and covering[-1].training and covering[-1].site:
-                found[covering[-1].site[0]].append(event)
-            elif not covering:
+            modes.append(event)
+        elif isinstance(event, StatisticsMoved) and _is_frozen(run, event.parameters, used):
+            covering = [mode for mode in modes if event.parameters <= mode.parameters]
+            if not covering:
                 line = _freezing_line(run, event.parameters) or _where_unread(event)
-                if line is not None:
-                    found[line].append(event)
+            else:
+                line = covering[-1].site[0] if covering[-1].training and covering[-1].site else None
+            if line is not None:
+                found[line].append(event.parameters)
     for frame, events in found.items():
-        layers = {event.parameters for event in events}
-        times = len(events) // len(layers)
+        names = {run.parameters[min(ids)].name.rpartition(".")[0] for ids in events}
+        layers, known = len(set(events)), sorted(names - {""})
+        shown = [", ".join(known[:2]), *([f"{len(known) - 2} more"] if len(known) > 2 else [])]
+        many, called_so = layers > 1, f" ({' and '.join(shown)})" if known else ""
+        times = len(events) // layers
         if times >= _STEPS:
             yield RULE.finding(
                 frame,
-                f"{len(layers)} frozen batch norm{'s' if len(layers) > 1 else ''}{_called(run, layers)} "
-                f"{'are' if len(layers) > 1 else 'is'} in training mode: "
-                f"{'their' if len(layers) > 1 else 'its'} running statistics moved in {times} steps, the "
-                "parameters never.",
+                f"{layers} frozen batch norm{'s' if many else ''}{called_so} {'are' if many else 'is'} in training "
+                f"mode: {'their' if many else 'its'} running statistics moved in {times} steps, the parameters "
+                "never.",
                 why="Evaluation uses these statistics: the frozen features are no longer those that were trained.",
                 advice="Put the frozen part into evaluation mode again after each train(): backbone.eval().",
+                fix=partial(_evaluated, names=known),
                 count=len(events),
-                evidence={"layers": len(layers), "steps": times},
+                evidence={"layers": layers, "steps": times},
             )
 
 
-def _frozen(run: Run, ids: Ids) -> Ids:
-    return frozenset(one for one in ids if not run.parameters[one].trainable and run.parameters[one].still)
-
-
-def _called(run: Run, layers: Iterable[Ids]) -> str:
-    known = {run.parameters[min(ids)].name.rpartition(".")[0] for ids in layers} - {""}
-    names = sorted(known)
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-    return f" ({', '.join(names[:2])}{more})" if names else ""
+def _is_frozen(run: Run, ids: Ids, used: Ids) -> bool:
+    return not ids & used and all(
+        not run.parameters[number].trainable and run.parameters[number].still for number in ids
+    )
 
 
 def _where_unread(event: StatisticsMoved) -> Frame | None:
-    """Return the step after which it was seen, where its source cannot be read: that may say why it is so."""
+    """Return the step after which it was seen, if the source that may say why can't be read."""
     return event.site[0] if event.site and tree_of(event.site[0].file) is None else None
 
 
 def _freezing_line(run: Run, ids: Ids) -> Frame | None:
-    """Return the statement that switches gradients off, the one that names what these parameters belong to."""
+    """Return the statement that freezes parameters, the one that names most of what these belong to."""
     words = {word for number in ids for word in run.name(number).split(".") if not word.isdigit()}
     lines = []
     for file in files_of({event.site for event in run.of(Stepped)}):
         tree = tree_of(file)
         for node in ast.walk(tree) if tree is not None else ():
-            if _freezes(node):
+            value = _requires_grad(node)
+            if value is not None and getattr(value, "value", None) is not True:
                 text = ast.unparse(node)
-                lines.append((sum(word in text for word in words), Frame(file, node.lineno, "")))  # type: ignore[attr-defined]
+                lines.append((sum(word in text for word in words), Frame(file, value.lineno, "")))
     return max(lines, key=lambda pair: pair[0])[1] if lines else None
 
 
-def _freezes(node: ast.AST) -> bool:
+def _requires_grad(node: ast.AST) -> ast.expr | None:
+    """Return what a call or an assignment sets ``requires_grad`` to."""
     if isinstance(node, ast.Call) and called(node) == "requires_grad_":
-        return bool(node.args) and getattr(node.args[0], "value", None) is not True
+        return node.args[0] if node.args else None
     target = node.targets[0] if isinstance(node, ast.Assign) else None
-    if isinstance(node, ast.Assign) and isinstance(target, ast.Attribute) and target.attr == "requires_grad":
-        return getattr(node.value, "value", None) is not True
-    return False
+    named = isinstance(target, ast.Attribute) and target.attr == "requires_grad"
+    return node.value if isinstance(node, ast.Assign) and named else None
+
+
+def _without_gradients(at: Statement, names: set[str]) -> Fix:
+    """Drop the gradients of what is frozen, so that no step moves it any more."""
+    value = next(filter(None, map(_requires_grad, at.expressions())), None)
+    if value is None or getattr(value, "value", None) is not False:
+        return ()
+    if isinstance(at.node, ast.Assign) and isinstance(at.node.targets[0], ast.Attribute):
+        frozen = ast.unparse(at.node.targets[0].value)
+    elif method(at.node) == "requires_grad_":
+        frozen = owner(at.node)
+    else:
+        return ()
+    item = any(isinstance(loop, ast.For) and ast.unparse(loop.target) == frozen for loop in at.loops[:1])
+    own = f".{frozen.removeprefix('self.')}"
+    parameter = item or any(f".{name}".endswith(own) for name in names)
+    return (Insert(f"{frozen}.grad = None" if parameter else f"{frozen}.zero_grad()", after=at.line),)
+
+
+def _none_instead(at: Statement) -> Fix:
+    """Set a gradient to None instead of zero."""
+    target = owner(at.node)
+    if method(at.node) != "zero_" or not target.endswith(".grad"):
+        return ()
+    return Insert(f"{target} = None", after=at.line), Delete(at.line)
+
+
+def _evaluated(at: Statement, names: list[str]) -> Fix:
+    """Put frozen batch norms back into evaluation mode after ``train()``.
+
+    Each by its name: the module that holds them may hold others, which are trained.
+    """
+    root = owner(at.node)
+    last = root.rpartition(".")[2]
+    paths = [name.split(".") for name in names]
+    if method(at.node) != "train" or len(names) > _MOST_NORMS or any(last not in path[:-1] for path in paths):
+        return ()
+    inner = [path[path.index(last) + 1 :] for path in paths]
+    parts = ["".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path) for path in inner]
+    return tuple(Insert(f"{root}{part}.eval()", after=at.line) for part in parts)
 
 
 RULE = Rule("GG505", "frozen-state-drift", "error", __doc__ or "", _judge)

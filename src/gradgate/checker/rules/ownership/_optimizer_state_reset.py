@@ -1,12 +1,12 @@
-"""The optimizer's momentum and averages are thrown away in the middle of the training.
+"""The optimizer's momentum and averages are thrown away in the middle of training.
 
 ## What it does
-Looks for optimizers of one kind that are made again and again at one line for the same parameters, whose values go
-on where they were, and for ``load_state_dict`` that leaves an optimizer with less state than it had.
+Looks for optimizers of one kind that are made again and again at one line for the same parameters, whose values
+stay as they were, and for ``load_state_dict`` calls that leave an optimizer with less state than it had.
 
 ## Why is this bad?
-Adam's averages start from zero and are corrected for their start, so that its first steps are as long as the rate
-allows, whatever the gradient; SGD loses its momentum.
+Adam's averages start from zero and are corrected for their start, so its first steps are as long as the learning
+rate allows, whatever the gradient. SGD loses its momentum.
 
 ## Example
     def train_epoch(model, loader):
@@ -18,10 +18,10 @@ allows, whatever the gradient; SGD loses its momentum.
     for epoch in range(epochs):
         train_epoch(model, loader, optimizer)
 
-and ``group["lr"] = lr`` or a scheduler where only the rate is to change.
+and ``group["lr"] = lr`` or a scheduler if only the learning rate is to change.
 
 ## Known limits
-A new optimizer for each of a list of stages, tasks or folds is taken to be meant, as is one after which the
+A new optimizer for each of a list of stages, tasks or folds is taken to be intended, and so is one after which the
 parameters were set back.
 
 ## Sources
@@ -37,7 +37,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import root_of
 from gradgate.checker.analysis._source import loops_around
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Frame, Ids, OptimizerMade, Site, StateLoaded, Stepped, Written
@@ -47,115 +50,116 @@ _STAGES = re.compile(
     r"|lr|rate|width|size|member|model|name",
     re.IGNORECASE,
 )
-_WHY = "The first steps after it are as long as the rate allows, whatever the gradient was before."
+_WHY = "The first steps after it are as long as the learning rate allows, whatever the gradient was before."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _loaded(run)
-    made: dict[tuple[Frame, str, Ids], list[int]] = defaultdict(list)
+    made: dict[tuple[Frame, str, Ids], list[tuple[int, int]]] = defaultdict(list)  # (event, optimizer)
     for number, event in run.numbered(OptimizerMade):
         if isinstance(event, OptimizerMade) and not event.added and _keeps_state(event):
             held: Ids = frozenset().union(*(group.parameters for group in event.groups))
-            made[innermost(event.site), event.kind, held].append(number)
+            made[innermost(event.site), event.kind, held].append((number, event.optimizer))
     for (_, kind, ids), several in made.items():
         resets = [
-            after for before, after in itertools.pairwise(several) if _carries_on(run, before, after, ids)
+            after[0]
+            for before, after in itertools.pairwise(several)
+            if _continues(run, before[1], after[1], after[0], ids)
         ]
-        steps = [run.stepping[_made(run, number).optimizer] for number in several]
-        if not resets:
+        again = run.events[resets[-1]].site if resets else ()
+        if not resets or len(resets) * 2 < len(several) - 1 or _in_stages(again):
             continue
-        first, again = run.events[several[0]].site, run.events[resets[-1]].site
-        if len(resets) * 2 >= len(several) - 1 and not _in_stages(again):
-            yield RULE.finding(
-                # A function that makes it may be right where it is called first.
-                next((frame for frame in again if frame not in first), innermost(again)),
-                f"{kind} was made {len(several)} times for {run.names(ids)}, and each time starts without what the "
-                f"one before had gathered; the longest lived for {max(steps)} steps.",
-                why=_WHY,
-                advice="Make it once, before the loop, and pass it in; set group['lr'] where only the rate "
-                "changes.",
-                count=len(resets),
-                evidence={"made": len(several), "steps": steps[:32]},
-            )
-
-
-def _made(run: Run, number: int) -> OptimizerMade:
-    event = run.events[number]
-    assert isinstance(event, OptimizerMade)  # noqa: S101
-    return event
+        steps = [run.stepping[optimizer] for _, optimizer in several]
+        first = run.events[several[0][0]].site
+        yield RULE.finding(
+            # A function that makes optimizers may be called first where that is right.
+            next((frame for frame in again if frame not in first), innermost(again)),
+            f"{kind} was made {len(several)} times for {run.names(ids)}, and each one starts without the state of "
+            f"the one before; the longest lived for {max(steps)} steps.",
+            why=_WHY,
+            advice="Make it once, before the loop, and pass it in; set group['lr'] if only the rate changes.",
+            fix=_made_once,
+            count=len(resets),
+            evidence={"made": len(several), "steps": steps[:32]},
+        )
 
 
 def _keeps_state(event: OptimizerMade) -> bool:
     return event.kind not in ("SGD", "LBFGS") or any(group.momentum for group in event.groups)
 
 
-def _carries_on(run: Run, before: int, after: int, ids: Ids) -> bool:
-    """Say whether training goes on with a new optimizer where the one before stopped."""
-    old, new = _made(run, before).optimizer, _made(run, after).optimizer
-    last = [number for number, event in run.numbered(Stepped) if number < after and _of(event, old)]
-    then = [number for number, event in run.numbered(Stepped) if number > after and _of(event, new)]
-    if not last or not then:
+def _steps_of(run: Run, optimizer: int) -> list[int]:
+    return [number for number, _ in run.numbered(Stepped) if run.stepped(number).optimizer == optimizer]
+
+
+def _continues(run: Run, old: int, new: int, made: int, ids: Ids) -> bool:
+    """Say whether training goes on with a new optimizer where the old one stopped."""
+    before, after = _steps_of(run, old), [number for number in _steps_of(run, new) if number > made]
+    if not before or not after or before[-1] > made:  # both live on
         return False
-    if any(_of(event, old) for event in run.events[after:]):
-        return False  # both live on
-    between = sum(isinstance(event, Stepped) for event in run.events[last[-1] + 1 : then[0]])
-    if between >= len(last):
-        return False  # others had their turn: blocks are trained one after the other
-    return not _written(run, last[-1], then[0], ids)
+    between = sum(isinstance(event, Stepped) for event in run.events[before[-1] + 1 : after[0]])
+    if between >= len(before):  # others had their turn: blocks are trained one after the other
+        return False
+    return not _written(run, before[-1], after[0], ids)
 
 
 def _written(run: Run, start: int, end: int, ids: Ids) -> bool:
-    """Say whether values were written or state was loaded, or nobody looked, between two steps."""
+    """Say whether values were written or state was loaded between two steps, or may have been."""
     if not run.stepped(start).seen or not run.stepped(end).seen:
         return True
-    for event in run.events[start:end]:
-        if isinstance(event, Written) and event.target == "value" and event.parameters & ids:
-            return True
-        if isinstance(event, StateLoaded) and event.after:
-            return True
-    return False
-
-
-def _of(event: object, optimizer: int) -> bool:
-    return isinstance(event, Stepped) and event.optimizer == optimizer
+    return any(
+        (isinstance(event, Written) and event.target == "value" and event.parameters & ids)
+        or (isinstance(event, StateLoaded) and event.after)
+        for event in run.events[start:end]
+    )
 
 
 def _in_stages(site: Site) -> bool:
-    """Say whether the loop around a line goes through stages, tasks or folds: each is a training of its own."""
-    for frame in site:
-        for loop in loops_around(frame):
-            return (
-                isinstance(loop, ast.For) and bool(_STAGES.search(ast.unparse(loop.target)))
-            ) or _over_list(loop)
+    """Say whether the loop around a line goes through stages, tasks or folds: each is a training run of its own."""
+    for loop in (loop for frame in site for loop in loops_around(frame)):
+        listed = isinstance(loop, ast.For) and isinstance(loop.iter, (ast.List, ast.Tuple, ast.Dict))
+        return listed or (isinstance(loop, ast.For) and bool(_STAGES.search(ast.unparse(loop.target))))
     return True
-
-
-def _over_list(loop: ast.For | ast.While) -> bool:
-    return isinstance(loop, ast.For) and isinstance(loop.iter, (ast.List, ast.Tuple, ast.Dict))
 
 
 def _loaded(run: Run) -> Iterator[Finding]:
     found: dict[Frame, list[StateLoaded]] = defaultdict(list)
-    steps = [number for number, _ in run.numbered(Stepped)]
     for number, event in run.numbered(StateLoaded):
         assert isinstance(event, StateLoaded)  # noqa: S101
-        last = [one for one in steps if one < number and run.stepped(one).optimizer == event.optimizer]
-        then = [one for one in steps if one > number and run.stepped(one).optimizer == event.optimizer]
-        if event.after < event.before and event.site and last and then:
+        steps = _steps_of(run, event.optimizer)
+        before, after = [step for step in steps if step < number], [step for step in steps if step > number]
+        if event.after < event.before and event.site and before and after:
             ids: Ids = frozenset().union(*(group.parameters for group in run.made[event.optimizer][0].groups))
-            if not _written(run, last[-1], then[0], ids):
+            if not _written(run, before[-1], after[0], ids):
                 found[event.site[0]].append(event)
     for frame, events in found.items():
         yield RULE.finding(
             frame,
             f"Loading this state leaves {run.optimizer(events[0].optimizer)} with state for {events[0].after} of "
             f"{events[0].before} parameters, {len(events)} time{'s' if len(events) > 1 else ''}, while the model "
-            "goes on.",
+            "keeps its values.",
             why=_WHY,
             advice="Set group['lr'] for another rate; load a state only with the model of the same moment.",
             count=len(events),
             evidence={"before": events[0].before, "after": events[0].after},
         )
+
+
+def _made_once(at: Statement) -> Fix:
+    """Make the optimizer before the outermost loop, if nothing in the loop changes what it is made of."""
+    node, loop = at.node, at.loops[-1] if at.loops else None
+    if loop is None or not isinstance(node, ast.Assign) or node not in loop.body:
+        return ()
+    stored, made = set(), ast.unparse(node.targets[0])
+    for inner in ast.walk(loop):
+        if isinstance(getattr(inner, "ctx", None), ast.Store) and inner is not node.targets[0]:
+            stored.add(root_of(inner))
+        call = inner.value if isinstance(inner, ast.Assign) and inner is not node else None
+        if isinstance(call, ast.Call) and made in map(ast.unparse, call.args):
+            return ()  # a scheduler that is made for it begins again each time
+    names = [inner for inner in at.expressions() if isinstance(inner, ast.Name)]
+    needed = {name.id for name in names if isinstance(name.ctx, ast.Load)}
+    return (Move(at.line, before=loop.lineno),) if not needed & stored else ()
 
 
 RULE = Rule("GG504", "optimizer-state-reset", "error", __doc__ or "", _judge)

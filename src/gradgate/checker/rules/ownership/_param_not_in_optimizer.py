@@ -1,12 +1,12 @@
 """Parameters that take part in the loss are in no optimizer.
 
 ## What it does
-Looks for parameters that losses reach again and again, that are in no optimizer and never change: layers in a plain
-list, which ``parameters()`` does not see; a module made after the optimizer, or not handed to it; the parameters of
-a criterion.
+Looks for parameters that losses reach again and again, that are in no optimizer and never change: layers in a
+plain list, which ``parameters()`` doesn't see; a module made after the optimizer, or not passed to it; the
+parameters of a criterion.
 
 ## Why is this bad?
-They stay at their random start, and the rest has to make do with it. The loss falls all the same.
+They keep their random initial values, and the rest of the model has to adapt to them. The loss falls all the same.
 
 ## Example
     self.layers = [nn.Linear(64, 64) for _ in range(4)]       # a plain list
@@ -15,7 +15,7 @@ They stay at their random start, and the rest has to make do with it. The loss f
 ## Use instead
     self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
 
-or hand over all of them: ``Adam([*encoder.parameters(), *decoder.parameters()])``.
+or pass all of them: ``Adam([*encoder.parameters(), *decoder.parameters()])``.
 
 ## Known limits
 A network that is much larger than what is trained, is in evaluation mode, or is a copy of one that is trained, is
@@ -27,15 +27,22 @@ docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
+from functools import partial
 
 from gradgate.checker.analysis._origins import comprehension_line, list_line
+from gradgate.checker.analysis._parameter_usage import Left, left_out
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import definitions, scope_at
-from gradgate.checker.analysis._unused_gradients import Left, left_out
+from gradgate.checker.analysis._statement import Statement, last_name
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Frame, Ids, OptimizerMade, Parameter, Site, Stepped
+from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.events import Backward, Frame, Ids, Parameter, Site, Stepped
+
+_HIDDEN, _UNLISTED = "hidden from parameters() in a plain list", "in no optimizer's list"
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -44,25 +51,26 @@ def _judge(run: Run) -> Iterator[Finding]:
         if not left.forgotten:
             continue
         optimizer = _optimizer(run, left)
-        name = run.optimizer(optimizer)
-        if not left.listed and not _loose(run, left):
-            reason = "hidden from parameters() in a plain list"
-            fix = "Put the layers into an nn.ModuleList, or parameters into an nn.ParameterList."
-        elif left.later:
-            reason = f"made after {name}"
-            fix = f"Add what is made here to the optimizer: {name}.add_param_group({{'params': ...}})."
-        else:
-            reason, fix = "in no optimizer's list", f"Hand {name} all that is to be trained."
-        key = (_line(run, left, optimizer), reason, fix)
+        key = _line(run, left, optimizer), run.optimizer(optimizer), _reason(run, left, optimizer)
         together[key] = together.get(key, frozenset()) | left.ids
-    for (where, reason, fix), ids in together.items():
+    for (where, name, reason), ids in together.items():
         times = sum(bool(ids & event.reached) for event in run.of(Backward))
+        fix: Fix | FixAt = ()
+        if reason == _HIDDEN:
+            fix = _in_module_list
+            advice = "Put the layers into an nn.ModuleList, or parameters into an nn.ParameterList."
+        elif reason == _UNLISTED:
+            fix = partial(_added, names=[run.name(number) for number in ids])
+            advice = f"Pass {name} all parameters that are to be trained."
+        else:
+            advice = f"Add what is made here to the optimizer: {name}.add_param_group({{'params': ...}})."
         yield RULE.finding(
             where,
             f"No step moved {run.names(ids)}, {reason}, though {times} backward calls reached "
             f"{'them' if len(ids) > 1 else 'it'}.",
-            why="What is left out stays as it was drawn, and the rest has to make do with that.",
-            advice=fix,
+            why="What is left out keeps its random initial values, and the rest has to adapt to them.",
+            advice=advice,
+            fix=fix,
             count=times,
             evidence={"parameters": len(ids), "backwards": times},
         )
@@ -75,33 +83,103 @@ def _optimizer(run: Run, left: Left) -> int:
     return max(set(using), key=using.count)
 
 
+def _reason(run: Run, left: Left, optimizer: int) -> str:
+    if not left.listed and not _is_loose(run, left):
+        return _HIDDEN
+    return f"made after {run.optimizer(optimizer)}" if left.later else _UNLISTED
+
+
 def _line(run: Run, left: Left, optimizer: int) -> Frame | Site:
-    first = min((run.parameters[number] for number in left.ids), key=lambda one: one.made_at)
+    first = min((run.parameters[number] for number in left.ids), key=lambda parameter: parameter.made_at)
     if not left.listed and first.made and (frame := _plain_list(first)) is not None:
         return frame
-    if (left.later or not (left.listed or _loose(run, left))) and first.made:
+    if first.made and _reason(run, left, optimizer) != _UNLISTED:
         return first.made[0]
-    made: OptimizerMade = run.made[optimizer][0]
-    return comprehension_line(made.site) or list_line(made.site) or made.site
+    made: Site = run.made[optimizer][0].site
+    return comprehension_line(made) or list_line(made) or made
 
 
-def _loose(run: Run, left: Left) -> bool:
-    """Say whether they are held by names alone, and in no list or dict."""
+def _is_loose(run: Run, left: Left) -> bool:
+    """Say whether the parameters are held by names alone, and in no list or dict."""
     several = [run.parameters[number] for number in left.ids]
-    return all(one.name and "[" not in one.name + one.root for one in several)
+    return all(each.name and "[" not in each.name + each.root for each in several)
 
 
-def _plain_list(one: Parameter) -> Frame | None:
+def _plain_list(parameter: Parameter) -> Frame | None:
     """Return the line that puts layers into a plain list or dict: "experts" of model.experts[0].weight."""
-    attribute = one.name.partition("[")[0].rpartition(".")[2] if "[" in one.name else ""
+    attribute = parameter.name.partition("[")[0].rpartition(".")[2] if "[" in parameter.name else ""
     lines = {
         Frame(scope.file, node.value.lineno, "")
-        for scope in (scope_at(frame) for frame in one.made)
+        for scope in map(scope_at, parameter.made)
         if scope is not None and attribute
         for node in definitions(scope).get("." + attribute, ())
         if node.whole
     }
     return next(iter(lines)) if len(lines) == 1 else None
+
+
+def _added(at: Statement, names: list[str]) -> Fix:
+    """Add a module's parameters, or a bare parameter, to what the optimizer is given."""
+    call = at.value
+    roots = {name.partition(".")[0] for name in names}
+    if not isinstance(call, ast.Call) or not call.args or len(roots) > 1:
+        return ()
+    (root,), given, whole = roots, call.args[0], any("." in name for name in names)
+    mentioned = any(isinstance(node, ast.Name) and node.id == root for node in ast.walk(given))
+    if not root.isidentifier() or mentioned or not at.knows(root) or (whole and not _is_module(at, root)):
+        return ()
+    more, text = f"*{root}.parameters()" if whole else root, ast.unparse(given)
+    if isinstance(given, ast.List) and given.elts:
+        if all(isinstance(item, ast.Dict) for item in given.elts):
+            more = f'{{"params": {f"{root}.parameters()" if whole else f"[{root}]"}}}'
+        elif not all(isinstance(item, ast.Starred) and _gives_parameters(item.value) for item in given.elts):
+            return ()
+        return (Replace(at.line, text, f"{text[:-1]}, {more}]"),)
+    # Another expression may give groups, which can't be in one list with parameters.
+    return (Replace(at.line, text, f"[*{text}, {more}]"),) if _gives_parameters(given) else ()
+
+
+def _gives_parameters(node: ast.AST) -> bool:
+    """Say whether an expression certainly gives parameters, and not groups of them."""
+    if isinstance(node, ast.BinOp):
+        return _gives_parameters(node.left) and _gives_parameters(node.right)
+    if not isinstance(node, ast.Call):
+        return False
+    name = last_name(node.func)
+    given = node.args[1:] if name == "filter" else node.args
+    return name == "parameters" or (
+        name in ("filter", "chain", "list") and bool(given) and all(map(_gives_parameters, given))
+    )
+
+
+def _is_module(at: Statement, name: str) -> bool:
+    """Say whether the file uses a variable as a module."""
+    uses = {f"{name}.{method}" for method in ("parameters", "zero_grad", "train", "eval")} | {name}
+    return any(isinstance(node, ast.Call) and ast.unparse(node.func) in uses for node in ast.walk(at.module))
+
+
+def _in_module_list(at: Statement) -> Fix:
+    """Hold layers in an ``nn.ModuleList``, if the list holds nothing else."""
+    value = at.value
+    if not isinstance(at.node, ast.Assign) or not isinstance(value, (ast.List, ast.ListComp)):
+        return ()
+    nodes, name = list(ast.walk(at.module)), ast.unparse(at.node.targets[0])
+    own = {
+        node.name
+        for node in nodes
+        if isinstance(node, ast.ClassDef) and any("Module" in ast.unparse(base) for base in node.bases)
+    }
+    for item in value.elts if isinstance(value, ast.List) else [value.elt]:
+        made = ast.unparse(item.func) if isinstance(item, ast.Call) else ""
+        if made not in own and not re.fullmatch(r"(torch\.)?nn\.(?!Parameter)[A-Z]\w+", made):
+            return ()
+    if any(
+        isinstance(node, ast.BinOp) and name in map(ast.unparse, (node.left, node.right)) for node in nodes
+    ):
+        return ()  # lists can be added, a ModuleList can't
+    nn = "nn" if any(isinstance(node, ast.Name) and node.id == "nn" for node in nodes) else "torch.nn"
+    text = ast.unparse(value)
+    return (Replace(at.line, text, f"{nn}.ModuleList({text})"),)
 
 
 RULE = Rule("GG501", "param-not-in-optimizer", "error", __doc__ or "", _judge)

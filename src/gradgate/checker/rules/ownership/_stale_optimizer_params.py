@@ -1,16 +1,16 @@
-"""The optimizer holds parameters that are no longer the model's.
+"""The optimizer holds parameters that the model no longer uses.
 
 ## What it does
-Looks for an optimizer that goes on stepping while none of some of its parameters gets a gradient any more, and
-parameters that were made after it, and are in no optimizer, get one in their place: a head that was replaced, a
-model that was built or copied anew, a parameter that was wrapped again.
+Looks for an optimizer that goes on stepping while some of its parameters no longer get a gradient, and parameters
+that were made after it, and are in no optimizer, get one in their place: a head that was replaced, a model that was
+built or copied again, a parameter that was wrapped again.
 
 ## Why is this bad?
-The new parameters are never updated. Everything runs, and the loss may even fall, as the rest still learns.
+The new parameters are never updated. Everything runs, and the loss may even fall, since the rest still learns.
 
 ## Example
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model.fc = nn.Linear(512, 10)                        # the optimizer still holds the old one
+    model.fc = nn.Linear(512, 10)                        # the optimizer still holds the old layer
 
 ## Use instead
     model.fc = nn.Linear(512, 10)
@@ -19,7 +19,7 @@ The new parameters are never updated. Everything runs, and the loss may even fal
 or change values in place: ``model.load_state_dict(best)``, ``with torch.no_grad(): weight.copy_(new)``.
 
 ## Known limits
-New parameters that are moved by hand are taken to be meant.
+New parameters that are moved by hand are taken to be intended.
 
 ## Sources
 docs.pytorch.org/docs/stable/optim.html, "Constructing it": move a model before the optimizer is made.
@@ -27,33 +27,83 @@ docs.pytorch.org/docs/stable/optim.html, "Constructing it": move a model before 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from functools import partial
 
 from gradgate.checker.analysis._parameter_usage import made_line, replaced
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import called, functions
+from gradgate.checker.analysis._statement import Statement, method, operand
+from gradgate.checker.fixes import Delete, Fix, Insert, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    for one in replaced(run):
-        new = [run.parameters[number] for number in one.new]
-        old = [run.parameters[number] for number in one.old]
+    for swap in replaced(run):
+        new = [run.parameters[number] for number in swap.new]
+        old = [run.parameters[number] for number in swap.old]
         first = min(new, key=lambda parameter: parameter.made_at)
-        names = run.names(one.new)
-        optimizer = run.optimizer(one.optimizer)
+        optimizer = run.optimizer(swap.optimizer)
         yield RULE.finding(
             made_line(first, old),
-            f"{names} {'was' if len(new) == 1 else 'were'} made after {optimizer}, which goes on holding "
-            f"{len(old)} parameter{'s' if len(old) > 1 else ''} that no loss reaches any more: "
-            f"{one.steps} of its steps left the new one{'s' if len(new) > 1 else ''} as "
+            f"{run.names(swap.new)} {'was' if len(new) == 1 else 'were'} made after {optimizer}, which goes on "
+            f"holding {len(old)} parameter{'s' if len(old) > 1 else ''} that no loss reaches any more: "
+            f"{swap.steps} of its steps left the new one{'s' if len(new) > 1 else ''} as "
             f"{'they were' if len(new) > 1 else 'it was'}.",
-            why="What is trained by the loss is not what the optimizer steps.",
-            advice=f"Make {optimizer} after this line, or write into the old parameters: load_state_dict(), "
+            why="The optimizer does not step what the loss trains.",
+            advice=f"Make {optimizer} after this line, or write into the old parameters: load_state_dict(), or "
             "copy_() under torch.no_grad().",
-            count=one.steps,
-            evidence={"new": len(new), "old": len(old), "steps": one.steps},
+            fix=partial(_fix, names=[parameter.name for parameter in new], optimizer=optimizer),
+            count=swap.steps,
+            evidence={"new": len(new), "old": len(old), "steps": swap.steps},
         )
+
+
+def _fix(at: Statement, names: list[str], optimizer: str) -> Fix:
+    return _written_into(at, names) or _made_later(at, optimizer)
+
+
+def _written_into(at: Statement, names: list[str]) -> Fix:
+    """Load a copy's values into the model that the optimizer holds."""
+    if not isinstance(at.node, ast.Assign) or not isinstance(at.value, ast.Call) or len(at.value.args) != 1:
+        return ()
+    if method(at.node) != "deepcopy" or getattr(at.function, "name", "") == "__init__":
+        return ()  # at first there is nothing to write into
+    target = ast.unparse(at.node.targets[0])
+    if not any(name.startswith(f"{target.removeprefix('self.')}.") for name in names):
+        return ()
+    load = f"{target}.load_state_dict({operand(at.value.args[0])}.state_dict())"
+    return Insert(load, after=at.line), Delete(at.line)
+
+
+def _made_later(at: Statement, optimizer: str) -> Fix:
+    """Make the optimizer after the line that makes new parameters, if nothing in between needs it."""
+    makers = [
+        node
+        for node in at.block
+        if isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) == optimizer
+        and node.lineno < at.line
+    ]
+    if len(makers) != 1 or not optimizer.isidentifier():
+        return ()
+    for node in at.block:
+        if makers[0].lineno < node.lineno <= at.line and _uses(at.file, node, optimizer):
+            return ()
+    return (Move(makers[0].lineno, after=at.line),)
+
+
+def _uses(file: str, node: ast.AST, name: str) -> bool:
+    """Say whether a statement uses a name, or calls a function of the file that does."""
+    calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+    inside = [scope.node for call in calls for scope in functions(called(call), [file])]
+    return any(
+        isinstance(inner, ast.Name) and inner.id == name
+        for each in (node, *inside)
+        for inner in ast.walk(each)
+    )
 
 
 RULE = Rule("GG502", "stale-optimizer-params", "error", __doc__ or "", _judge)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from gradgate.checker.analysis._history import Window
-from gradgate.checker.analysis._loss_weights import Share, by_place, of_window, spread
+from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of, tree_of
 from gradgate.checker.rules._finding import Finding
@@ -32,7 +32,9 @@ def averaged(run: Run, window: Window) -> bool:
     if any(run.backward(number).synced for number in window.micro):
         return True
     reduced, factor = False, 1.0
-    atom = next((one.atom for one in window.fresh if one.backward >= 0), frozenset())
+    atom = next(
+        (contribution.atom for contribution in window.fresh if contribution.backward >= 0), frozenset()
+    )
     for event in run.events[min(window.micro, default=window.step) : window.step]:
         if isinstance(event, Reduced) and event.parameters & atom:
             if "avg" in event.op:
@@ -153,7 +155,9 @@ def _summed_only(run: Run, window: Window) -> Site | None:
         # Others don't depend on a gradient's size; and a rate may be meant for a sum.
         if made.kind != "SGD" or _RANKS.search(text_of(innermost(made.site))):
             return None
-    if any(one.clips or one.backward < 0 for one in (*window.fresh, *window.stale)):
+    if any(
+        contribution.clips or contribution.backward < 0 for contribution in (*window.fresh, *window.stale)
+    ):
         return None
     summed = [
         event
@@ -164,7 +168,7 @@ def _summed_only(run: Run, window: Window) -> Site | None:
     once = len(times) == len(set(times)) and set(times) == window.parameters
     if not once or not all(map(sums_over_ranks, summed)):
         return None
-    columns = _columns(run, window)
+    columns = columns_of(run, window, list(window.micro))
     if len(columns) != 1 or abs(sum(share.factor or 0.0 for share in columns[0]) - 1) > 1e-3:
         return None
     return summed[-1].site
@@ -182,7 +186,7 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
         if not all(averaged(run, window) for run, window in pairs):
             continue
         compared += 1
-        columns = [_columns(run, window) for run, window in pairs]
+        columns = [columns_of(run, window, list(window.micro)) for run, window in pairs]
         if len({len(column) for column in columns}) != 1:
             continue
         for shares in zip(*columns, strict=True):
@@ -223,12 +227,6 @@ def _side_by_side(runs: Sequence[Run]) -> Iterator[tuple[Window, ...]]:
         several = [windows[optimizer] for windows in by_optimizer]
         if len({len(windows) for windows in several}) == 1:
             yield from zip(*several, strict=True)
-
-
-def _columns(run: Run, window: Window) -> list[list[Share]]:
-    """Return the shares of a window, by their place in the loss; none where they are not known."""
-    rows = of_window(run, window, list(window.micro)) if window.micro else None
-    return by_place(rows) if rows else []
 
 
 def _of_rank(column: list[Share]) -> tuple[float, float]:

@@ -1,14 +1,14 @@
-"""A gradient scaler is used in the wrong order, for a part of the loss only, or is passed by.
+"""A gradient scaler is used in the wrong order, for a part of the loss only, or is bypassed.
 
 ## What it does
 Follows which gradients carry a ``GradScaler``'s scale and when it is divided out. Reports clipping while the scale
-is still in, a step that goes around the scaler, a loss (or one of several, or a summand) that is not scaled though
-its gradient is unscaled, a scaled loss after ``unscale_``, a scaler that is updated between a backward and its
-step, and one that is built anew for each step.
+is still in, a step that bypasses the scaler, a loss (or one of several, or a summand) that isn't scaled though its
+gradient is unscaled, a scaled loss after ``unscale_``, a scaler that is updated between a backward and its step,
+and one that is built again for each step.
 
 ## Why is this bad?
 The scale is a factor of 65536 at first. Clipping gradients that carry it leaves next to nothing once it is divided
-out; what was not scaled is divided all the same; what is stepped around the scaler is as many times too large.
+out; what wasn't scaled is divided all the same; what bypasses the scaler is stepped 65536 times too far.
 
 ## Example
     scaler.scale(loss).backward()
@@ -24,7 +24,8 @@ out; what was not scaled is divided all the same; what is stepped around the sca
     scaler.update()
 
 ## Known limits
-A scaler that is switched off (no GPU) is judged as if it were on. Scaling that is written by hand is not followed.
+A scaler that is disabled (no GPU) is judged as if it were enabled. Scaling that is written by hand isn't followed,
+and a second step with the gradients of the scaler's own isn't reported.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/notes/amp_examples.html
@@ -51,7 +52,6 @@ from gradgate.events import (
     ScalerStepped,
     ScalerUpdated,
     Site,
-    Stepped,
     Unscaled,
     Written,
 )
@@ -107,7 +107,7 @@ def _scaled_loss(at: Statement) -> Fix:
 
 @dataclass(frozen=True)
 class _Mistake:
-    """A kind of mistake, in words. ``{steps}`` stands for how many steps have it."""
+    """A kind of mistake. ``{steps}`` stands for how many steps have it."""
 
     message: str
     why: str
@@ -118,35 +118,30 @@ class _Mistake:
 _CLIPPED = _Mistake(
     "Gradients are clipped while they carry the gradient scaler's scale, which is divided out later, "
     "in {steps} steps.",
-    "The limit holds for gradients that are 65536 times too large at first: what is left is as much too small.",
+    "The limit applies to gradients that are 65536 times too large at first: what is left is too small by as much.",
     "Call scaler.unscale_(optimizer) after backward() and before clipping.",
     _unscaled,
 )
 _AROUND = _Mistake(
-    "{name} is stepped around the gradient scaler: its gradients still carry the scale, in {steps} steps.",
-    "They are as many times too large as the scale says, 65536 at first, and inf and nan are not held back.",
+    "{name} is stepped without the gradient scaler: its gradients still carry the scale, in {steps} steps.",
+    "They are too large by the scale, 65536 at first, and steps with inf or nan are not skipped.",
     "Write scaler.step({name}), then scaler.update().",
     _stepped,
 )
-_AGAIN = _Mistake(
-    "{name} is stepped by the gradient scaler and once more by itself, with the same gradients, {steps} times.",
-    "Each gradient is used twice, also where the scaler found inf or nan in it and skipped the step.",
-    "Leave the second step out: scaler.step({name}) steps it.",
-)
 _BARE = _Mistake(
-    "This loss is not scaled, but the gradient scaler divides its gradients by the scale before {steps} steps.",
-    "Its gradients are divided by 65536 at first: they are as good as gone.",
+    "This loss isn't scaled, but the gradient scaler divides its gradients by the scale before {steps} steps.",
+    "Its gradients are divided by 65536 at first: next to nothing is left.",
     "Write scaler.scale(loss).backward() here.",
     _scaled_loss,
 )
 _PART = _Mistake(
     "Only a part of the loss is scaled, and the gradient scaler divides all of it by the scale, in {steps} steps.",
-    "The part that is not scaled counts 1/65536 of what it should.",
-    "Add the parts up first, then scale the sum: scaler.scale(total).backward().",
+    "The part that isn't scaled counts 1/65536 of what it should.",
+    "Add up the parts first, then scale the sum: scaler.scale(total).backward().",
 )
 _LATE = _Mistake(
     "A scaled loss is back-propagated after unscale_: its gradients still carry the scale in {steps} steps.",
-    "What comes after unscale_ is as many times too large as the scale says.",
+    "What comes after unscale_ is too large by the scale.",
     "Call scaler.unscale_ after the last backward() of the window.",
 )
 _UPDATED = _Mistake(
@@ -173,84 +168,55 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix=mistake.fix or (),
             count=steps,
             evidence={"steps": steps},
-            about=set().union(*(one.parameters for one in run.windows if one.optimizer == optimizer)),
+            about=set().union(
+                *(window.parameters for window in run.windows if window.optimizer == optimizer)
+            ),
         )
     yield from _built_anew(run)
 
 
 def _of_window(run: Run, window: Window) -> Iterator[tuple[Site, _Mistake]]:
     stepped = run.stepped(window.step)
-    seen = [one for one in window.fresh if one.backward >= 0 and run.backward(one.backward).seen]
-    first = min((one.backward for one in seen), default=window.step)
-    unscaled = [n for n in range(first, window.step) if _is_unscaled(run, n, window.optimizer)]
+    seen = [part for part in window.fresh if part.backward >= 0 and run.backward(part.backward).seen]
+    first = min((part.backward for part in seen), default=window.step)
+    unscaled = [
+        number
+        for number, event in enumerate(run.events[first : window.step], start=first)
+        if isinstance(event, Unscaled) and event.optimizer == window.optimizer
+    ]
     if stepped.scaler is None and not unscaled:
-        if any(_scaled(run, one) for one in seen):
+        if any(run.backward(part.backward).scaler is not None for part in seen):
             yield stepped.site, _AROUND
-        elif not window.fresh and _just_stepped(run, window):
-            yield stepped.site, _AGAIN
         return
     # From here on the gradients no longer carry the scale.
     end = unscaled[0] if unscaled else window.step
-    for one in seen:
-        backward = run.backward(one.backward)
-        if one.backward > end:
-            if _scaled(run, one):
-                yield run.events[end].site, _LATE
-            continue
-        if not _scaled(run, one):
-            yield backward.site, _BARE
-            continue
-        parts = {term.scaled for term in backward.terms if term.kind != "constant"}
-        if len(parts) == 2:
-            yield _last_scaling(run, one.backward), _PART
-        yield from _between(run, one, end)
+    for part in seen:
+        backward = run.backward(part.backward)
+        if backward.scaler is None:
+            if part.backward <= end:
+                yield backward.site, _BARE
+        elif part.backward > end:
+            yield run.events[end].site, _LATE
+        else:
+            if len({term.scaled for term in backward.terms if term.kind != "constant"}) == 2:
+                scaled = (
+                    event.site for event in run.events[part.backward :: -1] if isinstance(event, Scaled)
+                )
+                yield next(scaled, backward.site), _PART
+            yield from _while_scaled(run, part, end)
 
 
-def _is_unscaled(run: Run, number: int, optimizer: int) -> bool:
-    event = run.events[number]
-    return isinstance(event, Unscaled) and event.optimizer == optimizer
-
-
-def _scaled(run: Run, one: Contribution) -> bool:
-    return run.backward(one.backward).scaler is not None
-
-
-def _just_stepped(run: Run, window: Window) -> bool:
-    """Say whether the gradients of a step were used just before by a step of the gradient scaler's."""
-    for number in range(window.step - 1, -1, -1):
-        event = run.events[number]
-        if isinstance(event, ScalerStepped) and event.optimizer == window.optimizer:
-            return bool(window.stale) and not event.skipped
-        if isinstance(event, Stepped) or type(event).__name__ in ("Backward", "Cleared"):
-            return False
-    return False
-
-
-def _last_scaling(run: Run, backward: int) -> Site:
-    for number in range(backward, -1, -1):
-        event = run.events[number]
-        if isinstance(event, Scaled):
-            return event.site
-    return run.events[backward].site
-
-
-def _between(run: Run, one: Contribution, end: int) -> Iterator[tuple[Site, _Mistake]]:
+def _while_scaled(run: Run, part: Contribution, end: int) -> Iterator[tuple[Site, _Mistake]]:
     """Yield what is done to gradients while they carry the scale."""
-    scaler = run.backward(one.backward).scaler
-    for number in one.clips:
+    for number in part.clips:
         event = run.events[number]
         if number < end and isinstance(event, Clipped) and math.isfinite(event.limit or 0.0):
             yield event.site, _CLIPPED
-    for number in range(one.backward, end):
-        event = run.events[number]
-        if isinstance(event, ScalerUpdated) and event.scaler == scaler:
+    for event in run.events[part.backward : end]:
+        if isinstance(event, ScalerUpdated) and event.scaler == run.backward(part.backward).scaler:
             yield event.site, _UPDATED
-        elif isinstance(event, Written) and _clamps(event) and event.parameters & one.atom:
-            yield event.site, _CLIPPED
-
-
-def _clamps(event: Written) -> bool:
-    return event.target == "gradient" and event.op.startswith("clamp")
+        elif isinstance(event, Written) and event.op.startswith("clamp") and event.target == "gradient":
+            yield from [(event.site, _CLIPPED)] if event.parameters & part.atom else []
 
 
 def _built_anew(run: Run) -> Iterator[Finding]:

@@ -2,17 +2,17 @@
 
 ## What it does
 Follows which gradients each call of ``clip_grad_norm_`` and ``clip_grad_value_`` finds, and whether a step uses
-them afterwards. Reports calls of which none does while steps go on with gradients that nobody clipped: after the
-step, before the backward, on another network's parameters, or on an iterator that is used up. Reports as well a
-call that comes at each micro-batch, between two that add to the same gradient.
+them afterwards. Reports calls that clip nothing a step uses, while steps go on with gradients that nobody clipped:
+after the step, before the backward, on another network's parameters, or on an exhausted iterator. Also reports a
+call at each micro-batch, between two that add to the same gradient.
 
 ## Why is this bad?
-The step is given gradients of any size, and the limit that stands in the code is not there. Clipping a running sum
-at each micro-batch shrinks the early ones again and again, so that they count less than the late ones.
+The step gets gradients of any size, and the limit in the code has no effect. Clipping a running sum at each
+micro-batch shrinks the early ones again and again, so that they count less than the late ones.
 
 ## Example
     params = model.parameters()                              # an iterator
-    optimizer = torch.optim.SGD(params, lr=0.1)              # goes through it, once
+    optimizer = torch.optim.SGD(params, lr=0.1)              # exhausts it
     for x, y in loader:
         loss_fn(model(x), y).backward()
         torch.nn.utils.clip_grad_norm_(params, 1.0)          # finds nothing
@@ -27,12 +27,12 @@ at each micro-batch shrinks the early ones again and again, so that they count l
         optimizer.step()
 
 ## Known limits
-Clipping that is written by hand is not seen. A call that merely measures (a limit of infinity) is not judged, and
-neither is one whose gradients are used by hand, without an optimizer.
+Clipping that is written by hand isn't seen. A call that only measures (a limit of infinity) isn't judged, nor is
+one whose gradients are used by hand, without an optimizer.
 
 ## Sources
 ``torch.nn.utils.clip_grad_norm_`` in the documentation; "Working with Scaled Gradients" in pytorch.org's AMP
-examples for where it stands in a loop.
+examples for its place in a loop.
 """
 
 from __future__ import annotations
@@ -48,92 +48,91 @@ from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.events import Backward, Clipped, Frame
+from gradgate.events import Backward, Clipped, Frame, Ids
 
-_WHY = "The steps are given gradients of any size: the limit that stands here does not hold for them."
+_WHY = "The steps get gradients of any size: the limit that is set here doesn't apply to them."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    places: dict[Frame, list[int]] = defaultdict(list)
+    places: dict[Frame, dict[int, Clipped]] = defaultdict(dict)
     for number, event in run.numbered(Clipped):
-        if event.site and math.isfinite(_clipped(run, number).limit or 0.0):
-            places[innermost(event.site)].append(number)
-    touched: dict[int, list[Contribution]] = defaultdict(list)
+        if isinstance(event, Clipped) and event.site and math.isfinite(event.limit or 0.0):
+            places[innermost(event.site)][number] = event
+    clipped: dict[int, list[Contribution]] = defaultdict(list)
     for contribution in run.contributions:
         for number in contribution.clips:
-            touched[number].append(contribution)
+            clipped[number].append(contribution)
     for where, calls in places.items():
-        yield from _useless(run, where, calls, touched)
-        yield from _each_micro(run, where, set(calls))
+        yield from _useless(run, where, calls, clipped)
+        yield from _at_each(run, where, calls)
 
 
-def _clipped(run: Run, number: int) -> Clipped:
-    event = run.events[number]
-    assert isinstance(event, Clipped)  # noqa: S101
-    return event
-
-
-# Clipping that no step has anything of
+# Calls that clip nothing that a step uses
 
 
 def _useless(
-    run: Run, where: Frame, calls: list[int], touched: dict[int, list[Contribution]]
+    run: Run, where: Frame, calls: dict[int, Clipped], clipped: dict[int, list[Contribution]]
 ) -> Iterator[Finding]:
     useless = [
         number
         for number in calls
-        if not any(max(one.consumed, default=-1) > number for one in touched[number])
+        if all(max(contribution.consumed, default=-1) < number for contribution in clipped[number])
     ]
-    empty = [number for number in useless if not _clipped(run, number).given]
+    empty = [number for number in useless if not calls[number].given]
     if len(useless) < len(calls) and 2 * len(empty) <= len(calls):
         return
-    last = useless[-1]
-    late = {number: _too_late(run, number, touched[number]) for number in useless}
-    victims = {window.step: window for number in useless for window in _unclipped(run, number, late[number])}
-    if not victims or 2 * len(victims) < len(useless) - 1 or _measures(run, calls):
+    late = {number: _too_late(run, number, calls[number], clipped[number]) for number in useless}
+    unclipped = {
+        window.step: window for number in useless for window in _unclipped(run, number, late[number])
+    }
+    if not unclipped or 2 * len(unclipped) < len(useless) - 1 or _measures(calls):
         return
-    limit = _clipped(run, last).limit
-    names = run.optimizer(next(iter(victims.values())).optimizer)
-    steps = f"{len(victims)} steps of {names} use gradients that are not clipped"
+    last = calls[useless[-1]]
+    name = run.optimizer(next(iter(unclipped.values())).optimizer)
     fix: FixAt = _before_the_step
+    advice = "Clip between backward() and optimizer.step()."
     if empty:
+        what = f"Clipping is given no parameters in {len(empty)} of {len(calls)} calls"
+        advice = "Pass model.parameters() again, or make a list of it: an iterator can be used only once."
         fix = _as_list
-        said = f"Clipping is given no parameters in {len(empty)} of {len(calls)} calls; {steps}."
-        advice = "Pass model.parameters() anew, or make a list of it: an iterator can be gone through once."
-    elif late[last]:
-        said = f"Gradients are clipped after the step that used them; {steps}."
-        advice = "Clip between backward() and optimizer.step()."
-    elif not any(_clipped(run, last).parameters & run.stepped(step).used for step in victims):
-        given = run.names(_clipped(run, last).parameters)
-        said = f"Clipping is given {given}, of which no step uses a gradient; {steps}."
+    elif late[useless[-1]]:
+        what = "Gradients are clipped after the step that used them"
+    elif not any(last.parameters & run.stepped(step).used for step in unclipped):
+        what = f"Clipping is given {run.names(last.parameters)}, of which no step uses a gradient"
         advice = "Clip the parameters that the optimizer steps."
     else:
-        said = f"Gradients are clipped before there are any; {steps}."
-        advice = "Clip between backward() and optimizer.step()."
+        what = "Gradients are clipped before there are any"
     yield RULE.finding(
         where,
-        said,
+        f"{what}; {len(unclipped)} steps of {name} use gradients that are not clipped.",
         why=_WHY,
         advice=advice,
         fix=fix,
         count=len(useless),
-        evidence={"calls": len(calls), "useless": len(useless), "steps": len(victims), "limit": limit},
+        evidence={
+            "calls": len(calls),
+            "useless": len(useless),
+            "steps": len(unclipped),
+            "limit": last.limit,
+        },
     )
 
 
-def _measures(run: Run, calls: list[int]) -> bool:
+def _measures(calls: dict[int, Clipped]) -> bool:
     """Say whether a limit is so far off that the call is there to return the norm."""
-    events = [_clipped(run, number) for number in calls]
-    shares = [event.norm / event.limit for event in events if event.norm and event.limit]
-    return bool(shares) and max(shares) < 0.01
+    reached = [event.norm / event.limit for event in calls.values() if event.norm and event.limit]
+    return bool(reached) and max(reached) < 0.01
 
 
-def _too_late(run: Run, number: int, touched: list[Contribution]) -> set[int]:
+def _too_late(run: Run, number: int, event: Clipped, clipped: list[Contribution]) -> set[int]:
     """Return the steps that used, before a call, what the last backward had added to the gradients it finds."""
-    ids = _clipped(run, number).parameters
-    before = [n for n, event in run.numbered(Backward) if n < number and event.reached & ids]  # type: ignore[attr-defined]
-    newest = [one for one in touched if before and one.backward == before[-1]]
-    return {step for one in newest for step in one.consumed if step < number}
+    before = [
+        n
+        for n, backward in run.numbered(Backward)
+        if n < number and backward.reached & event.parameters  # type: ignore[attr-defined]
+    ]
+    newest = [contribution for contribution in clipped if before and contribution.backward == before[-1]]
+    return {step for contribution in newest for step in contribution.consumed if step < number}
 
 
 def _unclipped(run: Run, number: int, late: set[int]) -> Iterator[Window]:
@@ -141,55 +140,60 @@ def _unclipped(run: Run, number: int, late: set[int]) -> Iterator[Window]:
     for window in run.windows:
         if window.step < number and window.step not in late:
             continue
-        clipped = any(clip < window.step for one in window.fresh for clip in one.clips)
-        if window.fresh and not clipped:
+        if window.fresh and not any(
+            clip < window.step for contribution in window.fresh for clip in contribution.clips
+        ):
             yield window
         if window.step > number:
             return
 
 
-# Clipping within a window
+# Calls within a window
 
 
-def _each_micro(run: Run, where: Frame, calls: set[int]) -> Iterator[Finding]:
-    windows: list[tuple[Window, int]] = []
-    for window in run.windows:
-        within = _within(run, window, calls)
-        if within and not run.asks_again(window):
-            windows.append((window, len(within)))
-    if (
-        not windows
-        or len(windows) * 2 < len({window.step for window in run.windows if len(window.micro) > 1}) - 1
-    ):
+def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Finding]:
+    several = [window for window in run.windows if len(window.micro) > 1]
+    windows = [
+        (window, within)
+        for window in run.windows
+        if not run.asks_again(window) and (within := _within(run, window) & calls.keys())
+    ]
+    if not windows or len(windows) * 2 < len(several) - 1:
         return
-    window, often = windows[0]
-    norms = [_clipped(run, number) for number in calls]
-    reached = [one.norm / one.limit for one in norms if one.norm is not None and one.limit]
-    idle = bool(reached) and max(reached) <= 1 and len(reached) == len(norms)
+    window, within = windows[0]
+    idle = all(
+        event.norm is not None and event.limit and event.norm <= event.limit for event in calls.values()
+    )
     yield RULE.finding(
         where,
-        f"Gradients are clipped {often} times before the last of {len(window.micro)} micro-batches is added"
+        f"Gradients are clipped {len(within)} times before the last of {len(window.micro)} micro-batches is added"
         + (", though none of them was large enough so far." if idle else "."),
         why="The sum so far is shrunk again and again: early micro-batches count less than late ones.",
-        advice="Clip once, after the last micro-batch: in the branch of optimizer.step(), just before it.",
+        advice="Clip once, after the last micro-batch, just before optimizer.step().",
         fix=_into_the_branch,
         severity="warning" if idle else None,
         count=len(windows),
-        evidence={"windows": len(windows), "micro_batches": len(window.micro), "clipped_within": often},
+        evidence={
+            "windows": len(windows),
+            "micro_batches": len(window.micro),
+            "clipped_within": len(within),
+        },
     )
 
 
-def _within(run: Run, window: Window, calls: set[int]) -> set[int]:
+def _within(run: Run, window: Window) -> set[int]:
     """Return the calls between two backward calls of one line that both add to a gradient of this window."""
-    groups: dict[tuple[frozenset[int], Frame], list[Contribution]] = defaultdict(list)
-    for one in window.fresh:
-        if one.backward >= 0:
-            groups[one.atom, innermost(run.events[one.backward].site)].append(one)
-    found: set[int] = set()
-    for several in groups.values():
-        last = max(one.backward for one in several)
-        found |= {clip for one in several for clip in one.clips if clip in calls and clip < last}
-    return found
+    groups: dict[tuple[Ids, Frame], list[Contribution]] = defaultdict(list)
+    for contribution in window.fresh:
+        if contribution.backward >= 0:
+            groups[contribution.atom, innermost(run.events[contribution.backward].site)].append(contribution)
+    return {
+        clip
+        for several in groups.values()
+        for contribution in several
+        for clip in contribution.clips
+        if clip < max(other.backward for other in several)
+    }
 
 
 # The fix: move the call, or make a list

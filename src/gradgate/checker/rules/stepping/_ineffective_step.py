@@ -2,8 +2,8 @@
 
 ## What it does
 Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, one that
-always steps before there is a gradient, one whose ``step`` is never called, and updates written by hand that bind
-a name anew or drop their result.
+always steps before there is a gradient, one whose ``step`` is never called, and updates by hand that rebind a name
+or drop their result.
 
 ## Why is this bad?
 Nothing is trained. The loss goes up and down with the batches, which looks like slow learning.
@@ -19,8 +19,8 @@ Nothing is trained. The loss goes up and down with the batches, which looks like
                 p -= lr * p.grad         # in place
 
 ## Known limits
-A rate of zero at the start of a warm-up is right, and so is an optimizer that rests while others step; the latter
-is said as a note. A run that is stopped early is not blamed for a rate that may still rise.
+A rate of zero at the start of a warm-up is right. A rate that is zero throughout while other optimizers step is
+reported as a note. A run that is stopped early isn't blamed for a rate that may still rise.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._origins import computed_rate
@@ -50,7 +51,7 @@ from gradgate.events import (
     Written,
 )
 
-_WHY = "Nothing is trained: the parameters stay where they began."
+_WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
 _RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 
@@ -72,31 +73,34 @@ def _held(run: Run, optimizer: int) -> Ids:
 def _still(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     if len(steps) < _LEAST or any(event.moved for event in steps):
         return None
-    seen = [event for event in steps if event.seen]
     if not any(event.used for event in steps):
         return _without_gradient(run, optimizer, steps)
-    if all(event.lr and not any(event.lr) for event in steps) and len(seen) >= _LEAST:
-        return _without_rate(run, optimizer, steps)
-    return None
+    without_rate = all(event.lr and not any(event.lr) for event in steps)
+    return (
+        _without_rate(run, optimizer, steps)
+        if without_rate and sum(e.seen for e in steps) >= _LEAST
+        else None
+    )
 
 
 def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     made = run.made[optimizer][0]
     if run.ended != "finished" or any(group.lr is None for group in made.groups):
         return None
-    others = any(event.moved for event in run.of(Stepped))
-    schedules = [event for event in run.of(SchedulerMade) if event.optimizer == optimizer]
     where: Site | Frame = made.site
     advice = "Give the optimizer a learning rate above zero."
+    computed = computed_rate(made.site)
     if any(group.lr for group in made.groups):
-        numbers = {event.scheduler for event in schedules}
-        if sum(event.scheduler in numbers for event in run.of(Scheduled)) < 2:
-            return None  # a schedule that is not advanced is another mistake
-        where = schedules[-1].site if schedules else where
-    elif (computed := computed_rate(made.site)) is not None:
-        where = computed
-        advice = "Compute the rate so that it is not rounded to zero: / in place of //."
-        advice = "Let the warm-up rise: its factor must not be rounded to zero (/ in place of //)."
+        schedules = {
+            event.scheduler: event.site for event in run.of(SchedulerMade) if event.optimizer == optimizer
+        }
+        if sum(event.scheduler in schedules for event in run.of(Scheduled)) < 2:
+            return None  # a schedule that isn't advanced is another mistake
+        where = [*schedules.values()][-1]
+        advice = "Don't round the warm-up factor to zero: / instead of //."
+    elif computed is not None:
+        where, advice = computed, "Don't round the rate to zero: / instead of //."
+    others = any(event.moved for event in run.of(Stepped))
     return RULE.finding(
         where,
         f"The learning rate of {run.optimizer(optimizer)} is 0 in all of its {len(steps)} steps.",
@@ -111,7 +115,7 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
 
 
 def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
-    """Report steps that come before their backward; clearing in between, after it, is another mistake."""
+    """Report steps that come before their backward; clearing after it is another mistake."""
     held = _held(run, optimizer)
     reaching = [n for n, event in run.numbered(Backward) if event.reached & held]  # type: ignore[attr-defined]
     first = next(n for n, event in run.numbered(Stepped) if event is steps[0])
@@ -130,10 +134,10 @@ def _without_gradient(run: Run, optimizer: int, steps: list[Stepped]) -> Finding
 
 
 def _not_stepped(run: Run, optimizer: int) -> Finding | None:
-    """Report an optimizer that never steps: its ``step`` is named and not called, or nobody writes it at all."""
+    """Report an optimizer that never steps: its ``step`` is named and not called, or doesn't occur at all."""
     held = _held(run, optimizer)
     reaching = [event for event in run.of(Backward) if event.reached & held]
-    if len(reaching) < _LEAST or any(run.owners[one] - {optimizer} for one in held):
+    if len(reaching) < _LEAST or any(run.owners[parameter] - {optimizer} for parameter in held):
         return None
     if any(isinstance(event, Written) and event.target == "value" for event in run.events):
         return None
@@ -142,7 +146,9 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     named = [Frame(file, line, "") for file in files for line in _named_only(tree_of(file))]
     if not named and (run.ended != "finished" or any(_calls_step(tree_of(file), name) for file in files)):
         return None
-    if not named and not all(run.parameters[one].still for one in held if one in run.parameters):
+    if not named and not all(
+        run.parameters[parameter].still for parameter in held if parameter in run.parameters
+    ):
         return None
     return RULE.finding(
         named[0] if named else reaching[-1].site,
@@ -163,7 +169,7 @@ def _named_only(tree: ast.Module | None) -> Iterator[int]:
 
 
 def _calls_step(tree: ast.Module | None, name: str) -> bool:
-    """Say whether something that may be the optimizer, or steps it, is stepped in the text."""
+    """Say whether the source steps what may be the optimizer, or what steps it."""
     nodes = ast.walk(tree) if tree is not None else ()
     steps = [
         ast.unparse(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "step"
@@ -175,24 +181,19 @@ def _calls_step(tree: ast.Module | None, name: str) -> bool:
 
 
 def _by_hand(run: Run) -> Iterator[Finding]:
-    if any(event.moved for event in run.of(Stepped)):
+    if any(event.moved for event in run.of(Stepped)) or run.of(Written):
         return
-    counts: dict[int, int] = {}
-    stepped = {number for number, owners in run.owners.items() if any(run.stepping[one] for one in owners)}
-    for event in run.of(Backward):
-        for number in event.reached - stepped:
-            counts[number] = counts.get(number, 0) + 1
+    stepped = {number for number, owners in run.owners.items() if any(run.stepping[each] for each in owners)}
+    counts = Counter(number for event in run.of(Backward) for number in event.reached - stepped)
     ids = frozenset(number for number, count in counts.items() if count >= _LEAST)
     if not ids or not all(run.parameters[number].still for number in ids):
-        return
-    if any(isinstance(event, Written) for event in run.events):
         return
     calls = [event for event in run.of(Backward) if event.reached & ids]
     for file in {frame.file for event in calls for frame in event.site}:
         for line in _lost_updates(tree_of(file)):
             yield RULE.finding(
                 Frame(file, line, ""),
-                f"This update makes a new tensor and leaves the parameter as it was: nothing moves in {len(calls)} "
+                f"This update makes a new tensor and leaves the parameter as it is: nothing moves in {len(calls)} "
                 "backward calls.",
                 why=_WHY,
                 advice="Update in place, under torch.no_grad(): p -= lr * p.grad.",
@@ -204,12 +205,12 @@ def _by_hand(run: Run) -> Iterator[Finding]:
 
 
 def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
-    """Yield lines that make an update from a gradient, and bind it to a loop's or argument's name, or to none."""
+    """Yield lines that compute an update from a gradient and bind it to a loop's or argument's name, or to none."""
     for scope in ast.walk(tree) if tree is not None else ():
         if isinstance(scope, ast.FunctionDef):
-            names = {one.arg for one in scope.args.args}
+            names = {argument.arg for argument in scope.args.args}
         elif isinstance(scope, ast.For):
-            names = {one.id for one in ast.walk(scope.target) if isinstance(one, ast.Name)}
+            names = {name.id for name in ast.walk(scope.target) if isinstance(name, ast.Name)}
         else:
             continue
         for node in ast.walk(scope):
@@ -223,15 +224,14 @@ def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
 
 def _is_lost(node: ast.Assign | ast.Expr, names: set[str]) -> bool:
     if isinstance(node, ast.Expr):  # p.sub(lr * p.grad), without the underscore
-        function = node.value.func if isinstance(node.value, ast.Call) else None
-        return isinstance(function, ast.Attribute) and function.attr in _RESULTS
+        return method(node) in _RESULTS
     target = node.targets[0]
-    if isinstance(target, ast.Subscript):  # a state_dict is made anew at each call
+    if isinstance(target, ast.Subscript):  # a state_dict is a new one at each call
         return ast.unparse(target.value).endswith(".state_dict()")
     if not isinstance(target, ast.Name) or not isinstance(node.value, ast.BinOp):
         return False
-    used = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
-    return target.id in names and target.id in used
+    used = {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name)}
+    return target.id in names & used
 
 
 def _of_gradient(node: ast.AST) -> bool:

@@ -3,9 +3,9 @@
 ## What it does
 Counts how often a scheduler is advanced, beside its optimizer's steps, the passes over the data, and the schedule's
 own length (``T_max``, ``total_steps``, the last milestone, the numbers that a ``LambdaLR``'s function uses).
-Reports a scheduler that is never advanced, is advanced before the first step, is built again and again, runs
-through its length several times too fast (a length in epochs advanced at each batch, a length in steps advanced at
-each micro-batch), or is as long as the run has steps but advanced only once an epoch.
+Reports a scheduler that is never advanced, is advanced before the first step, runs through its length several times
+too fast (a length in epochs advanced at each batch, a length in steps advanced at each micro-batch), or is as long
+as the run has steps but advanced only once an epoch.
 
 ## Why is this bad?
 The learning rate isn't what the schedule says: it stays at its warm-up value, or is gone after a fraction of the
@@ -40,9 +40,7 @@ applied after optimizer's update".
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
 
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import loops_around, statement_at, tree_of
@@ -67,10 +65,6 @@ def _judge(run: Run) -> Iterator[Finding]:
         if not advanced:
             if not any(cadence.by_others for cadence in several):
                 yield from _never(run, optimizer, several[-1])
-            continue
-        again = _made_again(several)
-        if again is not None:
-            yield again
             continue
         for cadence in advanced:
             finding = _early(run, cadence) or _fast(run, cadence) or _slow(run, cadence)
@@ -103,28 +97,6 @@ def _would_be_advanced(run: Run, made: SchedulerMade) -> bool:
             if name in names or "sched" in name.lower():
                 return True
     return False
-
-
-def _made_again(several: list[Cadence]) -> Finding | None:
-    """Report schedulers that one line builds again and again, each before the last has got anywhere."""
-    by_site: dict[Site, list[Cadence]] = defaultdict(list)
-    for cadence in several:
-        by_site[cadence.made.site].append(cadence)
-    for site, same in by_site.items():
-        if len(same) < 3 or any(len(cadence.calls) > 1 or cadence.by_others for cadence in same):
-            continue
-        steps = same[0].steps
-        if all(any(a.number < step < b.number for step in steps) for a, b in pairwise(same)):
-            return RULE.finding(
-                site,
-                f"{same[0].made.kind} is built {len(same)} times, and each is advanced at most once: the schedule "
-                "starts over every time.",
-                why=_WHY,
-                advice="Build the scheduler once, before the loop.",
-                count=len(same),
-                evidence={"built": len(same)},
-            )
-    return None
 
 
 def _early(run: Run, cadence: Cadence) -> Finding | None:

@@ -1,0 +1,42 @@
+"""Where a batch holds its samples, and how to select some of them.
+
+A batch is a pytree. Its parts are read and split as follows:
+
+- A tensor or numpy array holds the samples along dimension 0, or along the dimension that ``batch_dim`` names.
+- A mapping, named tuple or dataclass is a record of fields. Each field holds all samples.
+- A list or tuple of numbers, strings or other objects has one entry per sample.
+- A list or tuple of tensors, lists or records is read as fields or as one entry per sample, whichever agrees with
+  the rest of the batch. The batch itself is a record of fields, as a ``DataLoader`` yields it.
+- All samples share a number, a string, None or a 0-dimensional tensor.
+
+A part that fits neither reading, or both, is an error that names the field. Nothing is guessed.
+"""
+
+from gradgate.batch_layout._batch_or_window import check_batch, looks_like_batch, looks_like_window
+from gradgate.batch_layout._fields import (
+    UNSAID,
+    BatchDim,
+    FieldDim,
+    Path,
+    Unsaid,
+    field_name,
+    is_array,
+    key_of,
+)
+from gradgate.batch_layout._layout import Layout, layout_of
+
+__all__ = [
+    "UNSAID",
+    "BatchDim",
+    "FieldDim",
+    "Layout",
+    "Path",
+    "Unsaid",
+    "check_batch",
+    "field_name",
+    "is_array",
+    "key_of",
+    "layout_of",
+    "looks_like_batch",
+    "looks_like_window",
+]

@@ -1,0 +1,153 @@
+"""Which summand of a loss is a constant, and the line that cut its graph.
+
+The graph says that a line adds a constant. The source says what the line's summands are made of. A summand is the
+constant if a recorded cut is part of it, and no line that put a parameter into a graph is.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import (
+    Scope,
+    called,
+    definitions,
+    functions,
+    is_function,
+    may_be_module,
+    no_grad_around,
+    parameters_of,
+    scope_at,
+    statements_at,
+    without_gradients,
+)
+from gradgate.checker.analysis._slices import Slice
+from gradgate.events import Backward, Cut, Differentiated, Frame, NoGradEntered, Site
+
+_JOINS = ("sum", "stack", "cat", "mean")
+
+
+def constant_summands(
+    run: Run, sites: Iterable[Site], files: Iterable[str]
+) -> Iterator[tuple[ast.expr, Site, Frame]]:
+    """Yield each summand at these lines that was cut from its graph, the line that adds it, and the cut."""
+    files = tuple(files)
+    lines = _Lines(run, files)
+    for site in sites:
+        scope = scope_at(site[0])
+        if scope is None:
+            continue
+        for statement in statements_at(site[0]):
+            added = isinstance(statement, ast.AugAssign)
+            for part in _summands(scope, getattr(statement, "value", None), added):
+                value = Slice([(scope, part)], files, lines.cut)
+                if value.ended and not any(lines.is_live(file, node) for file, node in value.nodes):
+                    yield part, site, value.ended[0]
+
+
+def _summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterator[ast.expr]:
+    """Yield the summands of the sums in an expression; ``added`` says that the expression is one itself."""
+    inner: list[ast.expr] = []
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        for side in (node.left, node.right):
+            yield from _summands(scope, side, added=True)
+        return
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
+        # The sum in ``(a + b) * c`` may be a weight of ``c``.
+        inner = [node.left] if isinstance(node.op, ast.Div) or isinstance(node.right, ast.Constant) else []
+        inner += [node.right] if isinstance(node.left, ast.Constant) else []
+    elif isinstance(node, ast.UnaryOp):
+        inner = [node.operand]
+    elif isinstance(node, ast.Tuple):
+        inner = node.elts
+    elif isinstance(node, ast.Call) and called(node) in _JOINS:
+        given = node.args[0] if node.args else getattr(node.func, "value", None)
+        elements = list(_elements(scope, given))
+        for element in elements:
+            yield from _summands(scope, element, added=True)
+        if elements:
+            return
+        inner = [given] if isinstance(given, ast.expr) else []
+    parts = [part for each in inner for part in _summands(scope, each)]
+    yield from parts
+    if added and not parts and isinstance(node, ast.expr):
+        yield node
+
+
+def _elements(scope: Scope, node: ast.AST | None) -> Iterator[ast.expr]:
+    """Yield what was put into a list or dict."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "values":
+        node = node.func.value
+    if isinstance(node, (ast.List, ast.Tuple)):
+        yield from node.elts
+    elif isinstance(node, ast.Dict):
+        yield from node.values
+    elif isinstance(node, ast.Name):
+        for each in definitions(scope).get(node.id, ()):
+            if not each.whole and isinstance(each.statement, (ast.Expr, ast.Assign)):
+                yield each.value
+            elif isinstance(each.value, (ast.List, ast.Tuple, ast.Dict)):
+                yield from _elements(scope, each.value)
+
+
+class _Lines:
+    """The lines that cut gradients of trained parameters, and those that put such parameters into a graph."""
+
+    def __init__(self, run: Run, files: tuple[str, ...]) -> None:
+        self._files = files
+        self._cuts = {
+            (event.site[0].file, event.site[0].line, event.op)
+            for event in run.of(Cut)
+            if event.site and event.parameters & run.owned
+        }
+        self._cuts |= {
+            (event.site[0].file, event.site[0].line, "grad")
+            for event in run.of(Differentiated)
+            if event.site and event.reached & run.owned and not event.create
+        }
+        self._off = {event.site[0][:2] for event in run.of(NoGradEntered) if event.site}
+        self._live = {frame[:2] for event in run.of(Backward) for _, site in event.uses for frame in site}
+        roots = {part for number in run.owned for part in run.parameters[number].root.split(".")}
+        self._roots = roots - {"", "self"}
+        self._names = {
+            part for number in run.owned for part in run.name(number).split(".") if not part.isdigit()
+        }
+
+    def cut(self, file: str, node: ast.AST) -> Frame | None:
+        """Return the line that cuts an expression off, if it does."""
+        if not isinstance(node, ast.expr) or not hasattr(node, "lineno"):  # a value of the slice's own
+            return None
+        attribute = getattr(node, "attr", "")
+        name = called(node) if isinstance(node, ast.Call) else attribute if attribute == "data" else ""
+        # A straight-through estimator adds (hard - soft).detach() to soft.
+        of = getattr(getattr(node, "func", node), "value", None)
+        if not isinstance(of, ast.BinOp) and any((file, line, name) in self._cuts for line in _lines(node)):
+            return Frame(file, node.lineno, "")
+        block = no_grad_around(Frame(file, node.lineno, ""))
+        # A decorated function turns gradients off at the line that calls it.
+        for scope in functions(name, self._files) if isinstance(node, ast.Call) else ():
+            line = without_gradients(scope.node)
+            block = Frame(scope.file, line, "") if line is not None else block
+        if block is None or not {block[:2], (file, node.lineno)} & self._off:
+            return None
+        around = scope_at(Frame(file, node.lineno, ""))
+        value = Slice([(around, node)] if around is not None else [], self._files)
+        return block if any(self._is_trained(*each) for each in value.nodes) else None
+
+    def is_live(self, file: str, node: ast.AST) -> bool:
+        """Say whether an expression names a trained module or parameter, or calls one at a line that does so."""
+        return getattr(node, "attr", getattr(node, "id", "")) in self._names or self._is_trained(file, node)
+
+    def _is_trained(self, file: str, node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and may_be_module(node, file, self._files):
+            return any((file, line) in self._live for line in _lines(node))
+        name = getattr(node, "attr", getattr(node, "id", ""))
+        scope = scope_at(Frame(file, getattr(node, "lineno", 0), "")) if name in self._roots else None
+        # A function's parameter may be another model of that name: what it is given counts.
+        return scope is not None and not (is_function(scope.node) and name in parameters_of(scope.node))
+
+
+def _lines(node: ast.AST) -> range:
+    return range(getattr(node, "lineno", 0), (getattr(node, "end_lineno", 0) or 0) + 1)

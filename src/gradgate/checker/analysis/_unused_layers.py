@@ -1,0 +1,180 @@
+"""Where the source should have used a layer that gets no gradient: the line that a person would change."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import (
+    Function,
+    assigned,
+    called,
+    definitions,
+    is_function,
+    own_nodes,
+    scope_at,
+    scopes_of,
+)
+from gradgate.checker.analysis._slices import slice_at
+from gradgate.checker.analysis._source import statement_at, tree_of
+from gradgate.events import Backward, Cut, Frame, Ids, Site
+
+_SETUP = re.compile(r"^(__init__|_?init|reset|setup|build|configure)")
+_BY_NAME = ("getattr", "get_submodule", "__getattr__")
+_ADMINISTRATION = frozenset(  # what a program does with layers, whether it uses them or not
+    ("parameters", "named_parameters", "requires_grad_", "state_dict", "load_state_dict", "apply", "modules")
+) | {"train", "eval", "to", "cpu", "cuda", "half", "float", "double", "zero_grad", "weight", "bias"}
+
+
+def holders_of(name: str, files: tuple[str, ...]) -> list[str]:
+    """Return what the user's source calls the layer of a parameter: ["model.norm2", "model"], the innermost first.
+
+    A layer is an attribute that is set, or a variable. A parameter itself counts only where its own object sets it:
+    ``out.weight = embed.weight`` ties a weight and makes no layer.
+    """
+    parts = name.split(".")
+    known = assigned(files)
+    own = {
+        node.attr
+        for node in _nodes(files)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+    last = len(parts) - 1
+    places = [
+        place
+        for place in range(last, 0, -1)
+        if (parts[place] in own if place == last else "." + parts[place] in known)
+    ]
+    held = [".".join(parts[: place + 1]) for place in places]
+    return [*held, parts[0]] if last and parts[0] in known else held
+
+
+def is_read(key: str, files: tuple[str, ...]) -> bool:
+    """Say whether a layer is used, or may be by its name: an attribute (".norm2") or a variable ("norm2")."""
+    name = key.lstrip(".")
+    for node in _nodes(files):
+        if isinstance(node, ast.Call) and called(node) in _BY_NAME:
+            return True
+        if isinstance(node, ast.Constant) and node.value == name:
+            return True
+        if key != name or (isinstance(node, ast.Attribute) and node.attr in _ADMINISTRATION):
+            continue
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, ast.Name) and inner.id == name and isinstance(inner.ctx, ast.Load):
+                return True
+    return key != name and any(_reads(name, file) for file in files)
+
+
+def _nodes(files: Iterable[str]) -> Iterator[ast.AST]:
+    return (node for file in files if (tree := tree_of(file)) is not None for node in ast.walk(tree))
+
+
+def _reads(attribute: str, file: str) -> list[tuple[Function, ast.Attribute]]:
+    """Return where a file reads an attribute, outside of what sets an object up."""
+    return [
+        (scope.node, node)
+        for scope in scopes_of(file)
+        if is_function(scope.node) and not _SETUP.match(scope.node.name)
+        for node in own_nodes(scope.node)
+        if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load)
+    ]
+
+
+def shortened_loop(attribute: str, files: Iterable[str]) -> Frame | None:
+    """Return the loop that leaves out the first or last layers of a list: ``for layer in self.layers[1:]``."""
+    for file in files:
+        for scope in scopes_of(file):
+            for node in own_nodes(scope.node):
+                if isinstance(node, (ast.For, ast.comprehension)) and _is_shortened(node.iter, attribute):
+                    return Frame(file, node.iter.lineno, getattr(scope.node, "name", ""))
+    return None
+
+
+def _is_shortened(iterated: ast.expr, attribute: str) -> bool:
+    nodes = list(ast.walk(iterated))
+    if not any(isinstance(node, ast.Attribute) and node.attr == attribute for node in nodes):
+        return False
+    ranges = [node.args for node in nodes if isinstance(node, ast.Call) and called(node) == "range"]
+    late = any(len(args) > 1 and getattr(args[0], "value", None) != 0 for args in ranges)
+    early = any(isinstance(arg, ast.BinOp) and isinstance(arg.op, ast.Sub) for args in ranges for arg in args)
+    return late or early or any(isinstance(node, ast.Slice) for node in nodes)
+
+
+def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
+    """Return the line where a layer that is never read should stand, and whether that is sure.
+
+    If a sibling is used twice (``norm1`` where ``norm2`` was meant), it is the second use. Otherwise it is the last
+    use of the attribute that is defined just before, or the definition. A layer may be left over on purpose, so
+    only a sibling's second use and a bare parameter are sure.
+    """
+    attribute = key.lstrip(".")
+    for file in files:
+        for scope in scopes_of(file):
+            made = definitions(scope).get(key, ())
+            if not made:
+                continue
+            value = made[0].value
+            if key == attribute:
+                return Frame(file, value.lineno, ""), False
+            order = [each[1:] for each in definitions(scope) if each.startswith(".")]
+            for sibling in order:
+                if sibling != attribute and _stem(sibling) == _stem(attribute):
+                    for function in dict.fromkeys(function for function, _ in _reads(sibling, file)):
+                        uses = [node.lineno for where, node in _reads(sibling, file) if where is function]
+                        if len(uses) > 1:
+                            return Frame(file, uses[-1], function.name), True
+            bare = isinstance(value, ast.Call) and called(value) == "Parameter"
+            before = order[: order.index(attribute)][-1:]
+            uses = [node.lineno for each in before for _, node in _reads(each, file)]
+            return Frame(file, uses[-1] if uses else value.lineno, ""), bare
+    return None
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"[\d_]+$", "", name) or name
+
+
+def line_of_loss(run: Run, ids: Ids, site: Site, files: Iterable[str]) -> Frame | None:
+    """Return the line that leaves out of the loss what a module returned, if it is found.
+
+    Either it overwrites the result before anything reads it, or it is the last line of the loss in a function that
+    reports a number computed from the result.
+    """
+    for frame in site:
+        statement = statement_at(frame)
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if statement is not None and isinstance(target, ast.Name):
+            line = _overwritten(frame, statement, target.id)
+            if line is not None:
+                return Frame(frame.file, line, frame.function)
+        if not isinstance(statement, ast.Return):
+            break
+    slices = [slice_at(site, files) for site in {event.site for event in run.of(Backward)}]
+    for frame in [event.site[0] for event in run.of(Cut) if event.scalar and event.parameters & ids]:
+        scope = scope_at(frame)
+        lines = [
+            node.lineno
+            for node in (own_nodes(scope.node) if scope is not None else ())
+            if isinstance(node, (ast.Assign, ast.AugAssign))
+            and any(each.holds(Frame(frame.file, node.value.lineno, "")) for each in slices)
+        ]
+        if lines:
+            return Frame(frame.file, max(lines), frame.function)
+    return None
+
+
+def _overwritten(frame: Frame, statement: ast.stmt, name: str) -> int | None:
+    """Return the line of the next assignment to a name, if nothing reads the name before it."""
+    scope = scope_at(frame)
+    later = [
+        (node.lineno, isinstance(node.ctx, ast.Store))
+        for node in (own_nodes(scope.node) if scope is not None else ())
+        if isinstance(node, ast.Name) and node.id == name and node.lineno > (statement.end_lineno or 0)
+    ]
+    line, stored = min(later, default=(0, False))
+    return line if stored else None

@@ -1,0 +1,189 @@
+"""What a report says, before it is text, a table in a notebook, or a page."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gradgate.checker.fixes import Edit, edits_for
+from gradgate.checker.reports._summary import Held, Summary
+from gradgate.checker.reports._words import counted, duration, listed, short_path
+from gradgate.checker.rules import Finding
+from gradgate.events import Log
+
+_NOUNS = {"error": "error", "warning": "warning", "info": "note"}
+
+
+class SourceLine(NamedTuple):
+    """A line of source as a report shows it.
+
+    ``number`` is 0 for a line that a fix adds. ``mark`` is "here" for the finding's own line, "-" for a line that
+    the fix removes, "+" for one that it adds, and "" for context.
+    """
+
+    number: int
+    mark: str
+    text: str
+
+
+_SKIPPED = SourceLine(0, "", "…")
+
+
+def source_line(file: str, line: int) -> str:
+    """Return a line of a file or notebook cell without its line end, or "" if it cannot be read."""
+    return linecache.getline(file, line).rstrip("\r\n") if line > 0 else ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A finding as every form of the report shows it."""
+
+    finding: Finding
+
+    @property
+    def place(self) -> str:
+        """The file, as seen from the working directory, and the line."""
+        return f"{short_path(self.finding.file)}:{self.finding.line}"
+
+    @property
+    def severity(self) -> str:
+        """What people call the severity: "error", "warning" or "note"."""
+        return _NOUNS[self.finding.severity]
+
+    @property
+    def rule(self) -> str:
+        """The category of the rule, and how often it was broken."""
+        times = f", {counted(self.finding.count, 'time')}" if self.finding.count > 1 else ""
+        return f"{self.finding.category}{times}"
+
+    @property
+    def advice(self) -> str:
+        """What to write instead, in words."""
+        return self.finding.advice
+
+    @functools.cached_property
+    def edits(self) -> Sequence[Edit]:
+        """The edits that fix the finding, in order of their lines; empty if it has no plain fix."""
+        return edits_for(self.finding)
+
+    def source(self, around: int) -> list[SourceLine]:
+        """Return the line and its neighbours."""
+        return _excerpt(self.finding, around)
+
+    def changes(self, around: int) -> list[SourceLine]:
+        """Return the lines that the fix changes; empty if there is no fix."""
+        return _changes(self.finding, self.edits, around)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The findings of a run, how much of it was watched, and the sentences that say so."""
+
+    script: str
+    findings: tuple[Finding, ...]
+    summary: Summary
+    logs: tuple[Log, ...] = field(default=(), compare=False)
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """The findings that are more than a note: warnings and errors."""
+        return tuple(finding for finding in self.findings if finding.severity != "info")
+
+    def entries(self) -> list[Entry]:
+        """Return the findings as they are shown."""
+        return [Entry(finding) for finding in self.findings]
+
+    def tally(self) -> str:
+        """Return how many findings there are of each severity: "1 error and 2 notes", or ""."""
+        counts = Counter(entry.severity for entry in self.entries())
+        return listed([counted(counts[noun], noun) for noun in _NOUNS.values() if counts[noun]])
+
+    def verdict(self) -> tuple[str, str]:
+        """Return the sentence that says how the run went, and its severity: that of an entry, or "ok"."""
+        summary, name, found = self.summary, self.script or "the loop", self.tally()
+        if summary.outcome in ("failed", "interrupted"):
+            how = "failed" if summary.outcome == "failed" else "was interrupted"
+            when = f"after {counted(summary.steps, 'step')}" if summary.began else "before training began"
+            until = f" Found until then: {found}." if found else " No mistakes found until then."
+            return f"{name} {how} {when}.{until if summary.began or found else ''}", "error"
+        if found:
+            worst = min((entry.severity for entry in self.entries()), key=list(_NOUNS.values()).index)
+            return f"Found {found}.", worst
+        if not summary.began:
+            return f"Nothing to check: {name} ran no backward call and no optimizer step.", "warning"
+        if summary.notes:
+            return "No mistakes found in what could be checked.", "warning"
+        return "No mistakes found.", "ok"
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """Yield rows of a label and a text: what was watched. A row without a label continues the one above."""
+        summary = self.summary
+        if summary.began:
+            yield "watched", _watched(summary)
+            for text, times in Counter(map(_holds, summary.optimizers)).items():
+                yield "", f"{times} x {text}" if times > 1 else text
+            if summary.unowned:
+                yield "", _holds(summary.unowned)
+            share = summary.watching_seconds / summary.seconds if summary.seconds else 0.0
+            yield "took", f"{duration(summary.seconds)}, {share:.0%} of it spent on watching"
+        for note in summary.notes:
+            yield "note", note
+        if summary.silenced:
+            yield "silenced", f"{counted(summary.silenced, 'finding')}, by `# gradgate: ignore`"
+
+
+def _watched(summary: Summary) -> str:
+    per_step, rest = divmod(summary.backwards, summary.steps) if summary.steps else (1, 0)
+    each = f" ({per_step} for each step)" if per_step > 1 and not rest else ""
+    text = f"{counted(summary.steps, 'step')}, {counted(summary.backwards, 'backward call')}{each}"
+    if summary.processes > 1:
+        text += f" in {'each' if summary.equal else 'the longest'} of {summary.processes} processes"
+    return text + ("; stopped by --max-steps" if summary.outcome == "stopped" else "")
+
+
+def _holds(held: Held) -> str:
+    name = f"{held.name or 'optimizer'}{f' ({held.kind})' if held.kind else ''}"
+    if not held.name and not held.kind:
+        name = "in no optimizer"
+    return f"{name}: {counted(held.parameters, 'tensor')}, {counted(held.elements, 'parameter')}"
+
+
+def _excerpt(finding: Finding, around: int) -> list[SourceLine]:
+    """Return the finding's line with its neighbours, dedented; empty if the file cannot be read."""
+    if not source_line(finding.file, finding.line).strip():
+        return []
+    numbers = range(max(1, finding.line - around), finding.line + around + 1)
+    lines = [
+        SourceLine(n, "here" if n == finding.line else "", source_line(finding.file, n).expandtabs(4))
+        for n in numbers
+    ]
+    while not lines[0].text.strip():
+        del lines[0]
+    while not lines[-1].text.strip():
+        del lines[-1]
+    return _dedented(lines)
+
+
+def _changes(finding: Finding, edits: Sequence[Edit], around: int) -> list[SourceLine]:
+    """Return the lines that the finding's fix changes, with ``around`` lines of context; empty if it has no fix."""
+    by_line = {edit.line: edit for edit in edits}
+    lines: list[SourceLine] = []
+    shown = sorted({n for line in by_line for n in range(max(1, line - around), line + around + 1)})
+    for before, number in zip([0, *shown], shown, strict=False):
+        if before and number > before + 1:
+            lines.append(_SKIPPED)
+        text, edit = source_line(finding.file, number).expandtabs(4), by_line.get(number)
+        if text or edit is not None:
+            lines.append(SourceLine(number, "-" if edit is not None and edit.instead else "", text))
+        lines += [SourceLine(0, "+", line.expandtabs(4)) for line in (edit.lines if edit is not None else ())]
+    return _dedented(lines)
+
+
+def _dedented(lines: Sequence[SourceLine]) -> list[SourceLine]:
+    code = [line.text for line in lines if line.text.strip() and line is not _SKIPPED]
+    indent = min((len(text) - len(text.lstrip()) for text in code), default=0)
+    return [line if line is _SKIPPED else line._replace(text=line.text[indent:]) for line in lines]

@@ -1,0 +1,68 @@
+"""The formats of a report, and the files that it is written to."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib import import_module
+from pathlib import Path
+
+from gradgate.checker.reports._content import Content
+from gradgate.checker.reports._json import to_json, to_sarif
+from gradgate.checker.reports._text import to_text
+from gradgate.errors import OptionError
+
+_FORMATS = {".html": "html", ".json": "json", ".sarif": "sarif", ".txt": "text"}
+_FOR_THE_PAGE = ("jinja2", "plotly", "pygments")
+
+
+def written(report: Content, form: str) -> str:
+    """Return a report as text in a format: "text", "json", "sarif" or "html"."""
+    if form == "html":
+        from gradgate.checker.reports.page import to_html
+
+        return to_html(report)
+    if form == "sarif":
+        return to_sarif(report, version=import_module("gradgate").__version__)
+    return to_json(report) if form == "json" else to_text(report)
+
+
+def save(report: Content, path: str | Path) -> None:
+    """Write a report to a file; see ``Report.save``."""
+    path = checked_path(path, where="save")
+    path.write_text(written(report, form_of(path) or "text") + "\n", encoding="utf-8")
+
+
+def form_of(path: Path) -> str | None:
+    """Return the format that a file's extension names, or None."""
+    return _FORMATS.get(path.suffix.lower())
+
+
+def checked_path(path: str | Path, *, where: str) -> Path:
+    """Return the path to write a report to, after checking before the run that it can be written there.
+
+    Raises:
+        OptionError: the extension is none of the formats, the folder does not exist, or a package that the format
+            needs is not installed.
+    """
+    path = Path(path)
+    form = form_of(path)
+    if form is None:
+        raise OptionError(
+            f"{where}: the extension of {str(path)!r} names no format. Use one of {', '.join(_FORMATS)}."
+        )
+    check_output(path, form, where=where)
+    return path
+
+
+def check_output(path: Path | None, form: str, *, where: str) -> None:
+    """Raise OptionError if a report cannot be written to a file (None: a stream) in a format."""
+    missing = [name for name in _FOR_THE_PAGE if form == "html" and importlib.util.find_spec(name) is None]
+    if missing:
+        raise OptionError(
+            f"{where}: format html needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
+            "installed. Run pip install 'gradgate[show]'."
+        )
+    if path is not None and path.is_dir():
+        raise OptionError(f"{where}: {str(path)!r} is a folder. Name a file: {str(path / 'report.txt')!r}.")
+    if path is not None and not path.absolute().parent.is_dir():
+        raise OptionError(f"{where}: {str(path)!r} is in a folder that does not exist. Create it first.")

@@ -1,0 +1,93 @@
+"""Fixes that keep a value in its graph."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from gradgate.checker.analysis._scopes import is_function
+from gradgate.checker.analysis._statement import Statement, last_name, operand
+from gradgate.checker.fixes import Delete, Fix, Replace, Unwrap
+
+_TO_NUMBERS = frozenset(("numpy", "tolist", "argmax", "argmin", "long", "int", "round", "float"))
+
+
+def without_cut(at: Statement, ops: tuple[str, ...], part: ast.expr | None = None) -> Fix:
+    """Drop what cuts a value off: a ``no_grad``, or one of ``ops``.
+
+    If ``part`` is an expression of this statement, only a cut inside it counts.
+    """
+    if is_function(at.node):
+        return tuple(Delete(each.lineno) for each in at.node.decorator_list if "no_grad" in ast.unparse(each))
+    if isinstance(at.node, ast.With):
+        # Of several values some may be meant to have no graph.
+        single = len(at.node.items) == len(at.node.body) == 1 and isinstance(at.node.body[0], ast.Assign)
+        return (Unwrap(at.line),) if single and "no_grad" in ast.unparse(at.node.items[0]) else ()
+    here = part is not None and any(node is part for node in at.expressions())
+    nodes = list(ast.walk(part)) if part is not None and here else list(at.expressions())
+    cuts = [node for node in nodes if isinstance(node, ast.expr) and _cut_value(node, ops) is not None]
+    if len(cuts) != 1 or _becomes_number(at, cuts[0], alone=here):
+        return ()
+    value = _cut_value(cuts[0], ops)
+    assert value is not None  # noqa: S101
+    return _replaced(at, cuts[0], operand(value))
+
+
+def _cut_value(node: ast.expr, ops: tuple[str, ...]) -> ast.expr | None:
+    """Return what ``x.detach()``, ``x.item()`` or ``x.data`` is taken of."""
+    function = node.func if isinstance(node, ast.Call) and not node.args else None
+    if isinstance(function, ast.Attribute) and function.attr in {"detach", "item"}.intersection(ops):
+        return function.value
+    data = isinstance(node, ast.Attribute) and node.attr == "data" and isinstance(node.ctx, ast.Load)
+    return node.value if isinstance(node, ast.Attribute) and data and "data" in ops else None
+
+
+def _becomes_number(at: Statement, cut: ast.expr, *, alone: bool) -> bool:
+    """Say whether something else cuts as well: the value goes on as an array, a number or an index."""
+    around = at.around(cut)
+    beside = around if alone else at.expressions()
+    if any(isinstance(node, ast.Attribute) and node.attr in _TO_NUMBERS for node in beside):
+        return True
+    calls = [ast.unparse(node.func) for node in around if isinstance(node, ast.Call)]
+    return any(re.match(r"(math|np|numpy)\.|(float|int|round|print)$", name) for name in calls)
+
+
+def _replaced(at: Statement, node: ast.expr, new: str) -> Fix:
+    """Replace an expression, as a part of the smallest one that occurs only once."""
+    inner = ast.unparse(node)
+    texts = [ast.unparse(each) for each in at.expressions() if isinstance(each, ast.expr)]
+    for outer in (node, *at.around(node)):
+        text = ast.unparse(outer)
+        if text.count(inner) == 1 and texts.count(text) == 1:
+            return (Replace(at.line, text, text.replace(inner, new)),)
+    return ()
+
+
+def with_graph(at: Statement) -> Fix:
+    """Keep the graph of a gradient: ``autograd.grad(..., create_graph=True)``."""
+    calls = at.calls("grad")
+    if len(calls) != 1 or any(keyword.arg == "create_graph" for keyword in calls[0].keywords):
+        return ()
+    new = ast.keyword("create_graph", ast.Constant(True))
+    keywords = [new if keyword.arg == "retain_graph" else keyword for keyword in calls[0].keywords]
+    keywords += [new] if new not in keywords else []
+    call = ast.Call(calls[0].func, calls[0].args, keywords)
+    return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(call)),)
+
+
+def without_leaf(at: Statement) -> Fix:
+    """Use a value itself instead of a new leaf: ``torch.stack(losses)`` instead of ``torch.tensor(losses)``."""
+    target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
+    for call in at.calls():
+        name = last_name(call.func)
+        if name == "Parameter" and len(call.args) == 1 and not isinstance(target, ast.Attribute):
+            return (Replace(at.line, ast.unparse(call), operand(call.args[0])),)
+        if name == "tensor" and len(call.args) == 1 and isinstance(call.args[0], ast.Name):
+            made = at.assigned_to(call.args[0].id)
+            of_tensors = [
+                each for each in made if isinstance(each, ast.ListComp) and ".item()" not in ast.unparse(each)
+            ]
+            if len(made) == len(of_tensors) == 1:
+                return (Replace(at.line, ast.unparse(call), f"torch.stack({call.args[0].id})"),)
+            return ()
+    return ()

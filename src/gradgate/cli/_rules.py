@@ -1,0 +1,64 @@
+"""``gradgate rules`` and ``gradgate explain``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from gradgate.checker.reports import rule_page, rule_pages
+from gradgate.checker.rules import rules
+from gradgate.errors import OptionError
+
+_WIDTH = 100
+
+
+def list_rules(*, as_json: bool) -> int:
+    """Print the code, category, severity and summary of every rule."""
+    if as_json:
+        records = [
+            {"code": rule.code, "category": rule.name, "severity": rule.severity, "summary": rule.summary}
+            for rule in rules()
+        ]
+        sys.stdout.write(json.dumps(records, indent=2, ensure_ascii=False) + "\n")
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for style in ("bold", "", ""):
+        table.add_column(style=style, no_wrap=True)
+    for rule in rules():
+        table.add_row(rule.code, rule.name, rule.severity, rule.summary)
+    console = Console(highlight=False)
+    console.width = console.width if console.is_terminal else _WIDTH
+    console.print(table)
+    return 0
+
+
+def explain_rule(name: str) -> int:
+    """Print the page of a rule, or those of all rules of a category or with the beginning of a code: GG1."""
+    if name.upper() == "GG000":
+        raise OptionError("gradgate explain: GG000 means that a rule raised an error. It has no page.")
+    code = name.upper() if name.upper().startswith("GG") else "-"
+    pages = [rule_page(rule) for rule in rules() if rule.code.startswith(code) or name == rule.name]
+    if not pages:
+        raise OptionError(
+            f"gradgate explain: no rule has the code or category {name!r}. `gradgate rules` lists all rules."
+        )
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console(highlight=False)
+    console.width = min(console.width, _WIDTH) if console.is_terminal else _WIDTH
+    for page in pages:
+        console.print(Markdown(page))
+    return 0
+
+
+def write_pages(folder: Path) -> int:
+    """Write the pages of the documentation: one for each rule, and an index."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in rule_pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return 0

@@ -1,0 +1,216 @@
+"""The state of frozen parameters and modules: how they are frozen, and how they get back what they had.
+
+Several handles may hold the same module, and several modules the same parameter; the last release unfreezes it. A
+copy of what is frozen (``copy.deepcopy``, ``pickle``) is made as if it were not.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from gradgate.torch_compat import buffers_of, has_forward_hooks, unsaved_buffers
+
+_COPYING = ("__deepcopy__", "__reduce_ex__")  # looked up on the object itself before its class
+
+
+def _copying_within(thing: Any, unfrozen: Callable[[], AbstractContextManager[None]]) -> dict[str, Any]:
+    """Return attributes that make deep copies and pickles of an object begin within ``unfrozen()``."""
+
+    def method(name: str) -> Callable[..., Any]:
+        def copied(*args: Any) -> Any:
+            with unfrozen():
+                return getattr(type(thing), name)(thing, *args)
+
+        return copied
+
+    return {name: method(name) for name in _COPYING if hasattr(type(thing), name)}
+
+
+@contextmanager
+def _with_attributes(thing: Any, attributes: dict[str, Any]) -> Iterator[None]:
+    """Give an object other attributes inside the block."""
+    own = vars(thing)
+    object.__setattr__(thing, "__dict__", attributes)
+    try:
+        yield
+    finally:
+        object.__setattr__(thing, "__dict__", own)
+
+
+class _FrozenParameter:
+    """A parameter that requires no gradient as long as a frozen module holds it."""
+
+    def __init__(self, parameter: Tensor) -> None:
+        self._parameter = parameter
+        self._required = parameter.requires_grad
+        self.holders = 0
+        parameter.requires_grad_(False)
+        self._gradient, parameter.grad = parameter.grad, None
+        vars(parameter).update(_copying_within(parameter, self._unfrozen))
+
+    @contextmanager
+    def _unfrozen(self) -> Iterator[None]:
+        attributes = {name: value for name, value in vars(self._parameter).items() if name not in _COPYING}
+        with _with_attributes(self._parameter, attributes):
+            self._parameter.requires_grad_(self._required)
+            try:
+                yield
+            finally:
+                self._parameter.requires_grad_(False)
+
+    def release(self) -> None:
+        """Unfreeze it, unless another module holds it."""
+        self.holders -= 1
+        if self.holders:
+            return
+        _frozen_parameters.pop(id(self._parameter), None)
+        for name in _COPYING:
+            vars(self._parameter).pop(name, None)
+        self._parameter.requires_grad_(self._required)
+        gradient = self._gradient
+        if gradient is not None:  # the model may have been moved or converted since
+            gradient = gradient.to(self._parameter.device, self._parameter.grad_dtype)
+        self._parameter.grad = gradient
+
+
+_frozen_parameters: weakref.WeakValueDictionary[int, _FrozenParameter] = weakref.WeakValueDictionary()
+
+
+class FrozenModule:
+    """A module that one handle or several hold frozen. It takes the place of ``module.train``."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._training, self._own_train = module.training, vars(module).get("train")
+        # torch's own modules write no buffer in evaluation mode; hooks on them may.
+        is_torchs = type(module).__module__.startswith("torch.nn.")
+        self.may_write = bool(buffers_of(module) and (has_forward_hooks(module) or not is_torchs))
+        self._parts: list[FrozenModule] = []
+        self._hooks: list[RemovableHandle] = []
+        self._passes: list[list[_BufferCopies]] = []
+        self._inner = False  # the module is part of one that runs, which has made copies for it
+        self.holders = 0
+        self._parameters: list[_FrozenParameter] = []
+        vars(module).update(_copying_within(module, self._unfrozen), train=self)
+        module.training = False
+
+    def hold(self) -> None:
+        """Count one more handle; the first one freezes the parameters."""
+        self.holders += 1
+        if self.holders > 1:
+            return
+        for parameter in self._module._parameters.values():
+            if parameter is not None:
+                frozen = _frozen_parameters.get(id(parameter)) or _FrozenParameter(parameter)
+                _frozen_parameters[id(parameter)] = frozen
+                frozen.holders += 1
+                self._parameters.append(frozen)
+
+    def release(self) -> None:
+        """Unfreeze it, unless another handle holds it."""
+        self.holders -= 1
+        if self.holders:
+            return
+        for hook in self._hooks:
+            hook.remove()
+        while self._passes:  # left by an interrupt
+            self._end_pass()
+        for name in ("train", *_COPYING):
+            vars(self._module).pop(name, None)
+        if self._own_train is not None:
+            vars(self._module)["train"] = self._own_train
+        self._module.training = self._training
+        for parameter in self._parameters:
+            parameter.release()
+
+    def __call__(self, mode: bool = True) -> nn.Module:
+        """Stay in evaluation mode; modules below that are not frozen switch."""
+        if self._own_train is not None:
+            self._own_train(mode)
+        else:
+            type(self._module).train(self._module, mode)
+        self._module.training = False
+        return self._module
+
+    def _unfrozen(self) -> AbstractContextManager[None]:
+        """Return a block in which the module has its own mode and ``train``, and no hooks from here."""
+        attributes = {
+            name: value for name, value in vars(self._module).items() if name not in ("train", *_COPYING)
+        }
+        if self._own_train is not None:
+            attributes["train"] = self._own_train
+        attributes["training"] = self._training
+        ours = {hook.id for hook in self._hooks}
+        for name in ("_forward_pre_hooks", "_forward_hooks", "_forward_hooks_always_called"):
+            hooks = attributes[name]
+            attributes[name] = type(hooks)((key, hook) for key, hook in hooks.items() if key not in ours)
+        return _with_attributes(self._module, attributes)
+
+    def guard_buffers(self, parts: list[FrozenModule]) -> None:
+        """Have the module and the frozen ones in it work on copies of their buffers while it runs."""
+        if self._hooks or not any(part.may_write for part in parts):
+            return
+        self._parts = parts
+        self._hooks = [
+            self._module.register_forward_pre_hook(self._before, prepend=True),
+            self._module.register_forward_hook(self._after, always_call=True),
+        ]
+
+    def _before(self, module: nn.Module, _: Any) -> None:
+        if self._inner or module is not self._module:  # DataParallel runs copies of the module
+            return
+        parts = [part for part in self._parts if part.holders]
+        shared: dict[Tensor, Tensor] = {}
+        copies = [_BufferCopies(part._module, shared) for part in parts if part.may_write]
+        self._passes.append(copies)
+        for each in copies:
+            each.begin()
+        for part in parts:
+            part._inner = part is not self
+
+    def _after(self, module: nn.Module, _: Any, __: Any) -> None:
+        if self._passes and not self._inner and module is self._module:
+            self._end_pass()
+
+    def _end_pass(self) -> None:
+        for copies in self._passes.pop():
+            copies.end()
+        if not self._passes:
+            for part in self._parts:
+                part._inner = False
+
+
+class _BufferCopies:
+    """Copies of a module's buffers that it works on instead of its own.
+
+    Restoring values in place would not do: the backward pass may need what the forward pass has written.
+    """
+
+    def __init__(self, module: nn.Module, shared: dict[Tensor, Tensor]) -> None:
+        self._module = module
+        self._own = dict(buffers_of(module))
+        self._copies: dict[str, Tensor | None] = {}
+        for name, buffer in self._own.items():
+            if buffer is not None and buffer not in shared:
+                shared[buffer] = buffer.clone()
+            self._copies[name] = None if buffer is None else shared[buffer]
+
+    def begin(self) -> None:
+        buffers_of(self._module).update(self._copies)
+
+    def end(self) -> None:
+        """Give the module its own buffers again, except for caches that it has replaced."""
+        buffers, caches = buffers_of(self._module), unsaved_buffers(self._module)
+        replaced = {
+            name: buffer
+            for name, buffer in buffers.items()
+            if name in caches and buffer is not self._copies.get(name)
+        }
+        buffers.clear()
+        buffers.update({**self._own, **replaced})

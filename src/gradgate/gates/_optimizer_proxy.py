@@ -1,0 +1,219 @@
+"""Let optimizers see only some entries of a parameter.
+
+An optimizer moves every entry of its parameters, also where the gradient is zero: by momentum, weight decay, Adam's
+averages. So the other entries must not reach it. During a step a proxy takes the optimizer's place; its groups hold
+the chosen entries as parameters of their own, which are written back afterwards. The optimizer's own groups never
+change, so a step that raises leaves nothing to repair, and its state is as large as the chosen entries.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from gradgate.errors import OptionError
+from gradgate.torch_compat import uncompiled
+
+
+class Entries(Protocol):
+    """Some entries of a parameter."""
+
+    def take(self, x: Tensor) -> Tensor:
+        """Return these entries of a tensor that has the parameter's shape."""
+
+    def put(self, x: Tensor, values: Tensor) -> None:
+        """Write them back."""
+
+    def masked(self, gradient: Tensor) -> Tensor:
+        """Return the gradient with zeros at the other entries."""
+
+
+_entries: Any = WeakTensorKeyDictionary()  # by parameter: the entries that optimizers may move
+_global_hook: RemovableHandle | None = None
+# Optimizers that have stepped with a proxy, and the hook that puts it in their place.
+_hooks: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = weakref.WeakKeyDictionary()
+
+
+def restrict(parameter: Tensor, entries: Entries) -> None:
+    """Let optimizers see nothing but these entries of a parameter from now on."""
+    global _global_hook  # noqa: PLW0603
+    _entries[parameter] = entries
+    if _global_hook is None:
+        _global_hook = register_optimizer_step_pre_hook(_before_hooks)
+
+
+def has_entries(parameter: Tensor) -> bool:
+    """Return whether optimizers see only some entries of a parameter."""
+    return parameter in _entries
+
+
+@torch.no_grad()
+def unrestrict(parameter: Tensor) -> None:
+    """Let optimizers see the whole parameter again; state of the other entries starts afresh."""
+    entries = _entries.pop(parameter)
+    values = entries.take(parameter)
+    for optimizer in list(_hooks):
+        state = optimizer.state.get(parameter, {})
+        tensors = [value for value in state.values() if isinstance(value, Tensor) and value.dim()]
+        if all(value.shape == parameter.shape for value in tensors):
+            continue
+        if any(value.shape != values.shape for value in tensors):
+            optimizer.state.pop(parameter, None)  # derived from the entries in another way: it starts afresh
+            continue
+        group = next(
+            group for group in optimizer.param_groups if any(p is parameter for p in group["params"])
+        )
+        starts = {"step_size": group.get("lr", 0.0), "sum": group.get("initial_accumulator_value", 0.0)}
+        for key, value in state.items():
+            if _has_shape_of(value, values):
+                state[key] = torch.full_like(parameter, float(starts.get(key, 0.0)), dtype=value.dtype)
+                entries.put(state[key], value)
+
+
+class _Proxy:
+    """Runs one step of an optimizer on a copy that has the chosen entries as parameters."""
+
+    def __init__(self, optimizer: Optimizer, values: dict[Tensor, Tensor]) -> None:
+        self.optimizer = optimizer
+        self._values = values  # by parameter: its chosen entries, a parameter of their own
+        self.copy = object.__new__(type(optimizer))
+        self.copy.__dict__.update(optimizer.__dict__, proxy=self)
+        self.copy.param_groups = [
+            {**group, "params": [values.get(parameter, parameter) for parameter in group["params"]]}
+            for group in optimizer.param_groups
+        ]
+        self.copy.state = copy.copy(optimizer.state)
+        for parameter, value in values.items():
+            state = self.copy.state.pop(parameter, None)
+            if state is not None:
+                _check_fits(state, parameter, value)
+                self.copy.state[value] = {
+                    key: _entries[parameter].take(held) if _has_shape_of(held, parameter) else held
+                    for key, held in state.items()
+                }
+        self.take_gradients()
+
+    def take_gradients(self) -> None:
+        for parameter, value in self._values.items():
+            value.grad = None
+            if parameter.grad is not None:
+                value.grad_dtype = parameter.grad_dtype
+                value.grad = _entries[parameter].take(parameter.grad)
+
+    @torch.no_grad()
+    def write_back(self) -> None:
+        for parameter, value in self._values.items():
+            _entries[parameter].put(parameter, value)
+
+    def closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Show the user's closure what the step has written so far, and the step its gradients."""
+
+        def called() -> Any:
+            self.write_back()
+            result = closure()
+            self.take_gradients()
+            return result
+
+        return called
+
+    def finish(self) -> None:
+        """Give the optimizer what the step has changed."""
+        self.write_back()
+        parameters = {value: parameter for parameter, value in self._values.items()}
+        for key, value in self.copy.state.items():
+            self.optimizer.state[parameters.get(key, key) if isinstance(key, Tensor) else key] = value
+        for group, changed in zip(self.optimizer.param_groups, self.copy.param_groups, strict=True):
+            group.update({key: value for key, value in changed.items() if key != "params"})
+        kept = {"param_groups", "state", "proxy"}
+        self.optimizer.__dict__.update({k: v for k, v in self.copy.__dict__.items() if k not in kept})
+
+
+@uncompiled
+def _before_hooks(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Let the proxy replace the optimizer after all other hooks, which see the optimizer itself."""
+    del args, kwargs
+    if not _restricted_in(optimizer):
+        return
+    if optimizer not in _hooks:
+        _hooks[optimizer] = optimizer.register_step_pre_hook(_replace)
+        after = optimizer.register_step_post_hook(_finish)
+        # First of all, so that other hooks see what was stepped.
+        after.hooks_dict_ref().move_to_end(after.id, last=False)  # type: ignore[union-attr]
+    before = _hooks[optimizer]
+    before.hooks_dict_ref().move_to_end(before.id)  # type: ignore[union-attr]
+
+
+def _restricted_in(optimizer: Optimizer) -> list[Tensor]:
+    ids = {id(parameter): parameter for parameter in _entries}
+    found = [ids[id(each)] for group in optimizer.param_groups for each in group["params"] if id(each) in ids]
+    inner = [
+        each for each in vars(optimizer).values() if isinstance(each, Optimizer) and each is not optimizer
+    ]
+    # A wrapper leaves these to its inner optimizer.
+    delegated = {id(each) for other in inner for group in other.param_groups for each in group["params"]}
+    return [parameter for parameter in found if id(parameter) not in delegated]
+
+
+@uncompiled
+def _replace(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Replace the optimizer by a proxy. torch passes hooks all arguments, ``self`` among them."""
+    parameters = _restricted_in(optimizer)
+    if parameters:
+        _check_lists(optimizer, parameters)
+    closure = args[1] if len(args) > 1 else kwargs.get("closure")
+    if not any(parameter.grad is not None or closure is not None for parameter in parameters):
+        return None
+    proxy = _Proxy(
+        optimizer, {each: torch.nn.Parameter(_entries[each].take(each.detach())) for each in parameters}
+    )
+    if closure is not None:
+        closure = proxy.closure(closure)
+        args = (optimizer, closure, *args[2:]) if len(args) > 1 else args
+        kwargs = kwargs if len(args) > 1 else {**kwargs, "closure": closure}
+    return (proxy.copy, *args[1:]), kwargs
+
+
+@uncompiled
+def _finish(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    del kwargs
+    if args[0] is not optimizer:
+        args[0].__dict__.pop("proxy").finish()
+
+
+def _check_lists(optimizer: Optimizer, parameters: list[Tensor]) -> None:
+    ids = {id(parameter) for parameter in parameters}
+    for name, value in vars(optimizer).items():
+        if isinstance(value, list) and any(id(each) in ids for each in value):
+            raise OptionError(
+                f"train_rows, train_mask: {type(optimizer).__name__} keeps parameters in a list of its own, "
+                f"{name}, beside its groups, and would step entries that are not chosen. Use an optimizer that "
+                "reads its groups, as Adam does."
+            )
+
+
+def _check_fits(state: dict[str, Any], parameter: Tensor, entries: Tensor) -> None:
+    """Raise OptionError for state that is neither of the whole parameter nor of these entries."""
+    for key, value in state.items():
+        shape = value.shape if isinstance(value, Tensor) else ()
+        if not shape or shape in (parameter.shape, entries.shape):
+            continue
+        of_other_rows = shape[1:] == parameter.shape[1:]
+        of_all_rows = shape[0] == parameter.shape[0] != entries.shape[0]
+        if of_other_rows or of_all_rows:
+            raise OptionError(
+                f"train_rows, train_mask: the optimizer's {key} has shape {list(shape)}, and the chosen entries "
+                f"{list(entries.shape)} of {list(parameter.shape)}. Choose the entries that it was saved with, or "
+                "choose before its first step; or drop it: del optimizer.state[parameter]."
+            )
+
+
+def _has_shape_of(value: Any, tensor: Tensor) -> bool:
+    return isinstance(value, Tensor) and value.shape == tensor.shape

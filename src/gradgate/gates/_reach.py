@@ -1,0 +1,77 @@
+"""How a loss reaches parameters, and what stops its gradient: plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from gradgate.events import Frame
+
+Why: TypeAlias = Literal[
+    "detach",
+    "no_grad",
+    "inference_mode",
+    "not differentiable",
+    "value taken out",
+    "requires_grad",
+    "custom function",
+    "reentrant checkpoint",
+    "not used",
+    "not in the graph",
+    "not in the optimizer",
+    "lr=0",
+]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Something that keeps a loss from moving a parameter.
+
+    ``why`` is one of these kinds:
+
+    - an operation without a gradient: "detach", "no_grad", "inference_mode", "not differentiable", "value taken
+      out" (such as ``.item()``), "custom function" or "reentrant checkpoint";
+    - the parameter itself: "requires_grad";
+    - nobody uses its gradient: "not in the optimizer" or "lr=0";
+    - the loss does not depend on it: "not used", or "not in the graph" if only a loss was given, and not the
+      function that computes it.
+
+    ``op`` is the operation's name, ``frame`` the user's line if it is known.
+    """
+
+    why: Why
+    op: str = ""
+    frame: Frame | None = None
+
+    @property
+    def unstepped(self) -> bool:
+        """Whether there is a gradient that no optimizer uses."""
+        return self.why in ("not in the optimizer", "lr=0")
+
+    def __str__(self) -> str:
+        op = f" ({self.op})" if self.op and self.op != self.why else ""
+        return f"{self.why}{op}{'' if self.frame is None else f' at {location(self.frame)}'}"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How a loss reaches a parameter: through how many paths of its graph, 0 if not at all; and what stops it.
+
+    A parameter that is reached can have stops as well: other paths that are cut, or no optimizer that uses it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    paths: int
+    stops: tuple[Stop, ...] = ()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the loss gives it a gradient."""
+        return self.paths > 0
+
+
+def location(frame: Frame) -> str:
+    """Return a line of code as ``file:line``."""
+    return f"{frame.file.rpartition('/')[2]}:{frame.line}"

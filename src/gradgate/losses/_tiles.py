@@ -1,0 +1,170 @@
+"""Logits between all rows of two matrices, a tile at a time: no matrix of all pairs is ever held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx
+
+from gradgate.errors import GraphError
+
+_TILE_BYTES = 8 << 20  # of one tile of logits; some three of them are alive at once
+
+
+class Tile(NamedTuple):
+    """A block of rows and columns."""
+
+    rows: slice
+    columns: slice
+
+
+def tiles(rows: int, columns: int, dtype: torch.dtype) -> Iterator[Tile]:
+    """Yield blocks that cover a matrix, each of about 8 MiB."""
+    numbers = max(1, _TILE_BYTES // dtype.itemsize)
+    width = min(columns, max(1, numbers // min(rows, 512))) if rows else 1
+    height = min(rows, max(1, numbers // max(width, 1)))
+    for top in range(0, rows, max(height, 1)):
+        for left in range(0, columns, max(width, 1)):
+            yield Tile(slice(top, min(top + height, rows)), slice(left, min(left + width, columns)))
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """Return the type in which exponentials of logits are added up: float32 for 16-bit types."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+class LogSumExp(torch.autograd.Function):
+    """Log-sum-exp over the rows and the columns of ``scale * left @ right.T``.
+
+    Forward keeps a running maximum and sum for each row and column (Milakov and Gimelshein, 2018,
+    arXiv:1805.02867). Backward computes each tile again, and its softmax from the saved results.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, left: Tensor, right: Tensor, scale: Tensor, excluded: Tensor | None, columns_too: bool
+    ) -> tuple[Tensor, Tensor]:
+        dtype = wide(left.dtype)
+        by_row = left.new_full((len(left),), -torch.inf, dtype=dtype)
+        by_column = left.new_full((len(right) if columns_too else 0,), -torch.inf, dtype=dtype)
+        for rows, columns in tiles(len(left), len(right), dtype):
+            logits = _logits(left[rows], right[columns], scale, dtype)
+            _exclude(logits, excluded, rows, columns)
+            by_row[rows] = torch.logaddexp(by_row[rows], logits.logsumexp(1))
+            if columns_too:
+                by_column[columns] = torch.logaddexp(by_column[columns], logits.logsumexp(0))
+        ctx.columns_too = columns_too
+        ctx.save_for_backward(left, right, scale, by_row, by_column, excluded)
+        return by_row, by_column
+
+    @staticmethod
+    def backward(ctx: Any, of_rows: Tensor, of_columns: Tensor) -> tuple[Tensor | None, ...]:
+        left, right, scale, by_row, by_column, excluded = ctx.saved_tensors
+
+        def weights(logits: Tensor, rows: slice, columns: slice) -> Tensor:
+            _exclude(logits, excluded, rows, columns)
+            inner: Tensor = (logits - by_row[rows, None]).exp_().mul_(of_rows[rows, None])
+            if ctx.columns_too:
+                inner += logits.sub_(by_column[columns]).exp_().mul_(of_columns[columns])
+            return inner
+
+        return *_gradients(ctx, left, right, scale, None, weights)[:3], None, None
+
+
+class PairwiseLogistic(torch.autograd.Function):
+    """The sum over all pairs of ``weight_i * softplus(scale * left_i @ right_j + bias)``."""
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, scale: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
+        dtype = wide(left.dtype)
+        total = left.new_zeros((), dtype=dtype)
+        for rows, columns in tiles(len(left), len(right), dtype):
+            logits = _logits(left[rows], right[columns], scale, dtype) + bias
+            total += (torch.nn.functional.softplus(logits).sum(1) * weight[rows]).sum()
+        ctx.save_for_backward(left, right, scale, bias, weight)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
+        left, right, scale, bias, weight = ctx.saved_tensors
+
+        def weights(logits: Tensor, rows: slice, columns: slice) -> Tensor:
+            inner: Tensor = (logits + bias).sigmoid_().mul_((outer * weight[rows])[:, None])
+            return inner
+
+        return *_gradients(ctx, left, right, scale, bias, weights), None
+
+
+def _logits(left: Tensor, right: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    return (left @ right.T).to(dtype).mul_(scale)
+
+
+def _exclude(logits: Tensor, excluded: Tensor | None, rows: slice, columns: slice) -> None:
+    """Set the logit of each row's excluded column to minus infinity, where the tile holds it."""
+    if excluded is not None:
+        place = excluded[rows, None] - columns.start
+        inside = (place >= 0) & (place < logits.shape[1])
+        place = place.clamp(0, logits.shape[1] - 1)
+        logits.scatter_(1, place, logits.gather(1, place).masked_fill_(inside, -torch.inf))
+
+
+def _gradients(
+    ctx: FunctionCtx,
+    left: Tensor,
+    right: Tensor,
+    scale: Tensor,
+    bias: Tensor | None,
+    weights: Callable[[Tensor, slice, slice], Tensor],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of left, right, scale and bias; ``weights`` is the gradient at a tile's logits."""
+    twice = torch.is_grad_enabled()  # only under create_graph=True
+    to_left, to_right, to_scale, to_bias = ctx.needs_input_grad[:4]  # type: ignore[attr-defined]
+    dtype = wide(left.dtype)
+    with torch.no_grad():
+        of_left = torch.zeros_like(left, dtype=dtype) if to_left else None
+        of_right = torch.zeros_like(right, dtype=dtype) if to_right else None
+        of_scale = torch.zeros_like(scale) if to_scale else None
+        of_bias = torch.zeros_like(bias) if bias is not None and to_bias else None
+        for rows, columns in tiles(len(left), len(right), dtype):
+            products = (left[rows] @ right[columns].T).to(dtype)
+            inner = weights(products * scale, rows, columns)
+            if of_scale is not None:
+                of_scale += (inner * products).sum()
+            if of_bias is not None:
+                of_bias += inner.sum()
+            inner = inner.mul_(scale).to(left.dtype)
+            if of_left is not None:
+                of_left[rows] += inner @ right[columns]
+            if of_right is not None:
+                of_right[columns] += inner.T @ left[rows]
+    found = (
+        None if of_left is None else of_left.to(left.dtype),
+        None if of_right is None else of_right.to(right.dtype),
+        of_scale,
+        of_bias,
+    )
+    if not twice:
+        return found
+    of_left, of_right, of_scale, of_bias = (
+        None if each is None else _Once.apply(each, left, right, scale)  # type: ignore[no-untyped-call]
+        for each in found
+    )
+    return of_left, of_right, of_scale, of_bias
+
+
+class _Once(torch.autograd.Function):
+    """A gradient that cannot be differentiated again, and says so."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:
+        return gradient.clone()
+
+    @staticmethod
+    def backward(ctx: Any, outer: Tensor) -> Any:
+        raise GraphError(
+            "losses: the gradient of a loss of gradgate.losses cannot be differentiated again (create_graph=True), "
+            "because its matrix of logits was never kept. Write the plain formula for a gradient penalty."
+        )

@@ -1,0 +1,223 @@
+"""Choose the passes to trace, on fake tensors or for real, and fit an estimate to them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.optim import Optimizer
+
+from gradgate.errors import EstimateWarning
+from gradgate.planning._estimate import TOLERANCE, Estimate
+from gradgate.planning._memory import format_bytes
+from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, TooLongError
+from gradgate.planning._reachable_state import ReachableState
+from gradgate.planning._samples import Samples
+from gradgate.planning._trace_pass import clear_caches, holder_name, trace_pass
+
+_MOST_OPERATIONS = 20_000  # of a pass with many samples; more means that it loops over the samples
+_PROBE_SAMPLES = 3
+_MEASURED_SAMPLES = 32  # at most, where passes run for real
+_PROBE_STARTS = 10_000  # a real probe may take as long as to start so many operations,
+_PROBE_BYTES = 1 << 26  # and so many bytes, or this share of the budget
+_PROBE_SHARE = 0.25
+_REFINEMENTS = 3
+
+
+class Estimator:
+    """Traces passes of a loss function, and restores what they change.
+
+    Args:
+        loss_fn: returns the loss of a micro-batch, or the loss and its count.
+        samples: the batch.
+        budget_bytes: what a pass and all that is resident may take.
+        optimizer: its state counts as resident.
+        device: runs most of the computation.
+    """
+
+    def __init__(
+        self,
+        loss_fn: Callable[[Any], Any],
+        samples: Samples,
+        *,
+        budget_bytes: float,
+        optimizer: Optimizer | None,
+        device: torch.device,
+    ) -> None:
+        self._loss_fn, self._samples = loss_fn, samples
+        self._budget, self._optimizer = budget_bytes, optimizer
+        self.start_flops = 4e5 if device.type == "cpu" else 1e8  # take as long as to start one operation
+        self._lengths = _grid_lengths(samples)
+        from gradgate.events import on_purpose  # lazily: training that nobody watches does without it
+
+        with on_purpose():  # looking at tensors takes no value out of a graph
+            self._state = ReachableState(loss_fn)
+        self._fakes = FakeTensors()
+
+    def estimate(self) -> tuple[Estimate, str]:
+        """Return the estimate, and why small micro-batches were measured instead of fake ones, if so."""
+        try:
+            estimate, reason = self._from_fake_passes(), ""
+        except FakePassError as error:
+            estimate, reason = None, str(error)
+        self._remove_fakes()
+        return estimate or self._from_real_passes(), reason
+
+    def _from_fake_passes(self) -> Estimate:
+        many = _coprime(min(max(2 * self._samples.count, 61), 1021))
+        try:
+            grid = [self._trace(many, length, most_operations=_MOST_OPERATIONS) for length in self._lengths]
+        except TooLongError:
+            many = 13
+            grid = [self._trace(many, length) for length in self._lengths]
+        numbers: tuple[int, ...] = (many // 2 | 1, _PROBE_SAMPLES, 3 * many // 4, many // 4 | 1)
+        # Between the lengths, if there are several, so that it confirms what is known of these, too.
+        between = _length_between(self._samples, self._lengths)
+        real = self._real_probe(grid[-1], between)
+        probe = real or self._trace(numbers[0], between)
+        found = Estimate(grid, probe, checked=real is not None)
+        if grid[0].operations > 2 * probe.operations:  # a loop over the samples: the fewer, the faster
+            numbers = (7, 13, 31)
+        if not found.exact:
+            found = self._with_more(grid, probe, numbers, fake=True, checked=real is not None)
+            found = self._refined(found, probe)
+        if real is not None and found.error() > TOLERANCE:
+            fake, peak = self._trace(real.samples, real.length).peak_bytes, real.peak_bytes
+            if abs(fake - peak) > TOLERANCE * peak:
+                raise FakePassError(
+                    f"a pass of {real.samples} samples held {format_bytes(peak)}, and {format_bytes(fake)} on fake "
+                    "tensors"
+                )
+        return found
+
+    def _from_real_passes(self) -> Estimate:
+        two = self._trace(2, self._lengths[-1], fake=False)
+        # Some kernels treat few samples specially; but take no more than what is sure to fit.
+        most = min(max(int(self._budget / 2 / max(two.peak_bytes, 1)), 4), _MEASURED_SAMPLES)
+        grid = [self._trace(most, length, fake=False) for length in self._lengths]
+        numbers = (most // 2, 3 * most // 4, max(most // 4, 2))
+        return self._with_more(grid, None, numbers, fake=False, checked=True)
+
+    def _with_more(
+        self,
+        grid: list[PassTrace],
+        probe: PassTrace | None,
+        numbers: Sequence[int],
+        *,
+        fake: bool,
+        checked: bool,
+    ) -> Estimate:
+        """Trace more numbers of samples, until polynomials agree with one that they were not fitted to."""
+        found = None
+        for samples in numbers:
+            if samples in {trace.samples for trace in grid}:
+                continue
+            try:
+                grid = [*grid, *[self._trace(samples, length, fake=fake) for length in self._lengths]]
+            except FakePassError:  # the loss cannot do with so many
+                continue
+            found = Estimate(grid, probe, checked=checked)
+            if found.exact:
+                break
+        if found is None:
+            raise FakePassError("its memory does not show how it grows with the samples")
+        return found
+
+    def _refined(self, found: Estimate, probe: PassTrace) -> Estimate:
+        """Trace the largest micro-batch that fits, as long as that changes how much fits."""
+        for _ in range(_REFINEMENTS):
+            available = self._budget - found.resident.with_optimizer(self._optimizer).total_bytes
+            fits = min(found.most_samples(available, found.lengths[-1:])[0], self._samples.count)
+            if not found.uncertainty(available) or fits in (0, *(trace.samples for trace in found.grid)):
+                break
+            grid = [*found.grid, *[self._trace(fits, length) for length in found.lengths]]
+            found = Estimate(grid, probe, checked=found.checked)
+        return found
+
+    def _real_probe(self, many: PassTrace, length: int) -> PassTrace | None:
+        """Run a pass of few samples, where that takes next to no time and memory."""
+        share, parameters = _PROBE_SAMPLES / many.samples, many.resident.parameter_bytes
+        memory = share * many.peak_bytes + 2 * parameters
+        work = share * many.work + parameters
+        if memory > max(_PROBE_BYTES, _PROBE_SHARE * self._budget) or work > _PROBE_STARTS * self.start_flops:
+            return None
+        if distributed.is_available() and distributed.is_initialized():
+            return None
+        self._remove_fakes()
+        try:
+            return self._trace(_PROBE_SAMPLES, length, fake=False)
+        except Exception:  # noqa: BLE001 - the loss cannot do with so few; any other error will show in training
+            return None
+
+    def _trace(
+        self, samples: int, length: int, *, fake: bool = True, most_operations: float = math.inf
+    ) -> PassTrace:
+        trace = trace_pass(
+            self._loss_fn,
+            lambda: self._micro_batch(samples, length),
+            self._state,
+            fakes=self._fakes if fake else None,
+            copies=self._samples.copies,
+            most_operations=most_operations,
+        )
+        return replace(trace, samples=samples, length=length)
+
+    def _micro_batch(self, samples: int, length: int) -> Any:
+        among: Sequence[int] = range(self._samples.count)
+        if self._samples.collates and self._samples.lengths is not None:  # which cannot be trimmed
+            lengths = self._samples.lengths.values
+            fitting = [index for index in among if lengths[index] <= length]
+            among = sorted(fitting, key=lambda index: -lengths[index])
+        elif self._samples.collates:  # the same ones, for any number of them
+            among = among[:_PROBE_SAMPLES]
+        return self._samples.take([among[index % len(among)] for index in range(samples)], length)
+
+    def _remove_fakes(self) -> None:
+        leaked = self._fakes.leaked()
+        if leaked:
+            clear_caches(leaked)
+            del leaked
+            leaked = self._fakes.leaked()
+        if not leaked:
+            return
+        self._fakes.created.clear()
+        del leaked[20:]
+        names = list(dict.fromkeys([holder_name(tensor, {id(leaked)}) for tensor in leaked]))
+        where = ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
+        warnings.warn(
+            f"plan: fake tensors of the estimate are left in {where}, which loss_fn does not lead to. Training "
+            "would fail on them: clear that after gg.plan, or hold it in a module, in a global name that loss_fn "
+            "uses, or with functools.lru_cache.",
+            EstimateWarning,
+            stacklevel=2,
+        )
+
+
+def _coprime(number: int) -> int:
+    """Return the largest number up to this one that 2, 3 and 5 do not divide, so that rounding to these shows."""
+    return next(each for each in range(number, 0, -1) if math.gcd(each, 30) == 1)
+
+
+def _length_between(samples: Samples, lengths: Sequence[int]) -> int:
+    """Return a length between the two least, or the only one; if samples are collated, one that exists."""
+    between = sum(lengths[:2]) // len(lengths[:2])
+    if samples.collates and samples.lengths is not None:
+        return max(value for value in samples.lengths.values if value <= between)
+    return between
+
+
+def _grid_lengths(samples: Samples) -> list[int]:
+    """Return up to three lengths between which the others lie."""
+    if samples.lengths is None:
+        return [0]
+    values = sorted(samples.lengths.values)
+    least, most = min(max(values[0], 8), values[-1]), values[-1]  # many operations treat one column specially
+    lengths = {least, (least + most) // 2, most}
+    if samples.collates:  # there are no others than these
+        lengths = {next(value for value in values if value >= length) for length in lengths}
+    return sorted(lengths)

@@ -1,0 +1,112 @@
+"""Make a plan: estimate the memory of a loss function's passes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from gradgate.batch_layout import UNSAID, BatchDim, Unsaid
+from gradgate.errors import EstimateWarning
+from gradgate.planning._estimate import UNCERTAINTY_MARGIN
+from gradgate.planning._estimator import Estimator
+from gradgate.planning._memory import FREE_MARGIN, as_bytes, free_bytes
+from gradgate.planning._plan import Plan
+from gradgate.planning._samples import BatchOptions, Collate, Samples
+from gradgate.planning._trim import Trim
+from gradgate.pytree import tensors_in
+
+
+def plan(
+    loss_fn: Callable[[Any], Any],
+    batch: Any,
+    *,
+    budget_bytes: float | str | None = None,
+    lengths: Any = None,
+    collate: Collate | None = None,
+    batch_dim: BatchDim | Unsaid = UNSAID,
+    trim: Trim = None,
+    pad: Any = None,
+    optimizer: Optimizer | None = None,
+) -> Plan:
+    """Estimate what training on a batch takes in memory, and split it so that it fits, with the least padding.
+
+    The loss function runs a few times on fake tensors, which have shapes and no values: this computes and allocates
+    nothing. What is alive after each operation is a polynomial in samples and length, so the peak of every
+    micro-batch is known. One real pass of three samples confirms the estimate, where that takes next to no time. If
+    fake tensors cannot run the loss function (``.item()``, numpy, shapes that depend on values), or give a wrong
+    estimate, real passes of a few samples are measured instead. The plan restores what its passes change: tensors,
+    attributes and items of everything the loss function can reach, gradients, random states. Training after a plan
+    is bit for bit what it is without.
+
+    Args:
+        loss_fn: takes a micro-batch, returns its loss, or the loss and its count. It is called two to ten times,
+            at least once for real unless that takes long.
+        batch: one batch like those to come: a pytree of tensors, numpy arrays and lists with the samples along
+            dimension 0 (docs/plan.md has the rules); with ``collate`` a list of raw samples.
+        budget_bytes: what parameters, gradients, optimizer state and one forward and backward pass may take
+            together: bytes, or "8GiB". None: 90 % of what the device has free now.
+        lengths: for samples of unequal length: a mask ``[samples, columns]``, lengths ``[samples]``, the key of
+            one of these in the batch, or a function that returns one (with ``collate``: the length of a sample).
+        collate: makes a batch of a list of raw samples.
+        batch_dim: where the samples are, if not along dimension 0: a dimension, "list" for a list with one entry
+            per sample, None for what all samples share; or a dict of these by field, such as ``{"table": None}``.
+        trim: the fields whose padding is trimmed with ``lengths``, such as ``["input_ids", "labels"]``, or a dict
+            with their dimensions; ``()`` for none. By default these are ids, labels and masks that are visibly
+            padded beyond the lengths, and fields that end where these end; any other field as wide is an error.
+        pad: the value with which :meth:`Plan.pool` pads batches to one width, where their own padding does not
+            show it: a number, or one by key.
+        optimizer: its state counts, also if it has not stepped yet. None: no state counts.
+
+    Returns:
+        the plan: ``split`` splits batches, ``print`` shows what the memory is made of.
+
+    Raises:
+        BudgetError: one sample does not fit, or nothing does.
+        OptionError: the budget, the batch or the lengths are unreadable; the batch does not show which part of it
+            belongs to which sample, or is padding; the loss function returns no scalar.
+
+    Warns:
+        EstimateWarning: memory grows with the samples in steps, so that more than a twentieth of it is not used; or
+            fake tensors are left in an object that the plan cannot restore, which is named.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
+        >>> p = plan(lambda x: model(x).pow(2).mean(), torch.randn(512, 64), budget_bytes="500 KB")
+        >>> p.estimated, [len(part.indices) for part in p.parts]
+        (True, [103, 102, 103, 102, 102])
+        >>> p.resident.total_bytes + p.peak_bytes(samples=103) < 500_000
+        True
+    """
+    if trim is not None and not isinstance(trim, Mapping):
+        trim = (trim,) if isinstance(trim, str) else tuple(trim)
+    options = BatchOptions(lengths, collate, batch_dim, trim, pad)
+    samples = Samples(batch, options)
+    device = next((tensor.device for tensor in tensors_in(batch)), torch.device("cpu"))
+    given = None if budget_bytes is None else as_bytes(budget_bytes)
+    free = int((1 - FREE_MARGIN) * free_bytes(device)) if given is None else 0
+    estimator = Estimator(loss_fn, samples, budget_bytes=given or free, optimizer=optimizer, device=device)
+    estimate, reason = estimator.estimate()
+    resident = estimate.resident.with_optimizer(optimizer)
+    budget = given or free + resident.allocated_bytes
+    available = budget - resident.total_bytes
+    margin = estimate.margin(available)
+    if margin > UNCERTAINTY_MARGIN:
+        warnings.warn(
+            f"plan: {estimate.uncertainty(available)}. {margin:.0%} of the memory for a pass is not used. If that "
+            "is not enough, give a smaller budget_bytes.",
+            EstimateWarning,
+            stacklevel=2,
+        )
+    start = estimate.operations * estimator.start_flops
+    found = Plan(estimate, budget, samples, resident, options, reason=reason, start=start)
+    from gradgate.events import Planned, emit  # lazily: training that nobody watches does without it
+
+    sizes = tuple(len(part.indices) for part in found.parts)
+    whole = found.peak_bytes(sum(sizes), max(part.length for part in found.parts))
+    peaks = tuple(part.peak_bytes for part in found.parts)
+    emit(lambda: Planned((), budget, resident.total_bytes, peaks, sizes, whole, found.estimated))
+    return found

@@ -1,0 +1,145 @@
+"""Sizes of memory: how they are read and written, what is free, and what stays allocated from pass to pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from gradgate.errors import OptionError
+from gradgate.torch_compat import fake_tensors, storage_key
+
+FREE_MARGIN = 0.1  # share of the free memory that is not used where no budget is given
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?)?B\s*", re.IGNORECASE)
+
+
+def as_bytes(budget: float | str) -> int:
+    """Return a budget in bytes; it is a number or a string such as "8GiB" or "500 MB".
+
+    Raises:
+        OptionError: it is neither, or not above 0.
+    """
+    found = _SIZE.fullmatch(budget) if isinstance(budget, str) else None
+    if found is not None:
+        prefix = (found[2] or "").lower()
+        budget = float(found[1]) * (1024 if "i" in prefix else 1000) ** " kmgt".index(prefix[:1] or " ")
+    if isinstance(budget, (str, bool)) or not 0 < float(budget) < float("inf"):
+        raise OptionError(
+            f'plan: budget_bytes is {budget!r}. Pass a number of bytes above 0, or a string with a unit: "8GiB".'
+        )
+    return int(budget)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return how much memory of a device this process can still use, torch's cache included.
+
+    Raises:
+        OptionError: there is no way to find out.
+    """
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
+    meminfo = Path("/proc/meminfo")
+    if device.type == "cpu" and meminfo.is_file():
+        for line in meminfo.read_text("ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    raise OptionError(
+        f'plan: cannot find out how much memory is free on {device}. Pass it: budget_bytes="8GiB", for example.'
+    )
+
+
+def format_bytes(size: float) -> str:
+    """Return bytes for reading: "3.2 GiB"."""
+    for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if abs(size) >= factor:
+            value = size / factor
+            return f"{value:.3g} {unit}" if abs(value) < 1000 else f"{value:,.0f} {unit}"
+    return f"{size:.0f} B"
+
+
+@dataclass(frozen=True)
+class ResidentMemory:
+    """Bytes that training takes however a batch is split.
+
+    Attributes:
+        parameter_bytes: parameters and buffers that the loss function used.
+        gradient_bytes: gradients; those of 16-bit parameters are accumulated in float32.
+        state_bytes: the optimizer's state; None if unknown.
+        allocated_bytes: the part of all this that is allocated already.
+    """
+
+    parameter_bytes: int = 0
+    gradient_bytes: int = 0
+    state_bytes: int | None = None
+    allocated_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """Parameters, gradients and state together."""
+        return self.parameter_bytes + self.gradient_bytes + (self.state_bytes or 0)
+
+    def __str__(self) -> str:
+        state = f", {format_bytes(self.state_bytes)} of optimizer state" if self.state_bytes else ""
+        parameters, gradients = format_bytes(self.parameter_bytes), format_bytes(self.gradient_bytes)
+        return f"{parameters} of parameters, {gradients} of gradients{state}"
+
+    def with_optimizer(self, optimizer: Optimizer | None) -> ResidentMemory:
+        """Return this with an optimizer's state, estimated if the optimizer has not stepped yet."""
+        if optimizer is None:
+            return self
+        state = _state_bytes(optimizer)
+        if state:
+            return replace(self, state_bytes=state, allocated_bytes=self.allocated_bytes + state)
+        with suppress(Exception):  # whatever the optimizer does with fake tensors
+            return replace(self, state_bytes=_estimated_state_bytes(optimizer))
+        return self
+
+
+def resident_memory(parameters: Sequence[Tensor], others: Sequence[Tensor]) -> ResidentMemory:
+    """Return what stays allocated beside a pass that used these parameters and other tensors."""
+    used = _nbytes([*parameters, *others])
+    allocated = _nbytes(parameter.grad for parameter in parameters if parameter.grad is not None)
+    return ResidentMemory(used, sum(map(_gradient_bytes, parameters)), None, used + allocated)
+
+
+def _gradient_bytes(parameter: Tensor) -> int:
+    is_16_bit = parameter.dtype in (torch.float16, torch.bfloat16)
+    return parameter.numel() * (4 if is_16_bit else parameter.element_size())
+
+
+def _nbytes(tensors: Iterable[Tensor]) -> int:
+    storages = [tensor.untyped_storage() for tensor in tensors if tensor.layout == torch.strided]
+    return sum({storage_key(storage): storage.nbytes() for storage in storages}.values())
+
+
+def _state_bytes(optimizer: Optimizer) -> int:
+    values = (value for state in optimizer.state.values() for value in state.values())
+    return _nbytes(value for value in values if isinstance(value, Tensor))
+
+
+def _estimated_state_bytes(optimizer: Optimizer) -> int:
+    """Let an optimizer of the same class step fake parameters."""
+    mode = fake_tensors()[1]()
+
+    def fake(parameter: Tensor) -> Tensor:
+        result: Tensor = mode.from_tensor(parameter.detach()).requires_grad_(parameter.requires_grad)
+        return result
+
+    groups = [
+        {**group, "params": [fake(parameter) for parameter in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    with mode:
+        for parameter in (parameter for group in groups for parameter in group["params"]):
+            if parameter.requires_grad:
+                parameter.grad = torch.empty_like(parameter)
+        proxy: Optimizer = type(optimizer)(groups)  # type: ignore[call-arg]
+        proxy.step()
+    return _state_bytes(proxy)

@@ -1,0 +1,207 @@
+"""The Python objects that a loss function can reach: note them before a pass, restore them after it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from gradgate.torch_compat import storage_key
+
+_DATA_SET = 10_000  # items: a container as long is no cache
+_MOST_FUNCTIONS = 5_000  # a library's functions lead to all the others
+_FOREIGN = {"torch", "numpy", "builtins", "gradgate", *sys.stdlib_module_names} - {"__main__"}
+_HOLDERS = {"argparse", "collections", "types", "weakref"}  # whose objects keep what they are given
+_REFILL: dict[type, str] = {
+    OrderedDict: "update",
+    dict: "update",
+    list: "extend",
+    set: "update",
+    deque: "extend",
+}
+_MISSING = object()
+
+
+class ReachableState:
+    """The objects that a loss function can reach, as they were when each was first noted.
+
+    It follows closures, defaults, the global names that functions use, attributes, items of containers, and modules
+    with all their parts. It notes which objects names, attributes and items hold; the data and gradients of
+    tensors, not their values (:class:`PassTracer` copies what an operation overwrites); the state of generators.
+    """
+
+    def __init__(self, *roots: Any) -> None:
+        self._noted: dict[int, Any] = {}
+        self._undo: list[Callable[[], object]] = []
+        self._functions = 0
+        self.note(*roots)
+
+    def note(self, *roots: Any) -> None:
+        """Note objects that are not noted yet, and what they lead to."""
+        todo = deque(roots)
+        while todo:
+            value = todo.popleft()
+            if id(value) in self._noted or isinstance(value, (str, bytes, int, float, complex, type(None))):
+                continue
+            self._noted[id(value)] = value
+            todo.extend(self._note_one(value))
+
+    def restore(self) -> None:
+        """Restore everything as it was noted."""
+        with torch.no_grad():
+            for undo in self._undo:
+                undo()
+
+    def _note_one(self, value: Any) -> Iterable[Any]:
+        """Note one object; return what it leads to."""
+        if isinstance(value, (dict, list, set, deque)):
+            if len(value) >= _DATA_SET:
+                return ()
+            items = _items(value)
+            self._undo.append(functools.partial(_restore_container, value, items))
+            return itertools.chain.from_iterable(items) if isinstance(value, dict) else items
+        if isinstance(value, Tensor):
+            self._undo.append(_tensor_restorer(value))
+        elif isinstance(value, (tuple, frozenset)):
+            return value if len(value) < _DATA_SET else ()
+        elif isinstance(value, torch.Generator):
+            self._undo.append(functools.partial(value.set_state, value.get_state()))
+        elif isinstance(value, (FunctionType, type)):
+            if not _is_foreign(value.__module__) and self._functions < _MOST_FUNCTIONS:
+                self._functions += 1
+                return self._function(value) if isinstance(value, FunctionType) else self._class(value)
+        elif isinstance(value, MethodType):
+            return (value.__self__, value.__func__)
+        elif isinstance(value, functools.partial):
+            return (value.func, value.args, value.keywords)
+        elif not isinstance(value, ModuleType):
+            return self._instance(value)
+        return ()
+
+    def _instance(self, value: Any) -> Iterator[Any]:
+        wrapped = getattr(value, "__wrapped__", None)  # functools.lru_cache
+        if isinstance(wrapped, FunctionType):
+            yield wrapped
+        kind = type(value)
+        foreign = _is_foreign(kind.__module__) and kind.__module__ not in _HOLDERS
+        if not hasattr(value, "__dict__") or (foreign and not isinstance(value, nn.Module)):
+            return
+        if isinstance(value, nn.Module):
+            self._undo.append(functools.partial(_set_class, value, kind))  # a lazy module becomes another
+        yield from (vars(value), kind)
+
+    def _class(self, value: type) -> Iterator[Any]:
+        before = {name: held for name, held in vars(value).items() if not name.startswith("__")}
+
+        def undo() -> None:
+            for name, held in list(vars(value).items()):
+                if name in before and held is not before[name]:
+                    setattr(value, name, before[name])
+                elif name not in before and not name.startswith("__"):
+                    delattr(value, name)
+
+        self._undo.append(undo)
+        yield from value.__bases__
+        for held in (*before.values(), vars(value).get("__call__")):
+            yield held.fget if isinstance(held, property) else getattr(held, "__func__", held)
+
+    def _function(self, value: FunctionType) -> Iterator[Any]:
+        yield from (value.__defaults__, value.__kwdefaults__, vars(value))
+        for cell in value.__closure__ or ():
+            try:
+                held = cell.cell_contents
+            except ValueError:  # empty
+                continue
+            self._undo.append(functools.partial(setattr, cell, "cell_contents", held))
+            yield held
+        names = set(_names(value.__code__))
+        used = self._globals(value.__globals__, names)
+        yield from used
+        for module in used:
+            if isinstance(module, ModuleType) and not _is_foreign(module.__name__):
+                yield from self._globals(vars(module), names)
+
+    def _globals(self, namespace: dict[str, Any], names: set[str]) -> list[Any]:
+        """Note what some names of a Python module hold; return it."""
+        before = {name: namespace.get(name, _MISSING) for name in names}
+
+        def undo() -> None:
+            for name, value in before.items():
+                if value is _MISSING:
+                    namespace.pop(name, None)
+                else:
+                    namespace[name] = value
+
+        self._undo.append(undo)
+        return [value for value in before.values() if value is not _MISSING]
+
+
+def _is_foreign(module: Any) -> bool:
+    """Return whether what a Python module defines keeps nothing of the user's."""
+    return isinstance(module, str) and module.partition(".")[0] in _FOREIGN
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _items(value: Any) -> Sequence[Any]:
+    if isinstance(value, OrderedDict):
+        return tuple(OrderedDict.items(value))  # dict.items ignores move_to_end
+    return tuple(dict.items(value) if isinstance(value, dict) else value)
+
+
+def _restore_container(value: Any, before: Sequence[Any]) -> None:
+    now = _items(value)
+    if len(now) == len(before) and all(map(_is_same, now, before)):
+        return
+    kind = next(kind for kind in _REFILL if isinstance(value, kind))
+    kind.clear(value)  # type: ignore[attr-defined]
+    getattr(kind, _REFILL[kind])(value, before)
+
+
+def _is_same(now: Any, before: Any) -> bool:
+    if type(now) is tuple and type(before) is tuple and len(now) == len(before):
+        return all(a is b for a, b in zip(now, before, strict=True))
+    return now is before
+
+
+def _set_class(value: Any, kind: type) -> None:
+    if type(value) is not kind:
+        value.__class__ = kind
+
+
+def _tensor_restorer(tensor: Tensor) -> Callable[[], None]:
+    kind, grad = type(tensor), tensor.grad if tensor.is_leaf and not is_lazy(tensor) else None
+    data = None
+    if is_lazy(tensor):
+        data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    elif kind in (Tensor, nn.Parameter, nn.Buffer):
+        data = tensor.data
+
+    def undo() -> None:
+        if is_lazy(tensor):  # as it was: nothing makes a parameter lazy
+            return
+        if data is not None and not _is_same_view(data, tensor):
+            tensor.data = data
+        _set_class(tensor, kind)  # of a lazy parameter that was given a shape
+        if tensor.is_leaf and tensor.grad is not grad:
+            tensor.grad = grad
+
+    return undo
+
+
+def _is_same_view(tensor: Tensor, other: Tensor) -> bool:
+    same_storage = storage_key(tensor.untyped_storage()) == storage_key(other.untyped_storage())
+    return same_storage and tensor.shape == other.shape and tensor.stride() == other.stride()

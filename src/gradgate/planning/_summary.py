@@ -1,0 +1,133 @@
+"""What a plan says of itself: rows of a label and a text, for terminals and notebooks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gradgate.notebook_tables import WASTED, Bar, card
+from gradgate.planning._estimate import Estimate
+from gradgate.planning._memory import ResidentMemory, format_bytes
+from gradgate.planning._micro_batches import Part, counted, padding_of
+
+_MOST_MODULES = 6
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """A label, a text, and the share of the budget that it names; without any, a blank line."""
+
+    label: str = ""
+    text: str = ""
+    share: float | None = None
+
+
+def summary_rows(
+    parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory, budget_bytes: int, reason: str
+) -> Iterator[SummaryRow]:
+    """Yield what the memory is made of, the split, and what the next larger micro-batches would need."""
+
+    def memory(label: str, size: int, more: str = "") -> SummaryRow:
+        return SummaryRow(label, format_bytes(size) + more, size / budget_bytes)
+
+    largest = max(parts, key=lambda part: part.peak_bytes)
+    peak = resident.total_bytes + largest.peak_bytes
+    yield memory("budget", budget_bytes)
+    yield memory("  parameters", resident.parameter_bytes, ", buffers among them")
+    yield memory("  gradients", resident.gradient_bytes)
+    if resident.state_bytes is None:
+        yield SummaryRow("  optimizer", "not counted: no optimizer was given")
+    else:
+        yield memory("  optimizer", resident.state_bytes)
+    yield memory("  one pass", largest.peak_bytes, " at most")
+    yield memory("peak", peak, f" ({peak / budget_bytes:.0%} of the budget)")
+    yield from _module_rows(estimate.by_module(len(largest.indices), largest.length))
+    yield SummaryRow()
+    yield from _split_rows(parts, estimate, resident)
+    if reason:
+        yield SummaryRow("measured", f"on small micro-batches, as fake tensors cannot run it: {reason}")
+    available = budget_bytes - resident.total_bytes
+    uncertainty = estimate.uncertainty(available)
+    if uncertainty:
+        yield SummaryRow(
+            "uncertain", f"{uncertainty}, so {estimate.margin(available):.0%} of what varies is not used"
+        )
+    if not estimate.checked:
+        yield SummaryRow(
+            "unchecked", "a real pass of a few samples would take too long, or several ranks were running"
+        )
+    for kind in sorted(estimate.mixes):
+        yield SummaryRow(
+            "not exact", f"{kind} mixes the samples of a micro-batch: a split changes its statistics"
+        )
+
+
+def _module_rows(added: dict[str, int]) -> Iterator[SummaryRow]:
+    """Yield what modules add; those in one block of a list count together: "blocks.3.mlp.0" is "blocks.3"."""
+    sizes: Counter[str] = Counter()
+    for name, size in added.items():
+        keys = name.split(".")
+        block = next((index for index, key in enumerate(keys) if key.isdigit()), 0)
+        sizes[".".join(keys[: block + 1])] += size
+    if sizes:
+        yield SummaryRow()
+        yield SummaryRow("a sample adds at the peak, by module")
+    for name, size in sizes.most_common(_MOST_MODULES):
+        yield SummaryRow(f"  {format_bytes(size):>9}", name or "(outside of modules)")
+    rest = sizes.most_common()[_MOST_MODULES:]
+    if rest:
+        total = format_bytes(sum(size for _, size in rest))
+        yield SummaryRow(f"  {total:>9}", f"{len(rest)} others")
+
+
+def _split_rows(parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory) -> Iterator[SummaryRow]:
+    sizes, lengths = [len(part.indices) for part in parts], [part.length for part in parts]
+    samples, has_lengths = sum(sizes), bool(lengths[0])
+    listed = _listed(sizes, in_order=has_lengths)
+    yield SummaryRow("split", f"{samples} samples in {counted(len(parts))}: {listed}")
+    if has_lengths:
+        whole = samples * max(lengths)
+        columns = sum(size * length for size, length in zip(sizes, lengths, strict=True))
+        padding = padding_of(parts)
+        unsplit = 1 - (1 - padding) * columns / whole
+        yield SummaryRow("lengths", _listed(lengths))
+        yield SummaryRow(
+            "padding", f"{padding:.1%} of {columns:,} columns; unsplit it would be {unsplit:.0%} of {whole:,}"
+        )
+    fewer = len(parts) - 1
+    if fewer:
+        if has_lengths:  # two neighbors in one
+            merged = [sum(sizes[i : i + 2]) for i in range(fewer)]
+            needed = min(estimate.peaks(merged, lengths[1:]))
+        else:
+            (needed,) = estimate.peaks([-(-samples // fewer)], [0])
+        needed = resident.total_bytes + max(needed, *(part.peak_bytes for part in parts))
+        yield SummaryRow("next larger", f"{counted(fewer)} would need {format_bytes(needed)}")
+
+
+def _listed(numbers: list[int], *, in_order: bool = True) -> str:
+    """Return numbers as "6 x 72, 8 x 71", or as "30, 28, ... 3"."""
+    times = Counter(numbers)
+    if len(times) < len(numbers) and (len(times) == 1 or (len(times) == 2 and not in_order)):
+        return ", ".join(f"{count} x {number}" for number, count in times.items())
+    texts = [str(number) for number in numbers]
+    return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "...", *texts[-3:]])
+
+
+def as_text(rows: Iterator[SummaryRow]) -> str:
+    """Return the rows for a terminal."""
+    return "\n".join(f"{row.label:13}{row.text}".rstrip() for row in rows)
+
+
+def as_html(rows: Iterator[SummaryRow], subtitle: str) -> str:
+    """Return the rows for a notebook, with a bar for each share of the budget."""
+    cells = [
+        [
+            row.label.strip(),
+            row.text if row.share is None else Bar(row.share, row.text, *([WASTED] if row.share > 1 else [])),
+        ]
+        for row in rows
+        if row.label
+    ]
+    return card("Plan", subtitle, cells)

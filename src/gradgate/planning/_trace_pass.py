@@ -1,0 +1,184 @@
+"""Run a forward and backward pass, trace its memory, undo what it changes, and find the fake tensors it leaves."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import math
+import random
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import FrameType, FunctionType, GeneratorType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradgate.autograd_graph import Graph
+from gradgate.errors import OptionError
+from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, PassTracer, TooLongError
+from gradgate.planning._reachable_state import ReachableState
+from gradgate.pytree import mapped_tensors, tensors_in
+
+_LEVELS = 4  # of containers between a cache and a tensor in it
+_LRU_CACHE = type(functools.lru_cache(len))
+
+
+def trace_pass(
+    loss_fn: Callable[[Any], Any],
+    make_batch: Callable[[], Any],
+    state: ReachableState,
+    *,
+    fakes: FakeTensors | None = None,
+    copies: bool = False,
+    most_operations: float = math.inf,
+) -> PassTrace:
+    """Trace a pass: on fake tensors, which computes and allocates nothing, or on real ones if ``fakes`` is None.
+
+    Args:
+        loss_fn: returns the loss of a micro-batch, or the loss and its count.
+        make_batch: makes the micro-batch.
+        state: what is restored after the pass.
+        fakes: the fake tensors of passes over the same model.
+        copies: the micro-batch is a copy of its samples, and counts.
+        most_operations: give up after so many.
+
+    Raises:
+        TooLongError: there were more operations.
+        OptionError: the loss function returns no scalar with a graph.
+        FakePassError: the loss function cannot run on fake tensors.
+    """
+    if fakes is None:
+        return _traced(loss_fn, make_batch(), PassTracer(None, state), None, copies=copies)
+    try:
+        with fakes.mode:
+            batch = mapped_tensors(make_batch(), fakes.of_input)
+        return _traced(loss_fn, batch, PassTracer(fakes, state, most_operations), fakes.mode, copies=copies)
+    except (FakePassError, TooLongError, OptionError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a loss function runs into
+        reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+    raise FakePassError(reason)  # only here, where the frames that hold fakes are gone
+
+
+def _traced(
+    loss_fn: Callable[[Any], Any], batch: Any, tracer: PassTracer, fake_mode: Any, *, copies: bool
+) -> PassTrace:
+    for tensor in tensors_in(batch):
+        tracer.inputs.add(id(tensor))
+        if copies:
+            tracer.note_created(tensor)
+        else:
+            tracer.note_existing(tensor)
+    with ExitStack() as undo:
+        _restore_random_states(undo)
+        undo.callback(
+            torch.clear_autocast_cache
+        )  # an autocast block around us would keep copies of parameters
+        undo.callback(tracer.restore)
+        with ExitStack() as modes:
+            if "torch._dynamo" in sys.modules:
+                modes.enter_context(torch.compiler.set_stance("force_eager"))
+            if gc.isenabled():  # or what reference cycles hold is freed at other moments in each pass
+                modes.callback(gc.enable)
+                gc.disable()
+            modes.enter_context(torch.enable_grad())
+            if fake_mode is not None:
+                modes.enter_context(fake_mode)
+            modes.enter_context(tracer)
+            modes.enter_context(tracer.following_modules())
+            outcome = loss_fn(batch)
+            loss = outcome[0] if isinstance(outcome, tuple) else outcome
+            del outcome
+            _check_loss(loss)
+            leaves = Graph(loss).leaf_nodes
+            for node in leaves:
+                # Other graphs of the user's may share these nodes, so the hooks have to go.
+                modes.callback(node.register_prehook(_drop_gradient).remove)
+            parameters = list(leaves.values())
+            del leaves
+            loss.backward()
+            del loss
+        return tracer.finish(parameters)
+
+
+def _restore_random_states(undo: ExitStack) -> None:
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    undo.enter_context(torch.random.fork_rng(devices))
+    undo.callback(random.setstate, random.getstate())
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        undo.callback(numpy.random.set_state, numpy.random.get_state())
+
+
+def _check_loss(loss: Any) -> None:
+    if isinstance(loss, Tensor) and loss.numel() == 1 and loss.grad_fn is not None:
+        return
+    what = f"a {type(loss).__name__}"
+    if isinstance(loss, Tensor):
+        what = f"a tensor of shape {list(loss.shape)}{', without a graph' if loss.grad_fn is None else ''}"
+    raise OptionError(
+        f"plan: loss_fn returned {what}; it returns the loss, a scalar computed from parameters, or the loss and "
+        "its count: return loss, y.numel()."
+    )
+
+
+def _drop_gradient(_: tuple[Tensor | None, ...]) -> tuple[None]:
+    """Drop a gradient before it is added to ``.grad``, where nothing must be left."""
+    return (None,)
+
+
+def clear_caches(tensors: Sequence[Tensor]) -> None:
+    """Clear each ``functools.lru_cache`` that holds one of the tensors: it computes them again."""
+    ours, level = {id(tensors)}, list(tensors)
+    for _ in range(_LEVELS):
+        ours |= {id(level), *map(id, level)}
+        level = [holder for holder in _referrers(level, ours) if not _is_module_namespace(holder)]
+        for holder in level:
+            if isinstance(holder, _LRU_CACHE):
+                holder.cache_clear()
+        if not level:
+            return
+
+
+def holder_name(value: Any, ours: set[int]) -> str:
+    """Return the path to an object from the nearest module, class or instance: ``"masks.CACHE[128]"``.
+
+    It must not hold the object in a local list or a closure, which would be found.
+    """
+    path = ""
+    for _ in range(_LEVELS):
+        ours = ours | {id(value)}
+        referrers = _referrers([value], ours)
+        holder = min(referrers, key=lambda each: not isinstance(each, (dict, list, tuple, set)), default=None)
+        del referrers
+        if not isinstance(holder, (dict, list, tuple, set)):
+            return f"{'an object' if holder is None else f'a {type(holder).__qualname__}'}{path}"
+        key = _key_of(value, holder)
+        if _is_module_namespace(holder):
+            return f"{holder['__name__']}.{key}{path}"  # type: ignore[index,call-overload]
+        owner = next(
+            (each for each in gc.get_referrers(holder) if getattr(each, "__dict__", 0) is holder), None
+        )
+        if owner is not None:
+            return f"a {type(owner).__qualname__}'s {key}{path}"
+        path, value = f"[{key!r}]{path}", holder
+    return f"a {type(value).__qualname__}{path}"
+
+
+def _referrers(values: Sequence[Any], ours: set[int]) -> list[Any]:
+    found = gc.get_referrers(*values)
+    skipped = ours | {id(found), id(values)}
+    running = (FrameType, FunctionType, GeneratorType)
+    return [each for each in found if id(each) not in skipped and not isinstance(each, running)]
+
+
+def _key_of(value: Any, holder: Any) -> Any:
+    pairs = holder.items() if isinstance(holder, dict) else enumerate(holder)
+    return next((key for key, held in pairs if held is value), "?")
+
+
+def _is_module_namespace(value: Any) -> bool:
+    name = value.get("__name__") if isinstance(value, dict) else None
+    return isinstance(name, str) and name in sys.modules and vars(sys.modules[name]) is value

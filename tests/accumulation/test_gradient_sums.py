@@ -1,0 +1,212 @@
+"""Several losses with divisors of their own, and backward passes that fail."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+
+import gradgate as gg
+from gradgate.errors import CountError, GradientError, GraphError, UpdateError
+from tests.accumulation.one_weight import StopError, one_weight, stopped_by, update_by
+from tests.reference import assert_same, parts, problem, received
+from tests.tensors import randn, tensor
+
+
+@pytest.mark.parametrize("clear", ["none", "zero", gg.decay(0.5)])
+def test_two_losses_are_each_divided_by_their_own_items_and_added(clear: Any) -> None:
+    task = problem([4, 1, 0, 3, 2])
+    parameters = list(task.model.parameters())
+    whole = task.loss_mean(task.x, task.y) + 0.5 * task.model(task.x).pow(2).mean()
+    expected = torch.autograd.grad(whole, parameters)
+    optimizer = SGD(parameters, lr=0.1)
+    with received(optimizer) as steps, gg.Accumulator(optimizer, clear=clear).update() as update:
+        for x, y in update.micro_batches(parts(task, [2, 1, 2])):
+            update.backward(task.loss_mean(x, y), count=task.count(y), name="words")
+            update.backward(0.5 * task.model(x).pow(2).mean(), count=len(x), name="size")
+    assert_same(steps[0], list(expected))
+    assert update.loss == pytest.approx(whole.item())
+    assert update.losses["words"].count == 10
+    assert update.losses["size"].count == 5
+
+
+def test_a_loss_may_come_in_some_micro_batches_only() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for labelled in update.micro_batches([True, False, True]):
+            update.backward(weight * 1.0, count=5, name="all")
+            if labelled:
+                update.backward(weight * 10.0, count=2, name="labelled")
+    assert weight.item() == -11.0
+
+
+def test_named_losses_need_no_loop() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        update.backward(weight * 1.0, count=1, name="a")
+        update.backward(weight * 4.0, count=3, name="a")
+        update.backward(weight * 1.0, count=2, name="b")
+    assert (weight.item(), update.micro_batch_count) == (-4.25, 2)
+
+
+def test_an_unnamed_second_call_outside_the_loop_is_asked_what_it_is() -> None:
+    weight, _, accumulator = one_weight()
+    with stopped_by(UpdateError), accumulator.update() as update:
+        update.backward(weight * 1.0, count=1)
+        update.backward(weight * 1.0, count=1)
+    assert weight.item() == 0.0
+
+
+def test_a_graph_can_serve_two_losses() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        hidden = weight.exp()
+        update.backward(hidden * 2, count=1, name="a", retain_graph=True)
+        update.backward(hidden * 3, count=1, name="b")
+    assert weight.item() == pytest.approx(-5.0)
+
+
+def test_a_graph_is_freed_as_by_any_backward() -> None:
+    weight, _, accumulator = one_weight()
+    loss = (weight.exp() * 2).sin()
+    with stopped_by(RuntimeError), accumulator.update() as update:
+        update.backward(loss, count=1, name="a")
+        update.backward(loss, count=1, name="b")
+    assert weight.item() == 0.0
+
+
+def test_the_loss_may_have_a_dimension_of_one() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for gradient, count in update.micro_batches([(1.0, 1), (5.0, 3)]):
+            update.backward((weight * gradient).reshape(1), count=count)
+    assert (weight.item(), update.loss) == (-4.0, 0.0)
+
+
+def test_no_grad_around_the_backward_changes_nothing() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        loss = weight * 2
+        with torch.no_grad():
+            update.backward(loss, count=1)
+    assert weight.item() == -2.0
+
+
+def test_the_loss_can_be_the_parameter_itself() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        update.backward(weight, count=3)
+    assert weight.item() == -1.0
+
+
+def test_hooks_on_parameters_see_what_is_added() -> None:
+    weight, _, accumulator = one_weight()
+    seen = []
+    weight.register_hook(lambda gradient: seen.append(gradient.item()))
+    weight.register_post_accumulate_grad_hook(lambda parameter: seen.append(parameter.grad.item()))
+    update_by(accumulator, weight, [(4.0, 1), (8.0, 1)])
+    assert seen == [4.0, 4.0, 8.0, 12.0]  # what a plain loop without a division adds
+
+
+def test_frozen_altogether_is_an_error() -> None:
+    weight, _, accumulator = one_weight()
+    other = tensor(1.0).requires_grad_()
+    weight.requires_grad_(False)
+    with pytest.raises(GraphError, match="every parameter that the optimizer owns is frozen"):
+        update_by(accumulator, other, [(1.0, 1)])
+
+
+# -- what else may happen to .grad inside the block ---------------------------------------------------
+
+
+@pytest.mark.parametrize("then", ["goes on", "ends"])
+@pytest.mark.parametrize("how", ["zero_grad", "clip", "a backward of its own", "in place"])
+def test_gradients_that_are_changed_inside_the_block_are_noticed(how: str, then: str) -> None:
+    weight, optimizer, accumulator = one_weight()
+    with stopped_by(GradientError), accumulator.update() as update:
+        for _ in update.micro_batches([0, 1]):
+            update.backward(weight * 4.0, count=1)
+            if how == "zero_grad":
+                optimizer.zero_grad()
+            elif how == "clip":
+                torch.nn.utils.clip_grad_norm_([weight], 1.0)
+            elif how == "in place":
+                weight.grad /= 2
+            else:
+                (weight * 2).backward()
+            if then == "ends":
+                break
+    assert (weight.item(), weight.grad) == (0.0, None)
+    update_by(accumulator, weight, [(1.0, 1)])
+    assert weight.item() == -1.0
+
+
+# -- a backward that fails ---------------------------------------------------------------------------
+
+
+class Failing(torch.autograd.Function):
+    """The identity; its backward fails."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raise StopError
+
+
+def two_layers() -> tuple[nn.Linear, nn.Linear, gg.Accumulator]:
+    first, last = (nn.Linear(2, 2, dtype=torch.float64) for _ in range(2))
+    return first, last, gg.Accumulator(SGD([*first.parameters(), *last.parameters()], lr=0.1))
+
+
+def test_a_backward_that_fails_half_way_and_is_caught_cannot_be_stepped_on() -> None:
+    first, last, accumulator = two_layers()
+    before = last.weight.detach().clone()
+    x = randn(3, 2).double().cpu()
+    with stopped_by(UpdateError), accumulator.update() as update:
+        for fails in update.micro_batches([False, True, False]):
+            hidden = first(x)
+            loss = last(Failing.apply(hidden) if fails else hidden).mean()
+            try:
+                update.backward(loss)
+            except StopError:
+                assert last.weight.grad is not None  # it had got as far as there
+    assert torch.equal(last.weight, before)
+    assert last.weight.grad is None
+    accumulator.step_window(lambda x: last(first(x)).mean(), [x])
+    assert not torch.equal(last.weight, before)
+
+
+def test_a_forward_that_fails_and_is_caught_is_a_micro_batch_left_out() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for gradient in update.micro_batches([1.0, None, 3.0]):
+            with suppress(TypeError):
+                update.backward(weight * gradient, count=1)
+    assert (weight.item(), update.count, update.micro_batch_count) == (-2.0, 2, 3)
+
+
+def test_a_call_that_is_refused_and_caught_leaves_the_sum_whole() -> None:
+    weight, _, accumulator = one_weight()
+    with accumulator.update() as update:
+        for count in update.micro_batches([1, -1, 3]):
+            with suppress(CountError):
+                update.backward(weight * 2.0, count=count)
+    assert (weight.item(), update.count) == (-2.0, 4)
+
+
+def test_a_torn_sum_cannot_be_saved() -> None:
+    first, last, accumulator = two_layers()
+    with accumulator.update() as update:
+        with stopped_by(StopError):
+            update.backward(last(Failing.apply(first(torch.ones(1, 2).double()))).mean())
+        with pytest.raises(
+            UpdateError, match="a backward inside the block raised and the exception was caught there"
+        ):
+            accumulator.state_dict()
+        update.__exit__(StopError, StopError(), None)
+    assert accumulator.state_dict()["window"] is None

@@ -1,0 +1,99 @@
+"""Assertions about where a loss flows."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gradgate.errors import FlowError, OptionError
+from gradgate.gates import expect_flow
+
+
+class Gan:
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.G, self.D = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)), nn.Linear(2, 1)
+
+    def fake(self) -> Tensor:
+        return self.D(self.G(torch.ones(4, 2))).mean()  # type: ignore[no-any-return]
+
+    def cut(self) -> Tensor:
+        return self.D(self.G(torch.ones(4, 2)).detach()).mean()  # type: ignore[no-any-return]
+
+
+def test_what_is_as_it_should_be_passes_in_silence() -> None:
+    gan = Gan()
+    expect_flow(gan.cut(), into=[gan.D], not_into=[gan.G])
+    expect_flow(gan.cut, into=gan.D, not_into=gan.G)
+    expect_flow(gan.fake(), into=[gan.D.weight, gan.G])
+
+
+def test_a_leak_names_the_first_path() -> None:
+    gan = Gan()
+    with pytest.raises(FlowError) as caught:
+        expect_flow(gan.fake(), into=[gan.D], not_into=[gan.G])
+    assert str(caught.value) == (
+        "expect_flow: the loss reaches 4 of 4 parameters that it should not, first Sequential.0.weight: "
+        "loss <- MeanBackward0 <- AddmmBackward0 <- AddmmBackward0 <- TanhBackward0 <- AddmmBackward0 <- "
+        "TBackward0 <- Sequential.0.weight. Stop it, gg.stop_gradient(...), or let an update fill only what it "
+        "owns, update.backward(loss)."
+    )
+
+
+def test_a_function_names_the_lines_of_the_path() -> None:
+    gan = Gan()
+    with pytest.raises(
+        FlowError, match=r"loss <- MeanBackward0 \(test_expect_flow.py:20\) <- AddmmBackward0 \(test_exp"
+    ):
+        expect_flow(gan.fake, not_into=gan.G)
+
+
+def test_what_is_missing_names_what_stops_it() -> None:
+    gan = Gan()
+    with pytest.raises(FlowError) as caught:
+        expect_flow(gan.cut, into=[gan.G])
+    assert str(caught.value) == (
+        "expect_flow: the loss does not reach 4 of 4 parameters that it should, first Sequential.0.weight: "
+        "detach at test_expect_flow.py:23."
+    )
+    with pytest.raises(
+        FlowError, match=r"not in the graph\. Pass a function that computes the loss to see where\."
+    ):
+        expect_flow(gan.cut(), into=[gan.G])
+
+
+def test_one_parameter_that_is_not_reached_is_enough() -> None:
+    gan = Gan()
+    gan.G[2].bias.requires_grad_(False)
+    with pytest.raises(FlowError, match=r"does not reach 1 of 4 .* first Sequential.2.bias: requires_grad\."):
+        expect_flow(gan.fake, into=[gan.G])
+
+
+def test_a_long_path_is_shortened_in_its_middle() -> None:
+    deep = nn.Sequential(*[nn.Linear(2, 2) for _ in range(20)])
+    with pytest.raises(FlowError) as caught:
+        expect_flow(deep(torch.ones(1, 2)).sum(), not_into=deep[0])
+    assert re.search(r"loss <- SumBackward0 <- .* <- 16 more <- .* <- Linear.weight\.", str(caught.value))
+    assert str(caught.value).count("<-") == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "neither into nor not_into names anything"),
+        ({"into": [nn.ReLU()]}, "ReLU has no parameters"),
+        ({"into": ["D"]}, "it was given a str"),
+        ({"not_into": [torch.ones(1, requires_grad=True) * 2]}, "a tensor that was computed"),
+    ],
+)
+def test_what_asks_for_nothing_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        expect_flow(Gan().fake(), **options)
+
+
+def test_what_should_and_should_not_be_reached_is_refused() -> None:
+    gan = Gan()
+    with pytest.raises(OptionError, match=r"Linear\.weight is in into and in not_into"):
+        expect_flow(gan.fake(), into=[gan.D], not_into=[gan.D.weight])

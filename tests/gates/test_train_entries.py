@@ -1,0 +1,395 @@
+"""Rows and entries that are trained alone: all else stays as it is, to the bit, whatever the optimizer does."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+import gradgate as gg
+from gradgate.errors import OptionError, ShapeError
+from gradgate.gates import train_mask, train_rows
+from tests.laws.optimizers import OPTIMIZERS
+from tests.reference import assert_same
+
+WORDS, WIDTH = 7, 3
+
+
+class Tied(nn.Module):
+    """A language model of one layer, whose output weights are those of its embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(WORDS, WIDTH)
+        self.output = nn.Linear(WIDTH, WORDS, bias=False)
+        self.output.weight = self.embedding.weight
+        self.double()
+
+    def loss(self) -> Tensor:
+        words = torch.arange(WORDS)
+        return F.cross_entropy(self.output(self.embedding(words).tanh()), words.roll(1))
+
+
+def train(model: Tied, optimizer: Optimizer, steps: int) -> None:
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model.loss().backward()
+        optimizer.step()
+
+
+def only_the_gradient(parameter: Tensor, chosen: Tensor) -> Any:
+    """Known to be wrong: momentum and decay move the others all the same."""
+    return parameter.register_hook(lambda gradient: gradient * chosen)
+
+
+def by_mask(parameter: Tensor, chosen: Tensor) -> Any:
+    return train_mask(parameter, chosen)
+
+
+def by_rows(parameter: Tensor, chosen: Tensor) -> Any:
+    return train_rows(parameter, chosen[:, 0].nonzero()[:, 0])
+
+
+def moved(
+    restrict: Callable[[Tensor, Tensor], Any], make: Callable[..., Optimizer], chosen: Tensor
+) -> Tensor:
+    """Train, restrict with momentum standing, train on: return which entries changed in the second part."""
+    model = Tied()
+    optimizer = make(model.parameters())
+    train(model, optimizer, 2)
+    before = model.embedding.weight.detach().clone()
+    restrict(model.embedding.weight, chosen)
+    train(model, optimizer, 3)
+    return model.embedding.weight.detach() != before
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@settings(max_examples=8)
+@given(rows=st.sets(st.integers(0, WORDS - 1), min_size=1), masked=st.booleans(), seed=st.integers(0, 9))
+def test_only_what_is_chosen_ever_changes(name: str, rows: set[int], masked: bool, seed: int) -> None:
+    chosen = torch.zeros(WORDS, WIDTH, dtype=torch.bool)
+    chosen[list(rows)] = True
+    if masked:
+        chosen = torch.rand(WORDS, WIDTH, generator=torch.Generator().manual_seed(seed)) < 0.5
+        chosen[0, 0] = True
+    assert torch.equal(moved(by_mask if masked else by_rows, OPTIMIZERS[name], chosen), chosen)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: SGD(p, lr=0.1, momentum=0.9),
+        lambda p: Adam(p, lr=0.1),
+        lambda p: AdamW(p, lr=0.1, weight_decay=0.1),
+        lambda p: SGD(p, lr=0.1, weight_decay=0.1),
+    ],
+)
+def test_the_law_rejects_a_masked_gradient_alone(make: Callable[..., Optimizer]) -> None:
+    chosen = torch.zeros(WORDS, WIDTH, dtype=torch.bool)
+    chosen[1] = True
+    assert moved(only_the_gradient, make, chosen).any(1).all()
+
+
+def test_the_chosen_rows_move_as_a_parameter_of_their_own_would() -> None:
+    model = Tied()
+    optimizer = AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    with train_rows(model.embedding, [2, 5]):
+        train(model, optimizer, 4)
+    # The slow way: the whole weight is put together from a constant and a small parameter.
+    whole = Tied().embedding.weight.detach().clone()
+    rows, words = nn.Parameter(whole[[2, 5]]), torch.arange(WORDS)
+    reference = AdamW([rows], lr=0.1, weight_decay=0.1)
+    for _ in range(4):
+        reference.zero_grad()
+        weight = whole.index_copy(0, torch.tensor([2, 5]), rows)
+        F.cross_entropy(F.linear(F.embedding(words, weight).tanh(), weight), words.roll(1)).backward()
+        reference.step()
+    assert_same([model.embedding.weight.detach()[[2, 5]]], [rows.detach()], rtol=1e-12)
+
+
+def test_the_state_is_as_small_as_what_is_chosen_and_whole_again_afterwards() -> None:
+    model = Tied()
+    optimizer = Adam(model.parameters(), lr=0.1)
+    handle = train_rows(model.embedding, [1, 4])
+    train(model, optimizer, 2)
+    state = optimizer.state[model.embedding.weight]
+    assert state["exp_avg"].shape == (2, WIDTH)
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    train(model, optimizer, 1)
+    small = optimizer.state[model.embedding.weight]["exp_avg"].clone()
+    handle.remove()
+    whole = optimizer.state[model.embedding.weight]["exp_avg"]
+    assert torch.equal(whole[[1, 4]], small)
+    assert not whole[[0, 2, 3, 5, 6]].any()
+    before = model.embedding.weight.detach().clone()
+    train(model, optimizer, 1)
+    assert (model.embedding.weight != before).any(1).all()
+    handle.remove()  # again: nothing
+
+
+def test_the_gradient_elsewhere_is_zero_so_that_a_clip_counts_what_is_trained() -> None:
+    model = Tied()
+    model.loss().backward()
+    train_rows(model.embedding, [1, 4])
+    assert not model.embedding.weight.grad[[0, 2, 3, 5, 6]].any()  # also of what stood already
+    model.embedding.weight.grad = None
+    model.loss().backward()
+    assert not model.embedding.weight.grad[[0, 2, 3, 5, 6]].any()
+    assert model.embedding.weight.grad[[1, 4]].all()
+
+
+def test_a_step_that_raises_changes_nothing_of_it_and_the_next_one_is_right() -> None:
+    class Failing(Adam):
+        fails = True
+
+        def step(self, closure: Any = None) -> Any:
+            super().step.__wrapped__(self, closure)  # type: ignore[attr-defined]
+            if self.fails:
+                raise ZeroDivisionError
+
+    model = Tied()
+    optimizer = Failing(model.parameters(), lr=0.1)
+    train_rows(model.embedding, [3])
+    before, groups = model.embedding.weight.detach().clone(), optimizer.param_groups[0]["params"]
+    with pytest.raises(ZeroDivisionError):
+        train(model, optimizer, 1)
+    assert torch.equal(model.embedding.weight, before)
+    assert optimizer.param_groups[0]["params"] is groups
+    assert optimizer.state_dict()["state"] == {}
+    optimizer.fails = False
+    train(model, optimizer, 1)
+    assert (model.embedding.weight != before).any(1).nonzero().tolist() == [[3]]
+
+
+class Twice(SGD):
+    """Evaluates its closure twice within a step."""
+
+    def step(self, closure: Any = None) -> Any:
+        for _ in range(2):
+            loss = super().step.__wrapped__(self, closure)  # type: ignore[attr-defined]
+        return loss
+
+
+def test_a_closure_sees_the_rows_that_the_step_has_moved() -> None:
+    model, other = Tied(), Tied()
+    losses: list[float] = []
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = model.loss()
+        loss.backward()
+        losses.append(loss.item())
+        return loss
+
+    train_rows(model.embedding, [0, 6])
+    optimizer: Optimizer = Twice(model.parameters(), lr=0.5)
+    optimizer.step(closure)
+    optimizer.step(closure=closure)
+    train_rows(other.embedding, [0, 6])
+    train(other, SGD(other.parameters(), lr=0.5), 4)
+    assert_same([model.embedding.weight.detach()], [other.embedding.weight.detach()])
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_an_optimizer_with_a_list_of_its_own_is_refused_before_it_moves_anything() -> None:
+    model = Tied()
+    optimizer = torch.optim.LBFGS(model.parameters())
+    train_rows(model.embedding, [0])
+    before = model.embedding.weight.detach().clone()
+    with pytest.raises(OptionError, match=r"LBFGS keeps parameters in a list of its own, _params"):
+        optimizer.step(model.loss)  # type: ignore[arg-type]
+    assert torch.equal(model.embedding.weight, before)
+
+
+def test_other_hooks_on_the_step_see_what_was_stepped() -> None:
+    model = Tied()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    seen: list[Tensor] = []
+    optimizer.register_step_post_hook(lambda *_: seen.append(model.embedding.weight.detach().clone()))
+    train_rows(model.embedding, [0])
+    train(model, optimizer, 1)
+    assert torch.equal(seen[0], model.embedding.weight)
+    assert not torch.equal(seen[0], Tied().embedding.weight)
+
+
+def test_other_hooks_before_the_step_act_on_the_gradient_and_the_rate() -> None:
+    weight = nn.Parameter(torch.zeros(3, 2))
+    optimizer = SGD([weight], lr=1.0)
+
+    def clip_and_slow_down(stepped: Optimizer, *_: Any) -> None:
+        nn.utils.clip_grad_value_([weight], 0.01)
+        stepped.param_groups[0]["lr"] = 0.5
+
+    train_rows(weight, [0])
+    for _ in range(2):  # also a hook that comes after the first step
+        weight.grad = torch.ones(3, 2)
+        optimizer.step()
+        optimizer.register_step_pre_hook(clip_and_slow_down)
+    assert weight.tolist() == [[pytest.approx(-1.005)] * 2, [0.0] * 2, [0.0] * 2]
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+class HandingOn(Optimizer):
+    """An optimizer around another one, as SAM and Lookahead are."""
+
+    def __init__(self, inner: Optimizer) -> None:
+        super().__init__(inner.param_groups, {})
+        self.inner, self.param_groups = inner, inner.param_groups
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+
+def test_an_optimizer_around_another_lets_that_one_step_the_rows() -> None:
+    weight = nn.Parameter(torch.ones(3, 2))
+    optimizer = HandingOn(SGD([weight], lr=0.1, weight_decay=1.0))
+    train_rows(weight, [0])
+    weight.grad = torch.ones(3, 2)
+    optimizer.step()
+    assert weight.tolist() == [[pytest.approx(0.8)] * 2, [1.0] * 2, [1.0] * 2]
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adafactor, torch.optim.Rprop, torch.optim.Adagrad])
+def test_all_rows_move_again_after_it_is_removed_whatever_the_state_is_made_of(make: Any) -> None:
+    embedding = nn.Embedding(6, 3)
+    optimizer = make(embedding.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        embedding(torch.arange(6)).square().sum().backward()
+        optimizer.step()
+
+    with train_rows(embedding, [1, 2]):
+        step()
+    before = embedding.weight.detach().clone()
+    for _ in range(2):
+        step()
+    assert ((embedding.weight - before).abs().amax(1) > 1e-3).all()
+
+
+def test_a_state_of_other_rows_is_refused_in_words() -> None:
+    embedding = nn.Embedding(6, 3)
+    optimizer = Adam(embedding.parameters())
+    with train_rows(embedding, [1, 2]):
+        embedding(torch.arange(6)).sum().backward()
+        optimizer.step()
+        saved = copy.deepcopy(optimizer.state_dict())
+    optimizer.load_state_dict(saved)
+    train_rows(embedding, [1, 2, 3])
+    with pytest.raises(OptionError, match=r"exp_avg has shape \[2, 3\], and the chosen entries \[3, 3\]"):
+        optimizer.step()
+
+
+def test_a_mask_on_a_sparse_embedding_keeps_its_gradient_sparse() -> None:
+    embedding = nn.Embedding(WORDS, WIDTH, sparse=True)
+    mask = torch.zeros(WORDS, WIDTH, dtype=torch.bool)
+    mask[2, 1] = True
+    train_mask(embedding.weight, mask)
+    embedding(torch.arange(WORDS)).sum().backward()
+    assert embedding.weight.grad.is_sparse
+    assert torch.equal(embedding.weight.grad.to_dense(), mask.float())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_an_accumulator_steps_the_rows_alone(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    embedding = nn.Embedding(WORDS, WIDTH, dtype=dtype)
+    before = embedding.weight.detach().clone()
+    train_rows(embedding, [1, 2])
+    optimizer = AdamW(embedding.parameters(), lr=0.1)
+    accumulator = gg.Accumulator(optimizer, clip_norm=1.0)
+    for _ in range(2):
+        accumulator.step_window(
+            lambda x: embedding(x).float().square().mean(), [torch.arange(7), torch.arange(2)]
+        )
+    assert (embedding.weight != before).any(1).nonzero()[:, 0].tolist() == [1, 2]
+    assert optimizer.state[embedding.weight]["exp_avg"].dtype == torch.float32
+
+
+def test_sparse_gradients_keep_the_chosen_rows() -> None:
+    embedding = nn.Embedding(WORDS, WIDTH, sparse=True)
+    before = embedding.weight.detach().clone()
+    train_rows(embedding, [1, 2])
+    optimizer = torch.optim.SparseAdam(embedding.parameters(), lr=0.1)
+    embedding(torch.tensor([0, 1, 1, 6])).sum().backward()
+    assert embedding.weight.grad.coalesce().indices().tolist() == [[1]]
+    optimizer.step()
+    assert (embedding.weight != before).any(1).nonzero()[:, 0].tolist() == [1]
+
+
+def test_a_frozen_parameter_may_be_restricted_and_unfrozen_later() -> None:
+    model = Tied()
+    model.embedding.weight.requires_grad_(False)
+    train_rows(model.embedding, [1])
+    assert not model.embedding.weight.requires_grad
+    model.embedding.weight.requires_grad_(True)
+    before = model.embedding.weight.detach().clone()
+    train(model, AdamW(model.parameters()), 1)
+    assert (model.embedding.weight != before).any(1).nonzero()[:, 0].tolist() == [1]
+
+
+def renormalising() -> nn.Embedding:
+    return nn.Embedding(WORDS, WIDTH, max_norm=1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (
+            lambda e: train_rows(e, [7, 8, 9, 10]),
+            OptionError,
+            "rows 7, 8, 9 and 1 more are out of range: .* 0 to 6",
+        ),
+        (lambda e: train_rows(e, [-1]), OptionError, "row -1 is out of range"),
+        (lambda e: train_rows(e, [2, 2]), OptionError, "row 2 is given twice"),
+        (lambda e: train_rows(e, []), OptionError, "no id is given"),
+        (
+            lambda e: train_rows(e, torch.ones(7, dtype=torch.bool)),
+            OptionError,
+            r"ids is torch.bool of shape \[7\]",
+        ),
+        (lambda e: train_rows(e, [0.5]), OptionError, "ids is torch.float32"),
+        (lambda e: train_rows(e, 1), OptionError, r"ids is torch.int64 of shape \[\]"),
+        (lambda e: train_rows(nn.ReLU(), [0]), OptionError, "train_rows: it was given a ReLU"),
+        (lambda e: train_rows(e.weight * 2, [0]), OptionError, "it was given a tensor with a graph"),
+        (lambda e: train_rows(renormalising(), [0]), OptionError, "the embedding has max_norm"),
+        (lambda e: train_rows(torch.ones(()), [0]), ShapeError, "is a single number"),
+        (
+            lambda e: train_mask(e.weight, torch.ones(7, 2, dtype=torch.bool)),
+            ShapeError,
+            r"the mask has shape \[7, 2\]",
+        ),
+        (lambda e: train_mask(e.weight, torch.ones(7, 3)), OptionError, "the mask is of torch.float32"),
+        (lambda e: train_mask(e.weight, [True]), OptionError, "the mask is a list"),
+        (lambda e: train_mask(e.weight, torch.zeros(7, 3, dtype=torch.bool)), OptionError, "True nowhere"),
+        (
+            lambda e: train_mask(torch.ones(2, dtype=torch.int), torch.ones(2).bool()),
+            OptionError,
+            "torch.int32",
+        ),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(
+    call: Callable[..., Any], kind: type[Exception], message: str
+) -> None:
+    embedding = nn.Embedding(WORDS, WIDTH)
+    with pytest.raises(kind, match=message):
+        call(embedding)
+    train_rows(embedding, [0]).remove()  # nothing is left of it
+
+
+def test_what_is_chosen_already_is_refused() -> None:
+    model = Tied()
+    with (
+        train_rows(model.embedding, [0]),
+        pytest.raises(OptionError, match="chosen already, perhaps through"),
+    ):
+        train_rows(model.output, [1])
+    train_rows(model.output, [1]).remove()

@@ -1,0 +1,262 @@
+"""Where a batch holds its samples: split exactly, or refused by the name of the field."""
+
+from collections import OrderedDict, UserDict, defaultdict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from gradgate.batch_layout import check_batch, layout_of
+from gradgate.errors import OptionError
+from tests.tensors import arange, tensor
+
+
+def sample_count(batch: Any) -> int:
+    return layout_of(batch).samples
+
+
+def split(batch: Any, parts: int) -> list[Any]:
+    return [part for part, _ in layout_of(batch).split(batch, parts)]
+
+
+class Pair(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+@dataclass
+class Batch:
+    x: Tensor
+    texts: list[str]
+    scale: float = 1.0
+
+
+SIX = arange(6)
+
+NESTS: dict[str, tuple[Any, Any]] = {
+    "tensor": (SIX, lambda nest: nest),
+    "tuple": ((SIX, -SIX), lambda nest: nest[0]),
+    "list of tensors": ([SIX, -SIX], lambda nest: nest[0]),
+    "dict": ({"x": SIX, "y": -SIX, "scale": 2.0, "name": "batch"}, lambda nest: nest["x"]),
+    "ordered dict": (OrderedDict(x=SIX), lambda nest: nest["x"]),
+    "default dict": (defaultdict(list, x=SIX), lambda nest: nest["x"]),
+    "user dict": (UserDict(x=SIX), lambda nest: nest["x"]),
+    "namedtuple": (Pair(SIX, -SIX), lambda nest: nest.x),
+    "dataclass": (Batch(SIX, list("abcdef"), 3.0), lambda nest: nest.x),
+    "nested": ({"in": (SIX, [-SIX]), "out": Pair(SIX, SIX)}, lambda nest: nest["in"][0]),
+    "tensor and scalar": ((SIX, tensor(2.0), None), lambda nest: nest[0]),
+    "tensor and texts": ((SIX, list("abcdef")), lambda nest: nest[0]),
+}
+
+
+@pytest.mark.parametrize("name", NESTS)
+@settings(max_examples=8)
+@given(parts=st.integers(1, 8))
+def test_a_batch_is_split_into_batches_of_its_own_kind_that_together_are_the_whole(
+    name: str, parts: int
+) -> None:
+    nest, x = NESTS[name]
+    assert sample_count(nest) == 6
+    pieces = split(nest, parts)
+    assert {type(piece) for piece in pieces} == {type(nest)}
+    assert torch.equal(torch.cat([x(piece) for piece in pieces]), SIX)
+    sizes = [len(x(piece)) for piece in pieces if len(x(piece))]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_texts_are_split_as_samples() -> None:
+    assert sample_count(["a", "b", "c"]) == 3
+    assert split(["a", "b", "c"], 2) == [["a", "b"], ["c"]]
+    assert [piece.texts for piece in split(Batch(SIX, list("abcdef")), 2)] == [list("abc"), list("def")]
+    assert split(("a", "b"), 2) == [("a",), ("b",)]
+
+
+def test_what_is_no_sample_goes_along_whole() -> None:
+    first, last = split({"x": SIX, "rate": 0.5, "mask": tensor(1.0), "who": None}, 2)
+    assert (first["rate"], last["rate"], first["who"]) == (0.5, 0.5, None)
+    assert first["mask"] is last["mask"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "field"),
+    [
+        (3, "the batch holds no samples: no tensor"),
+        (None, "the batch holds no samples: no tensor"),
+        ("text", "the batch holds no samples: no tensor"),
+        ((), "the batch holds no samples: no tensor"),
+        ({"scale": tensor(1.0)}, "the batch holds no samples: no tensor"),
+        ((SIX, arange(5)), "batch[1]"),
+        ({"x": SIX, "y": SIX, "table": arange(7)}, 'batch["table"]'),
+        ({"x": SIX, "meta": {"lengths": [1, 2, 3]}}, 'batch["meta"]["lengths"]'),
+        ({"x": SIX, "betas": (0.9, 0.99)}, 'batch["betas"]'),
+        ({"x": SIX, "boxes": [arange(3), arange(4)]}, 'batch["boxes"]'),
+        (
+            {"x": SIX, "graph": object()},
+            'cannot tell which part of batch["graph"] belongs to which sample: it is a object',
+        ),
+        (Batch(SIX, ["one"]), "batch.texts"),
+        ((SIX, {1, 2}), "cannot tell which part of batch[1] belongs to which sample: it is a set"),
+        (nn.utils.rnn.pack_sequence([arange(3), arange(2)]), "it is a PackedSequence"),
+        ([arange(3), arange(3), arange(3)], "3 fields, or one entry for each of 3"),
+        ([arange(4), arange(4), arange(4)], "may hold 3 or 4 samples"),
+        ({"x": arange(2), "views": [arange(2), arange(2)]}, 'batch["views"] has 2 entries, each with 2'),
+    ],
+)
+def test_what_cannot_be_told_is_refused_by_name(batch: Any, field: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        layout_of(batch)
+    assert field in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("batch", "said", "taken"),
+    [
+        ({"x": SIX, "table": arange(7)}, {"table": None}, lambda b: len(b["table"]) == 7),
+        (
+            {"x": SIX, "t": arange(12).view(2, 6)},
+            {"t": 1},
+            lambda b: b["t"].tolist() == [[1.0, 2.0], [7.0, 8.0]],
+        ),
+        ({"m": {"x": SIX, "n": [7]}}, {("m", "n"): None}, lambda b: b["m"]["n"] == [7]),
+        ((arange(12).view(2, 6), arange(6).view(1, 6)), 1, lambda b: b[1].tolist() == [[1.0, 2.0]]),
+        ([arange(4)] * 6, "list", lambda b: len(b) == 2 and len(b[0]) == 4),
+        ([SIX, SIX, SIX], 0, lambda b: len(b) == 3 and len(b[0]) == 2),
+        ({"x": SIX, "v": [arange(6)] * 6}, {"v": 0}, lambda b: len(b["v"]) == 6 and len(b["v"][0]) == 2),
+        ({"x": SIX, "v": [arange(6)] * 6}, {"v": "list"}, lambda b: len(b["v"]) == 2 and len(b["v"][0]) == 6),
+        ({"x": SIX, "g": object()}, {"g": None}, lambda b: type(b["g"]) is object),
+    ],
+)
+def test_what_is_said_settles_it(batch: Any, said: Any, taken: Any) -> None:
+    layout = layout_of(batch, said)
+    assert layout.samples == 6
+    assert taken(layout.take(batch, slice(1, 3)))
+    assert taken(layout.take(batch, [1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"y": None}, "batch_dim names batch\\[\"y\"\\], and the batch has 'x'"),
+        ({"x": -1}, "batch_dim is -1 for"),
+        ({"x": 1}, "it has 1 dimension, not batch_dim=1"),
+        ({"x": "list"}, "it has 1 dimension, not batch_dim='list'"),
+        ("rows", "batch_dim is 'rows' for batch"),
+    ],
+)
+def test_what_is_said_wrongly_is_refused(said: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        layout_of({"x": SIX}, said)
+
+
+def test_a_later_batch_is_read_as_the_first_one_was() -> None:
+    """Two samples beside a list of two tensors of two could be read in two ways."""
+    first = {"x": SIX, "views": [SIX, SIX]}
+    other = {"x": SIX, "boxes": [arange(2)] * 6}
+    small = {"x": arange(2), "views": [arange(2), arange(2)]}
+    assert layout_of(small, like=layout_of(first)).take(small, [1])["views"] == [tensor([1.0])] * 2
+    small = {"x": arange(2), "boxes": [arange(2), arange(2)]}
+    (box,) = layout_of(small, like=layout_of(other)).take(small, [1])["boxes"]
+    assert len(box) == 2
+
+
+def test_images_of_different_sizes_beside_their_boxes_are_samples() -> None:
+    """As torchvision's detectors take them: nothing in it is a tensor of the whole batch."""
+    images = [torch.zeros(3, 4, 4 + n) for n in range(5)]
+    targets = [{"boxes": torch.zeros(n, 4), "labels": torch.zeros(n)} for n in range(5)]
+    some_images, some_targets = layout_of((images, targets)).take((images, targets), [4, 1])
+    assert [each.shape[2] for each in some_images] == [8, 5]
+    assert [len(each["labels"]) for each in some_targets] == [4, 1]
+
+
+def test_numpy_arrays_are_split_too() -> None:
+    batch = {"x": numpy.arange(6), "scale": numpy.float32(2), "two": numpy.zeros((2, 6))}
+    some = layout_of(batch, {"two": 1}).take(batch, [5, 0])
+    assert (some["x"].tolist(), some["scale"], some["two"].shape) == ([5, 0], 2, (2, 2))
+
+
+def test_what_a_tokenizer_knows_of_each_sample_goes_with_it() -> None:
+    class Encoded(UserDict[str, Tensor]):
+        """transformers' BatchEncoding has such a list, for word_ids(sample)."""
+
+        _encodings: list[str]
+
+    batch = Encoded(input_ids=SIX)
+    batch._encodings = list("abcdef")
+    assert layout_of(batch).take(batch, [4, 2])._encodings == ["e", "c"]
+    assert batch._encodings == list("abcdef")
+
+
+@pytest.mark.parametrize(
+    "several",
+    [
+        [(SIX, SIX), (SIX, SIX)],
+        [(SIX, SIX)],
+        ((SIX, SIX), (arange(3), arange(3))),
+        [{"x": SIX}, {"x": SIX}],
+        [{"x": SIX, "texts": ["a"]}],
+        [["a", "b"], ["c"]],
+        [torch.zeros(4, 3), torch.zeros(1, 3)],
+        iter([SIX]),
+        torch.utils.data.DataLoader([1, 2]),
+    ],
+)
+def test_several_batches_in_place_of_one_are_refused(several: Any) -> None:
+    with pytest.raises(OptionError, match="batch is one batch, and this"):
+        check_batch(several, "step", "step_window")
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (SIX, SIX),
+        [SIX],
+        [SIX, torch.zeros(6, 2)],
+        (SIX, {"x": SIX}),
+        ({"x": SIX}, {"y": SIX}),
+        ((SIX, SIX.long()), (SIX.long(), SIX)),
+        ["a", "b"],
+        [torch.zeros(6, 2), torch.zeros(6, 2)],
+        ([torch.zeros(2, 3)], [{"boxes": SIX}]),
+        {"x": SIX},
+        3.0,
+    ],
+    ids=repr,
+)
+def test_one_batch_is_not_refused(batch: Any) -> None:
+    check_batch(batch, "step", "step_window")
+
+
+def test_what_a_dataclass_derives_is_derived_anew_and_the_rest_goes_along() -> None:
+    @dataclass
+    class Derived:
+        x: Tensor
+        size: int = field(init=False)
+        mask: Tensor = field(init=False)
+
+        def __post_init__(self) -> None:
+            self.size, self.mask = len(self.x), self.x > 0
+
+    batch = Derived(SIX)
+    batch.mask = SIX > 3
+    first, last = split(batch, 2)
+    assert (first.size, last.size) == (3, 3)
+    assert torch.equal(torch.cat([first.mask, last.mask]), SIX > 3)
+
+
+def test_a_mapping_that_refuses_update_is_rebuilt() -> None:
+    class Output(OrderedDict[str, Tensor]):
+        """Some libraries' outputs of a model."""
+
+        def update(self, *_: Any) -> None:
+            raise TypeError("this is no way to change it")
+
+    output = Output()
+    output["x"] = SIX
+    first, last = split(output, 2)
+    assert type(first) is Output
+    assert torch.equal(torch.cat([first["x"], last["x"]]), SIX)
