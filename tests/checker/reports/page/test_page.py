@@ -107,9 +107,7 @@ def test_a_finding_with_a_fix_is_shown_with_it(tmp_path: Path) -> None:
 def test_all_that_comes_behind_one_line_is_shown(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     lines = ["for x in data:", "    loss(x).backward()", "    a.zero_grad()", "    b.zero_grad()"]
-    script.write_text("
-".join([*lines, "    a.step()", "    b.step()", "    log()"]) + "
-", "utf-8")
+    script.write_text("\n".join([*lines, "    a.step()", "    b.step()", "    log()"]) + "\n", "utf-8")
     fix = Move(3, after=7), Move(4, after=7)
     finding = Finding("GG202", "zero-grad-misplaced", "error", str(script), 3, "what", "why", "do", fix=fix)
     marks = [(line.mark, line.text) for line in Entry(finding).changes(1)]
