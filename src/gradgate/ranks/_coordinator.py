@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -207,6 +208,8 @@ class RankCoordinator(SingleProcess):
         if self.sharded is not None:
             self.sharded.check_reduced()
         status = sums.status()
+        if self.sharded is not None:
+            status = replace(status, reached_by_pass=self.sharded.reached_by_pass)
         exchange = self._exchange_statuses(status)
         while exchange.incomplete:
             exchange = self._exchange_statuses(status)
@@ -216,7 +219,7 @@ class RankCoordinator(SingleProcess):
             return None
         factor: float | None = sums.combine(totals, exchange.units)
         if self.sharded is not None:
-            self.sharded.keep_reached([each.filled for each in exchange.statuses], sums.parameters)
+            self.sharded.keep_reached(exchange.statuses, sums.parameters)
             (total,) = totals.values()
             # Near what a rank adds up in a window, so that sums stay at the size of means.
             self.sharded.unit = 2.0 ** round(math.log2(max(total / self.count, 1)))
