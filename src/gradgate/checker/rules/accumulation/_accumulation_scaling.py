@@ -33,7 +33,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._history import Window
+from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import own_nodes
@@ -87,7 +87,7 @@ def _is_wrong(column: list[Share], size: int) -> bool:
 
 
 def _finding(
-    run: Run, site: Site, full: list[tuple[Window, list[int]]], column: list[Share], size: int
+    run: Run, site: Site, full: list[tuple[StepWindow, list[int]]], column: list[Share], size: int
 ) -> Finding | None:
     whole = [(number, where) for number, where in column[0].divisors if abs(number - round(number)) < 1e-6]
     total = sum(share.factor or 0.0 for share in column)
@@ -137,7 +137,7 @@ def _written_at(run: Run, number: float) -> Frame | None:
     return None
 
 
-def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]) -> Finding | None:
+def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
     """Report a division of the running sum at every micro-batch: it divides the earlier ones again."""
     uneven = 0
     for window, micro in windows:
