@@ -54,8 +54,8 @@ def subtitle(comparisons: list[Comparison]) -> str:
     """State the result of the hand-written loop."""
     off = span([c.by_hand_distance[-1] for c in comparisons])
     return (
-        "The usual hand-written loop, on the same micro-batches in the same order, "
-        f"misses it by {off} of the way trained."
+        "The usual hand-written loop, with the same micro-batches in the same order, "
+        f"is off by {off} of the distance trained."
     )
 
 
