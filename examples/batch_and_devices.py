@@ -1,8 +1,8 @@
-"""The gradient of a mean loss is the mean of its items' gradients, whatever the batch's size; that of a
-summed loss is their sum and grows with the batch. So with a mean the batch changes not the gradient's
-size but its noise, and the learning rate may grow with it: linearly, or by the square root.
+"""The gradient of a mean loss is the mean of its items' gradients, whatever the batch size. The gradient of a
+summed loss is their sum and grows with the batch. With a mean loss, a larger batch changes only the noise of the
+gradient, so the learning rate may grow with it: linearly, or with the square root.
 
-gradgate wants to be told which of the two a loss is, and gives the optimizer the mean of all items.
+gradgate needs to know which of the two a loss is. The optimizer receives the mean over all items either way.
 """
 
 import torch
@@ -24,7 +24,7 @@ def gradient(x, reduction):
 
 
 def updated_weight(reduction):
-    """The weight after one update, lr 0.01, of micro-batches of one item."""
+    """Return the weight after one update with lr 0.01 and micro-batches of one item."""
     weight = new_weight()
     accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=0.01))
     with accumulator.update() as update:
@@ -45,7 +45,7 @@ def weight_after(steps, lr):
 
 
 def warmed_up(rule):
-    """The learning rates of the first updates after going from batches of 256 to 4096 at lr 0.1."""
+    """Return the learning rates of the first updates after going from batches of 256 to 4096, with lr 0.1."""
     optimizer = torch.optim.SGD([new_weight()], lr=0.1)
     factor = gg.scale_lr(optimizer, batch=4096, base_batch=256, rule=rule)
     scheduler = gg.warmup(optimizer, updates=5, factor=factor)
@@ -67,7 +67,7 @@ def main():
     print(f"gradients of two items: {items[0]:g} and {items[1]:g}")
     for reduction, value in batch.items():
         print(f"  {reduction:5} loss of both: {value:g}")
-        print(f"        by gradgate, one at a time, lr 0.01: weight 1 -> {updated[reduction]:g}")
+        print(f"        with gradgate, one at a time, lr 0.01: weight 1 -> {updated[reduction]:g}")
     print("four small steps, or one of four times the batch and four times the learning rate:")
     for name, weight in steps.items():
         print(f"  {name}: weight 1 -> {weight:.4f}")

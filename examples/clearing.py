@@ -1,8 +1,8 @@
-"""To clear is to say what the next gradient is added to: nothing (None), zero, or a part of the last one.
+"""Clearing decides what the next gradient is added to: nothing (None), zero, or a fraction of the last gradient.
 
-None and zero give the next backward the same start, but an optimizer skips a parameter without a
-gradient, while a gradient of zero still lets momentum, Adam's averages and weight decay move it. None
-also gives the memory back. A decay of 0.5 is momentum 0.5, in ``.grad`` itself.
+After None or zero, the next backward pass computes the same gradient. But an optimizer skips parameters whose
+gradient is None, whereas momentum, Adam's averages and weight decay still move parameters whose gradient is zero.
+None also frees the memory. A decay of 0.5 is momentum 0.5, kept in ``.grad`` itself.
 """
 
 import torch
@@ -27,7 +27,7 @@ OPTIMIZERS = {
 
 
 def three_updates(clear, momentum=0.0):
-    """What three updates of gradient 8 move the weights by, and the bytes held in .grad between them."""
+    """Return how far three updates with gradient 8 move the weights, and the bytes held in .grad between them."""
     weight = torch.zeros(1_000_000, requires_grad=True)
     accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=1.0, momentum=momentum), clear=clear)
     moved = []
@@ -40,7 +40,7 @@ def three_updates(clear, momentum=0.0):
 
 
 def idle_step(make_optimizer, gradient):
-    """From 1, one step with gradient 1, then one step that no loss asked for."""
+    """Take one step from 1 with gradient 1. Return how far the next step, without a loss, moves the weight."""
     weight = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
     optimizer = make_optimizer([weight])
     weight.grad = torch.ones_like(weight)
@@ -52,13 +52,13 @@ def idle_step(make_optimizer, gradient):
 
 
 def vanilla(clears):
-    """Gradient descent without an optimizer: x = (4, 2), y = 2x, so the weight should go to 2."""
+    """Run gradient descent without an optimizer, with x = (4, 2) and y = 2x, so the weight should approach 2."""
     W = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
     x = torch.tensor([4.0, 2.0], dtype=torch.float64)
     weights = []
     for _ in range(3):
         F.mse_loss(W * x, 2 * x).backward()
-        with torch.no_grad():  # the update is not part of the graph
+        with torch.no_grad():  # keeps the update out of the graph
             W -= 0.01 * W.grad
         if clears:
             W.grad = None

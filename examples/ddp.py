@@ -1,9 +1,9 @@
-"""DistributedDataParallel adds gradients up over ranks and divides by the number of ranks, whatever each rank
-held. So the mean over all items comes out only where every rank, and every micro-batch, holds equally many; here
-the last micro-batch of one rank is shorter, and its items weigh too much. gradgate holds DDP back while a window
-is added up, adds sums and counts over ranks once, and divides once, by all items.
+"""DistributedDataParallel sums gradients over ranks and divides by the number of ranks, whatever each rank held.
+So you get the mean over all items only if every rank and every micro-batch holds equally many. Here, the last
+micro-batch of one rank is shorter, and its items get too much weight. gradgate keeps DDP from communicating while
+a window accumulates, sums gradients and counts over ranks once per update, and divides once, by all items.
 
-    torchrun --nproc-per-node 2 examples/ddp.py     # as many as you have GPUs; without any, two on the CPU
+    torchrun --nproc-per-node 2 examples/ddp.py     # one process per GPU; without GPUs, two on the CPU
     python examples/ddp.py                          # starts the processes itself
 """
 
@@ -20,12 +20,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
 
-MICRO_BATCH, STEPS = 32, 3  # what each rank takes for an update: three micro-batches
-SHORT_BY = 24  # of the last rank's last one
+MICRO_BATCH, STEPS = 32, 3  # per rank and update: three micro-batches
+SHORT_BY = 24  # the last micro-batch of the last rank
 
 
 def start():
-    """Join the other ranks, as torchrun tells: by NCCL where each has a GPU of its own, by gloo on the CPU."""
+    """Join the ranks that torchrun started: with NCCL if each has its own GPU, otherwise with gloo on the CPU."""
     device = torch.device("cpu")
     if torch.accelerator.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
@@ -35,9 +35,9 @@ def start():
 
 
 def micro_batches_of(batch, rank):
-    """Deal a batch: what one rank takes of it, in micro-batches. The last ranks may get less, or nothing."""
-    shares = [share.split(MICRO_BATCH) for share in batch.split(STEPS * MICRO_BATCH)]
-    return shares[rank] if rank < len(shares) else ()
+    """Return the micro-batches of a batch that one rank takes. The last ranks may get fewer, or none."""
+    parts = [part.split(MICRO_BATCH) for part in batch.split(STEPS * MICRO_BATCH)]
+    return parts[rank] if rank < len(parts) else ()
 
 
 def new_model(device):
@@ -52,7 +52,7 @@ def relative_error(found, right):
 
 
 def whole_batch(x, y, batches, lr):
-    """The weights that one process gets, which takes each batch at once."""
+    """Train in one process on whole batches, and return the weights."""
     model = new_model(x.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     for batch in batches:
@@ -63,15 +63,15 @@ def whole_batch(x, y, batches, lr):
 
 
 def plain_loop(x, y, batches, lr):
-    """The same over ranks as it is usually written, well: no_sync, and each loss divided by the micro-batches."""
+    """Train with DDP as usually (and well) written: ``no_sync``, and each loss divided by the micro-batches."""
     ddp = DistributedDataParallel(new_model(x.device))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=lr)
     for batch in batches:
         optimizer.zero_grad()
-        mine = micro_batches_of(batch, dist.get_rank())
-        for number, rows in enumerate(mine, start=1):
-            with nullcontext() if number == len(mine) else ddp.no_sync():
-                (F.cross_entropy(ddp(x[rows]), y[rows]) / len(mine)).backward()
+        own = micro_batches_of(batch, dist.get_rank())
+        for number, rows in enumerate(own, start=1):
+            with nullcontext() if number == len(own) else ddp.no_sync():
+                (F.cross_entropy(ddp(x[rows]), y[rows]) / len(own)).backward()
         optimizer.step()
     return ddp.module.weight.detach()
 
@@ -87,17 +87,17 @@ def by_gradgate(x, y, batches, lr):
 
 
 def work():
-    """What each rank runs; returns the figures, which are the same on all of them."""
+    """Run on each rank. Return the figures, which are the same on all ranks."""
     device = start()
     ranks = dist.get_world_size()
     x, y = (torch.from_numpy(part).to(device) for part in load_digits(return_X_y=True))
     x = x / 16
     batches = torch.arange(len(y), device=device).split(ranks * STEPS * MICRO_BATCH - SHORT_BY)
-    # From zero, at lr 1, the first step is the gradient.
+    # Starting from zero with lr 1, the first step is the gradient.
     first = {"batches": batches[:1], "lr": 1.0}
     epoch = {"batches": batches, "lr": 0.5}
     sizes = [[len(rows) for rows in micro_batches_of(batches[0], rank)] for rank in range(ranks)]
-    # The mean over ranks of the means over micro-batches, beside 1 / batch for each item.
+    # The weight of an item in the mean of means, relative to the right weight, 1 / batch.
     weights = [len(batches[0]) / (ranks * STEPS * size) for size in (MICRO_BATCH, sizes[-1][-1])]
     figures = {
         "ranks": (ranks, device.type, dist.get_backend()),
@@ -113,7 +113,7 @@ def work():
 
 
 def here(ranks):
-    """What torchrun --standalone says: so many processes on this machine, at a free port."""
+    """Configure a launch like ``torchrun --standalone``: ``ranks`` processes on this machine, on a free port."""
     return LaunchConfig(
         min_nodes=1,
         max_nodes=1,

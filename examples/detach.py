@@ -1,7 +1,7 @@
-"""``detach`` cuts one edge of the graph: the value goes on, the gradient does not come back along it. Paths
-that go around the cut still count. What lies on no other path gets no gradient at all: ``None``, not zero.
+"""``detach`` removes one edge of the graph: the value is passed on, but no gradient flows back along that edge.
+Other paths still count. A layer without any other path gets no gradient at all: ``None``, not zero.
 
-``gg.stop_gradient`` is the same cut, for nests of tensors too, and a name that says it is meant.
+``gg.stop_gradient`` does the same, also works on pytrees, and its name shows the intent.
 """
 
 import torch
@@ -9,39 +9,39 @@ from torch import nn
 
 import gradgate as gg
 
-CUTS = {"no cut": lambda z: z, "z.detach()": lambda z: z.detach(), "gg.stop_gradient(z)": gg.stop_gradient}
+STOPS = {"no stop": lambda z: z, "z.detach()": lambda z: z.detach(), "gg.stop_gradient(z)": gg.stop_gradient}
 
 
-def slope(cut):
-    """The value and the slope of w = z^3 + 2z at x = 1, where y = x^2 and z = 2y."""
+def slope(stop):
+    """Return the value and the slope of w = z^3 + 2z at x = 1, where y = x^2 and z = 2y."""
     x = torch.tensor(1.0, requires_grad=True)
     y = x**2
     z = 2 * y
-    w = z**3 + 2 * cut(z)  # the side branch alone is cut
+    w = z**3 + 2 * stop(z)  # stops only the side branch
     w.backward()
     return w.item(), x.grad.item()
 
 
-def layers(cut):
-    """The gradients of two layers with weights 3 and 5, at x = 2, the output of the first being cut."""
-    front, behind = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+def layers(stop):
+    """Return the gradients of two layers with weights 3 and 5 at x = 2, with a stop after the first."""
+    front, back = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
     nn.init.constant_(front.weight, 3.0)
-    nn.init.constant_(behind.weight, 5.0)
+    nn.init.constant_(back.weight, 5.0)
     z = front(torch.tensor([2.0]))
-    behind(cut(z)).backward()
-    return [None if layer.weight.grad is None else layer.weight.grad.item() for layer in (front, behind)]
+    back(stop(z)).backward()
+    return [None if layer.weight.grad is None else layer.weight.grad.item() for layer in (front, back)]
 
 
 def main():
-    slopes = {name: slope(cut) for name, cut in CUTS.items()}
-    print(f"{'w = z^3 + 2z, the 2z cut':26}{'w':6}dw/dx at x = 1")
+    slopes = {name: slope(stop) for name, stop in STOPS.items()}
+    print(f"{'w = z^3 + 2z, stop at 2z':26}{'w':6}dw/dx at x = 1")
     for name, (value, gradient) in slopes.items():
         print(f"  {name:24}{value:<6g}{gradient:g}")
 
-    gradients = {name: layers(cut) for name, cut in CUTS.items()}
-    print(f"\n{'behind(front(2)), cut':26}{'front.weight.grad':20}behind.weight.grad")
-    for name, (front, behind) in gradients.items():
-        print(f"  {name:24}{front!s:20}{behind}")
+    gradients = {name: layers(stop) for name, stop in STOPS.items()}
+    print(f"\n{'back(stop(front(2)))':26}{'front.weight.grad':20}back.weight.grad")
+    for name, (front, back) in gradients.items():
+        print(f"  {name:24}{front!s:20}{back}")
     return {"slopes": slopes, "gradients": gradients}
 
 

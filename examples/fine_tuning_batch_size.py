@@ -1,9 +1,9 @@
-"""``train_batch_size`` is what one forward and backward takes, ``gradient_accumulation_steps`` how many
-of them make one update; only their product is the batch that the optimizer sees. The first knob sets
-memory and speed, the product sets the training, and 32 x 1, 8 x 4 and 4 x 8 give the same weights.
+"""``train_batch_size`` is the size of one forward and backward pass, and ``gradient_accumulation_steps`` is the
+number of such passes per update. The optimizer only sees their product: 32 x 1, 8 x 4 and 4 x 8 give the same
+weights. ``train_batch_size`` alone determines memory and speed.
 
-They do so only if each item weighs the same. Dividing each loss by the steps gives that for equal
-micro-batches; but the last window is shorter, and tokens come in unequal numbers.
+This holds only if each item has the same weight. Dividing each loss by the number of steps is right for equal
+micro-batches, but the last window is shorter, and micro-batches of text hold unequal numbers of tokens.
 """
 
 import codecs
@@ -27,7 +27,7 @@ def relative_error(found, right):
 
 
 def one_epoch(train_batch_size, gradient_accumulation_steps, by_hand):
-    """Train on scikit-learn's digits; return the weights and how many micro-batches and updates it took."""
+    """Train on scikit-learn's digits. Return the weights and the numbers of micro-batches and updates."""
     x, y = map(torch.from_numpy, load_digits(return_X_y=True))
     micro_batches = list(zip((x / 16).split(train_batch_size), y.split(train_batch_size), strict=True))
     windows = list(gg.windows(micro_batches, size=gradient_accumulation_steps))
@@ -57,7 +57,7 @@ def one_epoch(train_batch_size, gradient_accumulation_steps, by_hand):
 
 
 def padded_sentences():
-    """Four pieces of the Zen of Python, as bytes that predict the next byte; padding is ignored."""
+    """Return four pieces of the Zen of Python as bytes, labeled with the next byte; padding is ignored."""
     with contextlib.redirect_stdout(io.StringIO()):
         import this
     text = torch.tensor(list(codecs.decode(this.s, "rot13").encode()))
@@ -70,7 +70,7 @@ def padded_sentences():
 
 
 def token_gradients():
-    """The gradient of a bigram table: in one batch, as the mean of four means, and by gradgate."""
+    """Return the gradient of a bigram table: of one batch, as the mean of four means, and with gradgate."""
     inputs, labels = padded_sentences()
     micro_batches = list(zip(inputs.split(1), labels.split(1), strict=True))
     table = nn.Embedding(256, 256, dtype=torch.float64)
@@ -87,7 +87,7 @@ def token_gradients():
     whole = gradient(loss_fn((inputs, labels))[0])
     mean_of_means = gradient(sum(loss_fn(micro_batch)[0] for micro_batch in micro_batches) / len(TOKENS))
     gg.Accumulator(torch.optim.SGD(table.parameters(), lr=1.0)).step_window(loss_fn, micro_batches)
-    return whole, mean_of_means, -table.weight.detach()  # from zero, at lr 1, the step is the gradient
+    return whole, mean_of_means, -table.weight.detach()  # from zero with lr 1, the step is the gradient
 
 
 def main():

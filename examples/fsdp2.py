@@ -1,9 +1,9 @@
-"""``fully_shard`` (FSDP2) cuts parameters, gradients and optimizer state into parts, one for each rank, and
-averages gradients over ranks as DistributedDataParallel does: whatever each rank held. gradgate has it add up
-instead, at the last micro-batch (``sync="last"``) or at every one, and divides once, by all items. Ranks may bring
-unequal micro-batches, and unequal numbers of them, for which a plain loop would wait for ever.
+"""``fully_shard`` (FSDP2) shards parameters, gradients and optimizer state over ranks, and averages gradients over
+ranks as DistributedDataParallel does, whatever each rank held. gradgate makes it sum instead, in the last
+micro-batch (``sync="last"``) or in every one, and divides once, by all items. Ranks may have micro-batches of
+unequal size, and unequal numbers of micro-batches, with which a plain loop would deadlock.
 
-    torchrun --nproc-per-node 2 examples/fsdp2.py   # as many as you have GPUs; without any, two on the CPU
+    torchrun --nproc-per-node 2 examples/fsdp2.py   # one process per GPU; without GPUs, two on the CPU
     python examples/fsdp2.py                        # starts the processes itself
 """
 
@@ -19,12 +19,12 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import gradgate as gg
 
-MICRO_BATCH, STEPS = 32, 3  # what each rank takes for an update: three micro-batches
-SHORT_BY = (24, 32 + 24)  # of the last rank, in two updates: a shorter micro-batch, then one less besides
+MICRO_BATCH, STEPS = 32, 3  # per rank and update: three micro-batches
+SHORT_BY = (24, 32 + 24)  # the last rank, in two updates: a shorter micro-batch, then also one fewer
 
 
 def start():
-    """Join the other ranks, as torchrun tells: by NCCL where each has a GPU of its own, by gloo on the CPU."""
+    """Join the ranks that torchrun started: with NCCL if each has its own GPU, otherwise with gloo on the CPU."""
     device = torch.device("cpu")
     if torch.accelerator.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
@@ -34,7 +34,7 @@ def start():
 
 
 def micro_batches_of(batch, rank):
-    """Deal a batch: what one rank takes of it, in micro-batches."""
+    """Return the micro-batches of a batch that one rank takes."""
     return batch.split(STEPS * MICRO_BATCH)[rank].split(MICRO_BATCH)
 
 
@@ -45,7 +45,7 @@ def new_model(device):
 
 
 def sharded(device):
-    """Each layer by itself, so that no more than one is whole at a time."""
+    """Shard each layer separately, so that only one is gathered at a time."""
     model = new_model(device)
     mesh = dist.init_device_mesh(device.type, (dist.get_world_size(),))
     for part in (*(layer for layer in model if isinstance(layer, nn.Linear)), model):
@@ -54,9 +54,9 @@ def sharded(device):
 
 
 def weights(model):
-    """All parameters as one vector, put together from the parts."""
-    wholes = [one.full_tensor() if hasattr(one, "full_tensor") else one for one in model.parameters()]
-    return torch.cat([one.detach().flatten() for one in wholes])
+    """Gather all parameters into one vector."""
+    parameters = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
+    return torch.cat([parameter.detach().flatten() for parameter in parameters])
 
 
 def relative_error(found, right):
@@ -64,7 +64,7 @@ def relative_error(found, right):
 
 
 def whole_batch(x, y, batches):
-    """The weights that one process gets, which takes each batch at once."""
+    """Train in one process on whole batches, and return the weights."""
     model = new_model(x.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     for batch in batches:
@@ -75,15 +75,15 @@ def whole_batch(x, y, batches):
 
 
 def plain_loop(x, y, batches):
-    """The same over ranks as it is usually written, well: synchronised once, each loss divided by their number."""
+    """Train with FSDP2 as usually (and well) written: synchronize once, divide each loss by the micro-batches."""
     model = sharded(x.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     for batch in batches:
         optimizer.zero_grad()
-        mine = micro_batches_of(batch, dist.get_rank())
-        for number, rows in enumerate(mine, start=1):
-            model.set_requires_gradient_sync(number == len(mine))
-            (F.cross_entropy(model(x[rows]), y[rows]) / len(mine)).backward()
+        own = micro_batches_of(batch, dist.get_rank())
+        for number, rows in enumerate(own, start=1):
+            model.set_requires_gradient_sync(number == len(own))
+            (F.cross_entropy(model(x[rows]), y[rows]) / len(own)).backward()
         optimizer.step()
     return weights(model)
 
@@ -99,7 +99,7 @@ def by_gradgate(x, y, batches, sync):
 
 
 def work():
-    """What each rank runs; returns the figures of rank 0."""
+    """Run on each rank. Return the figures of rank 0."""
     device = start()
     ranks = dist.get_world_size()
     x, y = (torch.from_numpy(part).to(device) for part in load_digits(return_X_y=True))
@@ -111,9 +111,10 @@ def work():
     step, steps = (whole_batch(x, y, batches[:n]) - before for n in (1, 2))
     figures = {
         "ranks": (ranks, device.type, dist.get_backend()),
-        "held": (sum(one.to_local().numel() for one in model.parameters()), len(before)),
+        "held": (sum(parameter.to_local().numel() for parameter in model.parameters()), len(before)),
         "sizes": [
-            [[len(rows) for rows in micro_batches_of(one, rank)] for rank in range(ranks)] for one in batches
+            [[len(rows) for rows in micro_batches_of(batch, rank)] for rank in range(ranks)]
+            for batch in batches
         ],
         "plain": relative_error(plain_loop(x, y, batches[:1]) - before, step),
         "gradgate": {
@@ -127,7 +128,7 @@ def work():
 
 
 def here(ranks):
-    """What torchrun --standalone says: so many processes on this machine, at a free port."""
+    """Configure a launch like ``torchrun --standalone``: ``ranks`` processes on this machine, on a free port."""
     return LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -142,17 +143,17 @@ def here(ranks):
 
 def show(figures):
     ranks, device, backend = figures["ranks"]
-    held, numbers = figures["held"]
-    print(f"{ranks} ranks ({device}, {backend}); rank 0 holds {held} of {numbers} parameters")
-    for update, shares in enumerate(figures["sizes"], start=1):
-        print(f"update {update}, of {sum(map(sum, shares))} digits:")
-        for rank, sizes in enumerate(shares):
+    held, total = figures["held"]
+    print(f"{ranks} ranks ({device}, {backend}); rank 0 holds {held} of {total} parameters")
+    for update, sizes_by_rank in enumerate(figures["sizes"], start=1):
+        print(f"update {update}, of {sum(map(sum, sizes_by_rank))} digits:")
+        for rank, sizes in enumerate(sizes_by_rank):
             print(f"  rank {rank} takes {', '.join(map(str, sizes))}")
     print("How far the first update is from that of the whole batch:")
     print(f"  plain FSDP2 loop   {figures['plain']:.2f}")
     for sync, error in figures["gradgate"].items():
         print(f"  gradgate, sync={sync!r:9}{error:.0e}")
-    print("and both updates together, where the last rank has a micro-batch less:")
+    print("and both updates together, with one micro-batch fewer on the last rank:")
     print(f"  gradgate           {figures['uneven']:.0e}")
 
 

@@ -1,7 +1,7 @@
-"""Gradients add: ``backward`` adds to ``.grad`` and overwrites nothing, until something clears it.
+"""Gradients add up: ``backward`` adds to ``.grad`` instead of overwriting it, until something clears it.
 
-Three passes over one batch leave three times its gradient, a sum and not a mean. The mean needs a
-count, which ``.grad`` does not hold and gradgate keeps beside it.
+Three passes over one batch leave three times its gradient, which is a sum, not a mean. The mean needs a count.
+``.grad`` doesn't hold one; gradgate keeps it separately.
 """
 
 import torch
@@ -32,13 +32,13 @@ def main():
             update.backward(loss, count=len(micro_batch))
     norm = float(update.grad_norm)
 
-    print("The slope of sin(x) at x = 0, by backward:")
+    print("The slope of sin(x) at x = 0, computed by backward:")
     for n, gradient in enumerate(sine, start=1):
         print(f"  after {n} x backward   x.grad = {gradient:g}")
-    print("The gradient of one batch, passed again and again without clearing:")
+    print("The gradient of one batch, computed again and again without clearing:")
     for n, gradient in enumerate(passes, start=1):
         print(f"  after {n} x backward   weight.grad = {gradient:g} = {n} x {passes[0]:g}")
-    print("The same three passes as one update of gradgate:")
+    print("The same three passes as one update with gradgate:")
     print(f"  |gradient| = {norm:g}, the mean; weight 1 -> {weight.item():g}")
     return {"sine": sine, "passes": passes, "update_norm": norm, "update_weight": weight.item()}
 

@@ -1,7 +1,7 @@
-"""N : 1 : 1 means N backward passes to one step and one clear, the step *after* the last of the N.
+"""N : 1 : 1 means N backward passes, then one step, then one clear. The step comes *after* the last of the N.
 
-``if i % N == 0`` steps after the first micro-batch, no ``if`` steps the tail, and a sum that nobody
-divides is N times too large. Here micro-batch n has gradient n, so each step shows what went into it.
+``if i % N == 0`` steps after the first micro-batch, and never steps the remainder at the end of the epoch. Without
+a division, the sum is N times too large. Here, micro-batch n has gradient n, so you can see what each step used.
 """
 
 import torch
@@ -13,9 +13,9 @@ MICRO_BATCHES = [torch.tensor(float(n)) for n in range(1, 11)]
 
 
 def watched_weight():
-    """A weight, its optimizer, and the list of gradients that the optimizer received."""
+    """Return a weight, its optimizer, and the list of gradients that the optimizer received."""
     weight = torch.tensor(0.0, requires_grad=True)
-    optimizer = torch.optim.SGD([weight], lr=1.0)  # so a step moves by just the gradient
+    optimizer = torch.optim.SGD([weight], lr=1.0)  # so a step moves the weight by exactly the gradient
     received, before = [], [0.0]
 
     def record(*_):

@@ -1,8 +1,8 @@
-"""A part that runs under ``torch.no_grad()`` leaves no graph, so no gradient comes back through it: what lies
-before it gets None, as if its output were detached, although ``requires_grad`` is still True there. No error
-is raised, and an optimizer passes over what has no gradient.
+"""A part that runs under ``torch.no_grad()`` leaves no graph, so no gradient flows back through it. Layers before
+it get None, as with ``detach``, although their ``requires_grad`` is still True. No error is raised, and the
+optimizer skips parameters without a gradient.
 
-To leave a part as it is, and still train what lies before, freeze it: gradient passes through.
+To keep a part fixed and still train the layers before it, freeze it: gradient passes through a frozen part.
 """
 
 import torch
@@ -27,12 +27,12 @@ def detached(front, middle, back, x):
 
 
 def frozen(front, middle, back, x):
-    gg.frozen(middle)  # returns a handle: handle.unfreeze() ends it
+    gg.frozen(middle)  # returns a handle; handle.unfreeze() undoes it
     return back(middle(front(x)))
 
 
 def one_pass(way):
-    """The gradients of three weights, 2, 3 and 5, whose product is the output; and their requires_grad."""
+    """Return the gradients and the requires_grad of three weights, 2, 3 and 5, whose product is the output."""
     layers = [nn.Linear(1, 1, bias=False) for _ in range(3)]
     for layer, weight in zip(layers, (2.0, 3.0, 5.0), strict=True):
         nn.init.constant_(layer.weight, weight)
@@ -46,7 +46,7 @@ def main():
     print(f"{'2 * 3 * 5 = 30':14}{'gradient':>12}{'requires_grad':>29}")
     print(f"{'the middle is':14}" + 2 * f"{'front':>8}{'middle':>8}{'back':>8}")
     for name, (gradients, required) in figures.items():
-        print(f"  {name:12}" + "".join(f"{one!s:>8}" for one in gradients + required))
+        print(f"  {name:12}" + "".join(f"{entry!s:>8}" for entry in gradients + required))
     return figures
 
 

@@ -1,8 +1,8 @@
-"""One backward over a list of summed losses is no accumulation: it gives the whole batch's gradient
-and takes the whole batch's memory, because every graph waits in the list for that one backward.
+"""One backward pass over a sum of losses is not accumulation. It gives the gradient of the whole batch and uses
+the memory of the whole batch, because the sum keeps every graph alive until that one backward pass.
 
-Accumulation runs backward after each part, so one part's graph is alive at a time. The gradient grows
-part by part, and the weight moves only at the step.
+Accumulation calls backward after each part, so only one part's graph is alive at a time. The gradient grows part
+by part, and the weight moves only in the step.
 """
 
 import torch
@@ -14,7 +14,7 @@ from gradgate.planning import peak_memory
 
 PARTS = 2
 
-# Four ways to make one update. Each pauses after every backward, so that we can look at the gradient.
+# Four ways to make one update. Each yields after every backward pass, so that we can look at the gradient.
 
 
 def whole_batch(model, optimizer, x):
@@ -45,7 +45,7 @@ def by_gradgate(model, optimizer, x):
 
 
 def gradients_and_weights(way):
-    """The gradient and the weight after each backward, then the weight after the step."""
+    """Return the gradient and the weight after each backward pass, then the weight after the step."""
     weight = torch.tensor(1.0, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.01)
     gradients, weights = [], []
@@ -56,7 +56,7 @@ def gradients_and_weights(way):
 
 
 def peak_bytes(way):
-    """What the same update of a deeper network takes: 32 layers, 2048 samples, 0.25 MiB a layer."""
+    """Return the peak memory of this update in a deeper network: 32 layers, 2048 samples, 0.25 MiB per layer."""
     torch.manual_seed(0)
     model = nn.Sequential(*[layer for _ in range(32) for layer in (nn.Linear(32, 32), nn.Tanh())])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -1,7 +1,7 @@
-"""The finest control: a factor on one module's gradient, a learning rate of its own, rows that learn alone.
+"""The finest control: scale the gradient of one module, give it its own learning rate, or train only some rows.
 
-A factor scales what SGD does and not what Adam does, which divides a gradient by its own size: there the learning
-rate is the factor. A masked gradient does not keep rows still under Adam or weight decay; ``train_rows`` does.
+Scaling a gradient scales SGD's step but not Adam's, because Adam divides by the size of the gradient. For Adam,
+use a learning rate. Under Adam or weight decay, masking a gradient doesn't keep rows still; ``train_rows`` does.
 """
 
 import torch
@@ -21,20 +21,20 @@ def two_layers():
 
 
 def moves(model, optimizer):
-    """How far one step on the output, 2 x 3 = 6 at x = 1, moves the two weights."""
+    """Return how far one step on the output, 2 x 3 = 6 at x = 1, moves the two weights."""
     before = [weight.item() for weight in model.parameters()]
     model(torch.ones(1, 1, dtype=torch.float64)).sum().backward()
     optimizer.step()
     return [round(was - weight.item(), 6) for was, weight in zip(before, model.parameters(), strict=True)]
 
 
-def by_factor(make):
+def scaled_gradient(make):
     model = two_layers()
     with gg.scaled(model[0], factor=0.1):
         return moves(model, make(model.parameters(), lr=0.01))
 
 
-def by_learning_rate(make):
+def own_learning_rate(make):
     model = two_layers()
     return moves(model, make(gg.param_groups(model, {"0": 0.1}, lr=0.01)))
 
@@ -46,7 +46,7 @@ def masked_gradient(embedding, rows):
 
 
 def rows_that_moved(restrict, **options):
-    """Five tokens, of which the last two are to learn: which rows move after a restriction in mid-training?"""
+    """Restrict training to the last two of five tokens after two steps. Return the rows that move after that."""
     torch.manual_seed(0)
     embedding = nn.Embedding(5, 2)
     optimizer = torch.optim.AdamW(embedding.parameters(), lr=0.1, **options)
@@ -58,21 +58,21 @@ def rows_that_moved(restrict, **options):
         embedding(torch.arange(5)).square().sum().backward()
         optimizer.step()
     moved = (embedding.weight != before).any(1)
-    numbers = sum(value.numel() for value in optimizer.state[embedding.weight].values() if value.dim())
-    return moved.nonzero()[:, 0].tolist(), numbers
+    elements = sum(value.numel() for value in optimizer.state[embedding.weight].values() if value.dim())
+    return moved.nonzero()[:, 0].tolist(), elements
 
 
 def main():
     figures = {}
-    print("One step on 2 x 3, lr 0.01; the first layer at a tenth")
+    print("One step on 2 x 3, lr 0.01; the first layer should learn at a tenth of that")
     for name, make in OPTIMIZERS.items():
-        for way in (by_factor, by_learning_rate):
+        for way in (scaled_gradient, own_learning_rate):
             figures[name, way.__name__] = moved = way(make)
             print(f"  {name:5} {way.__name__:17} the layers move by {moved[0]:g} and {moved[1]:g}")
-    print("AdamW with decay, rows 3 and 4 of 5 are to learn from the third step on")
+    print("AdamW with weight decay; from the third step on, only rows 3 and 4 of 5 should learn")
     for way in (masked_gradient, gg.train_rows):
-        figures[way.__name__] = rows, numbers = rows_that_moved(way, weight_decay=0.1)
-        print(f"  {way.__name__:16} rows {rows} move, {numbers} numbers of optimizer state")
+        figures[way.__name__] = rows, elements = rows_that_moved(way, weight_decay=0.1)
+        print(f"  {way.__name__:16} rows {rows} move, {elements} elements of optimizer state")
     return figures
 
 

@@ -1,9 +1,8 @@
-"""Sentences differ in length, and a micro-batch is as wide as its longest: what is computed for the
-others beyond their end is thrown away. A plan puts sentences of like length together and trims the
-padding, within a memory budget, without trial runs. The update stays the same: the
-gradient of a window does not depend on how it is cut.
+"""Sentences differ in length, and a micro-batch is as wide as its longest sentence, so the columns after the end
+of the others are computed for nothing. A plan groups sentences of similar length and trims the padding, within
+a memory budget. The update stays the same, because the gradient of a window does not depend on the split.
 
-The budget here is what the usual micro-batches of 8 take.
+The budget in this example is what the usual micro-batches of 8 take.
 """
 
 from pydoc_data.topics import topics
@@ -22,7 +21,7 @@ PADDING = -100  # the label that cross_entropy ignores
 class CharacterModel(nn.Module):
     def __init__(self, width=64):
         super().__init__()
-        self.characters, self.places = nn.Embedding(128, width), nn.Embedding(LONGEST, width)
+        self.characters, self.positions = nn.Embedding(128, width), nn.Embedding(LONGEST, width)
         self.blocks = nn.ModuleList(
             nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True) for _ in range(2)
         )
@@ -30,7 +29,7 @@ class CharacterModel(nn.Module):
 
     def forward(self, ids):
         length = ids.shape[1]
-        h = self.characters(ids) + self.places(torch.arange(length))
+        h = self.characters(ids) + self.positions(torch.arange(length))
         mask = nn.Transformer.generate_square_subsequent_mask(length)
         for block in self.blocks:
             h = block(h, src_mask=mask, is_causal=True)
@@ -38,9 +37,9 @@ class CharacterModel(nn.Module):
 
 
 def read_window():
-    """64 of the sentences that Python's own help is made of, as padded ids, labels and a mask."""
+    """Return 64 sentences of Python's help texts as padded ids, labels and a mask."""
     sentences = " ".join(" ".join(text.split()) for text in topics.values()).split(". ")
-    rows = [row for one in sentences if 8 < len(row := one.encode("ascii", "replace")) <= LONGEST]
+    rows = [row for sentence in sentences if 8 < len(row := sentence.encode("ascii", "replace")) <= LONGEST]
     rows = rows[:: len(rows) // WINDOW][:WINDOW]
     width = max(map(len, rows)) - 1
     ids = torch.zeros(WINDOW, width, dtype=torch.long)
@@ -68,7 +67,7 @@ def main():
     by_hand = [taken_by_hand(rows) for rows in torch.arange(WINDOW).split(BY_HAND)]
     columns_by_hand = sum(batch["ids"].numel() for batch in by_hand)
 
-    # What the widest of the usual micro-batches takes is the budget.
+    # The budget is what the widest of the usual micro-batches takes.
     generous = gg.plan(loss_fn, window, budget_bytes="1TiB", lengths="mask", optimizer=optimizer)
     widest = max(by_hand, key=lambda batch: batch["ids"].shape[1])["ids"].shape
     budget = generous.resident.total_bytes + generous.peak_bytes(*widest)
@@ -83,19 +82,19 @@ def main():
     largest = max(float(gradient.abs().max()) for gradient in whole)
     error = max(float((a - b).abs().max()) for a, b in zip(received, whole, strict=True)) / largest
 
-    cut = plan.split(window)
-    columns = sum(len(micro.indices) * micro.length for micro in cut)
+    split = plan.split(window)
+    columns = sum(len(micro.indices) * micro.length for micro in split)
     characters = int(window["mask"].sum())
-    measured = memory.peak_bytes / (cut.peak_bytes + plan.resident.gradient_bytes)
-    print(f"{characters} characters; columns computed by hand {columns_by_hand}, by plan {columns}")
-    print(f"error of the planned update's gradient against the whole window's: {error:.0e}")
-    print(f"peak of the update, measured against estimated: {measured:.3f}")
+    measured = memory.peak_bytes / (split.peak_bytes + plan.resident.gradient_bytes)
+    print(f"{characters} characters; columns computed: by hand {columns_by_hand}, by plan {columns}")
+    print(f"error of the planned update's gradient, relative to the whole window's: {error:.0e}")
+    print(f"peak memory of the update, measured / estimated: {measured:.3f}")
     return {
         "characters": characters,
         "columns": {"by hand": columns_by_hand, "by plan": columns},
         "error": error,
         "estimated": plan.estimated,
-        "within_budget": plan.resident.total_bytes + cut.peak_bytes <= budget,
+        "within_budget": plan.resident.total_bytes + split.peak_bytes <= budget,
         "measured": measured,
     }
 

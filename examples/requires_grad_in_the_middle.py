@@ -1,13 +1,13 @@
-"""``requires_grad_(False)`` in the middle stops nothing: the middle gets no gradient, and the front gets its
-own, through it. So what freezing saves depends on where. A frozen front keeps nothing for backward. A frozen
-middle lets go only of what its weights' gradients alone needed: the inputs of its linear layers.
+"""``requires_grad_(False)`` in the middle doesn't stop the gradient: the middle gets none of its own, and the front
+gets its gradient through it. What freezing saves therefore depends on the position. A frozen front stores nothing
+for backward. A frozen middle only drops what its weights' gradients need: the inputs of its linear layers.
 
-That may be nothing. GELU keeps its input, and the linear layer behind it keeps GELU's output: two tensors,
-and freezing lets go of one. Tanh keeps its output, as ReLU does, and that is the next layer's input: one
-tensor for both, and freezing lets go of none.
+That may be nothing. GELU stores its input, and the linear layer after it stores GELU's output: two tensors,
+one of which freezing drops. Tanh stores its output, as ReLU does, and that is also the input of the next layer: one
+tensor for both, which freezing can't drop.
 
-Detached behind the middle, front and middle get None. Their graph is built all the same and then thrown
-away, and the peak may lie there, in the forward pass. Run them under ``torch.no_grad()``, or freeze both.
+With a detach after the middle, front and middle get None. Their graph is still built and then discarded, and memory
+may peak there, in the forward pass. Run them under ``torch.no_grad()`` instead, or freeze both.
 """
 
 import torch
@@ -16,7 +16,7 @@ from torch import nn
 import gradgate as gg
 from gradgate.planning import peak_memory
 
-LAYERS, WIDTH, SAMPLES = 4, 64, 4096  # 4 layers in each of the three parts; an activation takes 1 MiB
+LAYERS, WIDTH, SAMPLES = 4, 64, 4096  # 4 layers in each of the three parts; 1 MiB per activation
 
 
 def nothing_frozen(front, middle, back, x):
@@ -34,16 +34,16 @@ def middle_frozen(front, middle, back, x):
 
 
 def middle_by_gradgate(front, middle, back, x):
-    gg.frozen(middle)  # returns a handle: handle.unfreeze() ends it
+    gg.frozen(middle)  # returns a handle; handle.unfreeze() undoes it
     return back(middle(front(x)))
 
 
-def detached_behind_middle(front, middle, back, x):
+def detached_after_middle(front, middle, back, x):
     return back(middle(front(x)).detach())
 
 
 def one_pass(way, activation):
-    """Which parts get a gradient, the bytes that wait for backward, and the most bytes at once."""
+    """Return which parts get a gradient, the bytes saved for backward, and the peak bytes."""
     parts = [
         nn.Sequential(*[layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), activation())])
         for _ in range(3)
@@ -58,15 +58,15 @@ def one_pass(way, activation):
 
 
 def main():
-    ways = (nothing_frozen, front_frozen, middle_frozen, middle_by_gradgate, detached_behind_middle)
+    ways = (nothing_frozen, front_frozen, middle_frozen, middle_by_gradgate, detached_after_middle)
     figures = {}
-    print(f"{'':26}{'gradient':24}kept for backward, peak in MiB")
+    print(f"{'':26}{'gradient':24}saved for backward, peak in MiB")
     print(f"{'':26}{'front':8}{'middle':8}{'back':8}{'GELU':12}Tanh")
     for way in ways:
         reached, *gelu = one_pass(way, nn.GELU)
         _, *tanh = one_pass(way, nn.Tanh)
         figures[way.__name__] = {"reached": reached, "GELU": gelu, "Tanh": tanh}
-        gradients = "".join(f"{'yes' if one else 'None':8}" for one in reached)
+        gradients = "".join(f"{'yes' if got_gradient else 'None':8}" for got_gradient in reached)
         with_gelu, with_tanh = (f"{kept / 2**20:.0f}, {peak / 2**20:.1f}" for kept, peak in (gelu, tanh))
         print(f"  {way.__name__:24}{gradients}{with_gelu:12}{with_tanh}")
     return figures

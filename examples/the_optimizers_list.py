@@ -1,11 +1,11 @@
-"""An optimizer moves nothing that it leaves out, or has at lr=0. But autograd does not know its list: where
-``requires_grad`` is True, gradients are computed and kept, here to be thrown away.
+"""An optimizer doesn't move parameters that it leaves out, or has at lr=0. But autograd doesn't know its list: if
+``requires_grad`` is True, gradients are computed and stored, here for nothing.
 
-Left out, they are not even cleared, as ``optimizer.zero_grad()`` goes through the same list: they add up.
-At lr=0, Adam keeps and moves its two averages of each. ``gg.Accumulator`` asks the optimizer what it owns,
-and runs the backward pass for that alone; the forward pass does not know of it, and keeps activations for
-a backward pass that does not come. Freezing saves these too. In all this a batch norm goes on moving its
-statistics, unless ``gg.frozen`` holds them.
+Parameters that are left out are not even cleared, because ``optimizer.zero_grad()`` iterates over the same list:
+their gradients grow. At lr=0, Adam stores and updates two averages for each parameter. ``gg.Accumulator`` runs the
+backward pass only for the parameters that its optimizer owns. The forward pass doesn't know that, and saves
+activations for a backward pass that never comes. Freezing saves these too. In all cases, batch norms keep updating
+their statistics, unless ``gg.frozen`` freezes them.
 """
 
 import torch
@@ -16,9 +16,9 @@ from torch.utils.flop_counter import FlopCounterMode
 import gradgate as gg
 from gradgate.planning import peak_memory
 
-WIDTH, CLASSES, SAMPLES = 500, 10, 100  # 1 MB of weights a layer, 0.2 MB an activation
+WIDTH, CLASSES, SAMPLES = 500, 10, 100  # 1 MB of weights per layer, 0.2 MB per activation
 
-# What is done to the trunk, which is not to learn, and the parameters that Adam is given.
+# Each prepares the trunk, which should not learn, and returns the parameters for Adam.
 
 
 def left_out(trunk, head):
@@ -35,7 +35,7 @@ def requires_no_grad(trunk, head):
 
 
 def frozen(trunk, head):
-    gg.frozen(trunk)  # returns a handle: handle.unfreeze() ends it
+    gg.frozen(trunk)  # returns a handle; handle.unfreeze() undoes it
     return head.parameters()
 
 
@@ -78,7 +78,7 @@ def one_update(prepare, updated):
     with FlopCounterMode(display=False) as work:
         updated(optimizer, loss)
     averages = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
-    average_bytes = sum(one.nbytes for one in averages if one.any())  # they start at 0
+    average_bytes = sum(average.nbytes for average in averages if average.any())  # they start at 0
     return {
         "bytes": (kept_bytes, at_the_step[0], gradient_bytes(), average_bytes),
         "backward_flops": work.get_total_flops(),
@@ -89,15 +89,15 @@ def one_update(prepare, updated):
 
 def main():
     figures = {name: one_update(*way) for name, way in WAYS.items()}
-    print("a trunk of 4 MB that is not to learn, and a head of 0.02 MB that is")
+    print("a trunk of 4 MB that should not learn, and a head of 0.02 MB that should")
     print(f"{'':28}forward   backward  .grad at   .grad      averages   norm's      trunk")
-    print(f"{'the trunk is':28}keeps MB  MFLOP     step, MB   after, MB  moved, MB  statistics  moved by")
-    for name, one in figures.items():
-        kept, at_the_step, after, averages = (part / 1e6 for part in one["bytes"])
-        norm = "moved" if one["norm_moved"] else "still"
+    print(f"{'the trunk is':28}saves MB  MFLOP     step, MB   after, MB  moved, MB  statistics  moved by")
+    for name, figure in figures.items():
+        kept, at_the_step, after, averages = (part / 1e6 for part in figure["bytes"])
+        norm = "moved" if figure["norm_moved"] else "still"
         print(
-            f"  {name:26}{kept:<10.2f}{one['backward_flops'] / 1e6:<10g}{at_the_step:<11.2f}{after:<11.2f}"
-            f"{averages:<11.2f}{norm:12}{one['trunk_moved']:g}"
+            f"  {name:26}{kept:<10.2f}{figure['backward_flops'] / 1e6:<10g}{at_the_step:<11.2f}{after:<11.2f}"
+            f"{averages:<11.2f}{norm:12}{figure['trunk_moved']:g}"
         )
     return figures
 

@@ -1,10 +1,10 @@
-"""A feature extractor that learned the digits 0 to 4 stays, and a new head learns 5 to 9 on its features.
-``requires_grad_(False)`` holds its weights, but not its batch norms: in training mode they go on moving their
-statistics, and the old head gets features that it does not know. That does no harm as long as new images look
-like the old ones, and much when another scanner took them. ``gg.frozen`` holds all of it to the bit
-(``extractor.eval()`` after each ``model.train()`` would, too). Training the extractor forgets the old digits.
+"""A feature extractor that has learned the digits 0 to 4 is frozen, and a new head learns 5 to 9 on its features.
+``requires_grad_(False)`` freezes its weights, but not its batch norms: in training mode, they keep updating their
+statistics, and the old head gets features that it was not trained on. That does no harm while new images look like
+the old ones, but much if they come from another scanner. With ``gg.frozen``, the extractor stays bit-identical;
+``extractor.eval()`` after each ``model.train()`` works too. Training the extractor makes it forget the old digits.
 
-Freezing, in either way, saves the backward pass of the extractor and all activations but the features.
+Freezing, either way, saves the backward pass of the extractor and all activations except the features.
 """
 
 import copy
@@ -18,8 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import gradgate as gg
 from gradgate.planning import peak_memory
 
-TRAINED, BATCH = 600, 50  # the other 300 images of each five digits are for the test
-SCANNERS = {"by the same scanner": lambda x: x, "by another: pale, on white": lambda x: 1 - x / 2}
+TRAINED, BATCH = 600, 50  # the other 300 images of each five digits are test data
+SCANNERS = {"from the same scanner": lambda x: x, "from another: pale, on white": lambda x: 1 - x / 2}
 
 
 def all_trained(extractor):
@@ -31,7 +31,7 @@ def requires_no_grad(extractor):
 
 
 def frozen(extractor):
-    gg.frozen(extractor)  # returns a handle: handle.unfreeze() ends it
+    gg.frozen(extractor)  # returns a handle; handle.unfreeze() undoes it
 
 
 def convolutions():
@@ -67,8 +67,8 @@ def accuracy(model, images, labels):
 
 
 def drift(extractor, before):
-    """How far the running means moved, at most, in standard deviations that they had."""
-    norms = [(extractor[at], before[at]) for at in (1, 4)]
+    """Return the largest move of a running mean, in standard deviations of the old statistics."""
+    norms = [(extractor[index], before[index]) for index in (1, 4)]
     return max(
         ((new.running_mean - old.running_mean).abs() / old.running_var.sqrt()).max().item()
         for new, old in norms
@@ -76,7 +76,7 @@ def drift(extractor, before):
 
 
 def cost(way, images, labels):
-    """The work of one backward pass, and the bytes that are kept for it."""
+    """Return the FLOP of one backward pass, and the bytes saved for it."""
     way(extractor := convolutions())
     model = nn.Sequential(extractor, new_head())
     with peak_memory() as memory:
@@ -95,23 +95,25 @@ def main():
     before, old_head = convolutions(), new_head()
     train(nn.Sequential(before, old_head), *old)
     figures = {"before": accuracy(nn.Sequential(before, old_head), *old)}
-    print(f"0 to 4 are read right in {figures['before']:.1%}, before")
+    print(f"accuracy on 0 to 4 before: {figures['before']:.1%}")
     for scanner, scanned in SCANNERS.items():
-        print(f"\n{f'5 to 9 {scanner}':35}{'0 to 4':9}{'5 to 9':9}running means off by")
+        print(f"\n{f'5 to 9 {scanner}':37}{'0 to 4':9}{'5 to 9':9}running means moved by")
         for way in (all_trained, requires_no_grad, frozen):
             torch.manual_seed(1)
             way(extractor := copy.deepcopy(before))
             head = new_head()
             train(nn.Sequential(extractor, head), scanned(new[0]), new[1])
-            old_right = accuracy(nn.Sequential(extractor, old_head), *old)
-            new_right = accuracy(nn.Sequential(extractor, head), scanned(new[0]), new[1])
+            old_accuracy = accuracy(nn.Sequential(extractor, old_head), *old)
+            new_accuracy = accuracy(nn.Sequential(extractor, head), scanned(new[0]), new[1])
             moved = drift(extractor, before)
-            figures[scanner, way.__name__] = old_right, new_right, moved
-            print(f"  {way.__name__:33}{old_right:<9.1%}{new_right:<9.1%}{moved:.2g} standard deviations")
-    print(f"\n{f'a pass over {BATCH} images':35}{'backward':18}kept for it")
+            figures[scanner, way.__name__] = old_accuracy, new_accuracy, moved
+            print(
+                f"  {way.__name__:35}{old_accuracy:<9.1%}{new_accuracy:<9.1%}{moved:.2g} standard deviations"
+            )
+    print(f"\n{f'a pass over {BATCH} images':37}{'backward':18}saved for it")
     for way in (all_trained, requires_no_grad, frozen):
         flops, kept = figures["cost", way.__name__] = cost(way, *old)
-        print(f"  {way.__name__:33}{f'{flops / 1e6:.2f} MFLOP':18}{kept / 1e6:.2f} MB")
+        print(f"  {way.__name__:35}{f'{flops / 1e6:.2f} MFLOP':18}{kept / 1e6:.2f} MB")
     return figures
 
 

@@ -1,12 +1,13 @@
-"""Two losses that share a graph fill all that they reach: that of the discriminator D reaches the generator G
-through its fakes, and that of G reaches D on the way. pix2pix keeps them apart by hand: a ``detach`` for D's
-loss, ``requires_grad_(False)`` on D for G's, and each ``zero_grad`` right before its ``backward``.
+"""Two losses that share a graph each add gradients to everything they reach: the loss of the discriminator D
+reaches the generator G through its fakes, and the loss of G reaches D on the way. pix2pix keeps them apart by hand:
+it uses ``detach`` in D's loss and ``requires_grad_(False)`` on D for G's loss, and calls each ``zero_grad`` right
+before its ``backward``.
 
-Without the first two, the place of ``zero_grad`` decides. Behind each ``step``, which is as good where there
-is one loss, it misses what the other loss puts there later, and G's loss teaches D to take fakes for real.
-Right before ``backward`` the result is right, but gradients are computed to be thrown away, and G's graph has
-to be retained. In gradgate an update fills what its optimizer owns: nothing is detached, switched or cleared
-by hand, and the weights and the work are those of pix2pix.
+Without the first two, the position of ``zero_grad`` decides. With one loss, it can come right after ``step``. With
+two, the other loss adds gradients after that, and G's loss teaches D to accept fakes as real. Right before
+``backward``, the result is right, but gradients are computed only to be cleared, and G's graph has to be retained.
+With gradgate, an update only fills what its optimizer owns: you don't detach, switch or clear anything by hand, and
+the weights and the FLOP are those of pix2pix.
 """
 
 import torch
@@ -19,17 +20,17 @@ import gradgate as gg
 SIZE, HIDDEN, SAMPLES, UPDATES = 16, 32, 64, 100
 
 
-def says(output, real):
+def bce(output, real):
     return F.binary_cross_entropy_with_logits(output, torch.full_like(output, real))
 
 
 def d_loss(discriminator, x, y, fake):
-    of_fake, of_real = (discriminator(torch.cat([x, one], 1)) for one in (fake, y))
-    return (says(of_fake, 0.0) + says(of_real, 1.0)) / 2
+    of_fake, of_real = (discriminator(torch.cat([x, image], 1)) for image in (fake, y))
+    return (bce(of_fake, 0.0) + bce(of_real, 1.0)) / 2
 
 
 def g_loss(discriminator, x, y, fake):
-    return says(discriminator(torch.cat([x, fake], 1)), 1.0) + 100 * F.l1_loss(fake, y)
+    return bce(discriminator(torch.cat([x, fake], 1)), 1.0) + 100 * F.l1_loss(fake, y)
 
 
 # Four ways to train on pairs, each in pix2pix's order: first D, then G on the same fakes.
@@ -63,10 +64,10 @@ def cleared_before_backward(generator, discriminator, g_optimizer, d_optimizer, 
     for x, y in pairs:
         fake = generator(x)
         d_optimizer.zero_grad()
-        d_loss(discriminator, x, y, fake).backward(retain_graph=True)  # leaves gradients in G, dropped below
+        d_loss(discriminator, x, y, fake).backward(retain_graph=True)  # leaves gradients in G, cleared below
         d_optimizer.step()
         g_optimizer.zero_grad()
-        g_loss(discriminator, x, y, fake).backward()  # leaves gradients in D, which the next zero_grad drops
+        g_loss(discriminator, x, y, fake).backward()  # leaves gradients in D, which the next zero_grad clears
         g_optimizer.step()
 
 
@@ -81,14 +82,14 @@ def by_gradgate(generator, discriminator, g_optimizer, d_optimizer, pairs):
 
 
 def trained(way, updates):
-    """Train a tiny pair on generated pairs; return the weights of both, and D's loss on other pairs."""
+    """Train small networks on generated pairs. Return the weights of both, and D's loss on held-out pairs."""
     torch.manual_seed(0)
     generator = nn.Sequential(nn.Linear(SIZE, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, SIZE)).double()
     discriminator = nn.Sequential(nn.Linear(2 * SIZE, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 1)).double()
     nets = generator, discriminator
     optimizers = [torch.optim.Adam(net.parameters(), lr=2e-3, betas=(0.5, 0.999)) for net in nets]
     x = torch.randn(updates + 10, SAMPLES, SIZE, dtype=torch.float64)
-    y = x.roll(1, -1).relu()  # what G is to draw: the bright pixels of x, each one place further on
+    y = x.roll(1, -1).relu()  # what G should draw: the bright pixels of x, shifted by one
     way(*nets, *optimizers, zip(x[:updates], y[:updates], strict=True))
     with torch.no_grad():
         x, y = x[updates:].flatten(0, 1), y[updates:].flatten(0, 1)
@@ -97,7 +98,7 @@ def trained(way, updates):
 
 
 def backward_flops(way):
-    """The work of the backward passes of one update: their products are mm, those of a forward pass addmm."""
+    """Return the FLOP of one update's backward passes: their products are mm, those of forward passes addmm."""
     with FlopCounterMode(display=False) as work:
         trained(way, updates=1)
     return work.get_flop_counts()["Global"][torch.ops.aten.mm]

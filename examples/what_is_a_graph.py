@@ -1,8 +1,8 @@
-"""The graph is the record that a forward pass leaves: one node per operation, each knowing which
-nodes fed it and which tensors its derivative needs. ``backward`` walks it from the loss to the
-leaves, frees those tensors on the way, and so can walk it only once, unless ``retain_graph=True``.
+"""The graph is the record of a forward pass: one node per operation. A node knows which nodes fed it, and which
+tensors its derivative needs. ``backward`` walks it from the loss to the leaves and frees those tensors on the way,
+so it can walk it only once, unless ``retain_graph=True``.
 
-The memory of training is mostly these tensors: they live from the forward pass to the backward pass.
+These tensors are most of the memory used in training. They live from the forward pass to the backward pass.
 """
 
 import weakref
@@ -11,7 +11,7 @@ import torch
 
 
 class Kept:
-    """One tensor that a graph keeps for its backward."""
+    """A tensor that a graph saves for backward."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -22,7 +22,7 @@ kept = weakref.WeakSet()
 
 def keep(tensor):
     kept.add(box := Kept(tensor))
-    return box  # now the graph alone holds the box, and the set forgets it when the graph does
+    return box  # now only the graph holds the box, and the set forgets it when the graph is freed
 
 
 def kept_bytes():
@@ -34,7 +34,7 @@ def squared_error(weight, x):
 
 
 def chain(loss):
-    """The nodes from the loss back to the leaf, always by the first input."""
+    """Return the nodes from the loss back to the leaf, always following the first input."""
     node, names = loss.grad_fn, []
     while node is not None:
         names.append(type(node).__name__.removesuffix("Backward0"))
@@ -67,11 +67,11 @@ def main():
     print(f"weight: leaf {weight.is_leaf}, grad_fn {weight.grad_fn}")
     print(f"loss:   leaf {loss.is_leaf}, grad_fn {type(loss.grad_fn).__name__}")
     print(" <- ".join(figures["chain"]))
-    print("x holds 4 MB. Mul keeps x, and Pow keeps the difference, until backward has used them:")
+    print("x takes 4 MB. Mul saves x and Pow saves the difference until backward has used them:")
     for when in ("after forward", "after backward, retained", "after backward", "forward under no_grad"):
         print(f"  {when:26}{figures[when] / 1e6:g} MB")
-    print(f"Two backwards of one graph add: {figures['gradient of two backwards']:g}")
-    print(f"A third, after it was freed: {figures['third backward']}")
+    print(f"Two backward passes through one graph add up: {figures['gradient of two backwards']:g}")
+    print(f"A third, after the graph was freed: {figures['third backward']}")
     return figures
 
 

@@ -13,7 +13,7 @@ torch.manual_seed(0)
 text = "".join(this.d.get(letter, letter) for letter in this.s)
 vocabulary = sorted(set(text))
 lines = [torch.tensor([1 + vocabulary.index(c) for c in line]) for line in text.splitlines() if len(line) > 1]
-lines.sort(key=len)  # lines of like length go together: less padding
+lines.sort(key=len)  # groups lines of similar length: less padding
 micro_batches = [
     pad_sequence(lines[i : i + 4], batch_first=True, padding_value=PAD) for i in range(0, 20, 4)
 ][:4]

@@ -1,1 +1,1 @@
-"""The parts of examples/demo.py: two tasks, three ways to train, and what shows the result."""
+"""The parts of examples/demo.py: two tasks, three ways to train, and the output."""

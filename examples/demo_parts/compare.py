@@ -1,4 +1,4 @@
-"""One task trained in the three ways, and what the three runs say of each other."""
+"""Train one task in three ways, and compare the runs."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,14 @@ from .progress import progress
 from .task import Task
 from .ways import by_hand, whole_batch, with_gradgate
 
-# Adam divides each entry of the gradient by its own size, so an entry 10,000 times smaller than the largest
-# carries 10,000 times the rounding of the sum, relative to itself.
+# Adam divides each entry of the gradient by its own size. An entry that is 10,000 times smaller than the largest
+# has a relative rounding error that is 10,000 times larger.
 AMPLIFIED = 1e4
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The three runs of one task, and the distances of two of them from the first."""
+    """The three runs of one task, and the distances of two of them to the first."""
 
     task: Task
     whole: Run
@@ -37,12 +37,12 @@ class Comparison:
         return all(distance <= self.rounding for distance in self.gradgate_distance)  # nan is not
 
     def after_epochs(self, distance: list[float]) -> list[float]:
-        """Pick the distances at the end of each epoch."""
+        """Select the distances at the end of each epoch."""
         return distance[self.task.updates_per_epoch - 1 :: self.task.updates_per_epoch]
 
 
 def compare(task: Task, console: Console) -> Comparison:
-    """Train the task in all three ways, showing progress."""
+    """Train the task in all three ways, and show progress."""
     console.print(f"\n[bold]{task.name}[/]: {task.about}")
     runs: list[Run] = []
     for name, way in (("whole batch", whole_batch), ("gradgate", with_gradgate), ("by hand", by_hand)):

@@ -1,5 +1,5 @@
-"""Handwritten digits (scikit-learn ships them), a small convolutional net, and a batch that is
-cut into micro-batches which do not divide it: 400 images go as six times 64 and 16.
+"""Handwritten digits (included in scikit-learn), a small convolutional net, and a batch size that micro-batches
+don't divide evenly: 400 images are split into six times 64, and 16.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ BATCH, MICRO_BATCH, HELD_OUT = 400, 64, 360
 
 
 def digits_task(*, seed: int, quick: bool) -> Task:
-    """Read the images and describe how they are learnt."""
+    """Read the images and describe the training task."""
     x, y = read_digits(seed)
     test_x, test_y = x[:HELD_OUT], y[:HELD_OUT]
     train_x, train_y = x[HELD_OUT:], y[HELD_OUT:]
@@ -67,8 +67,8 @@ def read_digits(seed: int) -> Pair:
 class ConvNet(nn.Module):
     """Two convolutions and a linear head.
 
-    GroupNorm treats images apart, as an exact cut needs. SiLU and average pooling are smooth: at a kink
-    (ReLU, MaxPool) rounding can switch a gradient on or off, and then grows from update to update.
+    GroupNorm treats images independently, so any split is exact. SiLU and average pooling are smooth. At a kink
+    (ReLU, MaxPool), rounding can switch a gradient on or off, and the difference grows from update to update.
     """
 
     def __init__(self, channels: int = 32) -> None:

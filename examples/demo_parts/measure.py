@@ -1,4 +1,4 @@
-"""Train a task in one way and measure it: parameters after each update, time, memory, score."""
+"""Train a task in one way, and measure parameters after each update, time, memory and score."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,22 +14,22 @@ from gradgate.planning import peak_memory
 from .task import Task
 
 Way = Callable[[nn.Module, Optimizer, Task], Iterator[float]]
-MEASURED_UPDATES = 2  # the optimizer's state exists from the second update on
+MEASURED_UPDATES = 2  # the second one has optimizer state from the start
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one way of training did."""
+    """The result of training in one way."""
 
-    parameters: list[Tensor]  # flat, before the first and after each update
+    parameters: list[Tensor]  # flattened, before the first and after each update
     seconds: float
     peak_bytes: int
     score: float
 
 
 def train(way: Way, task: Task, on_update: Callable[[int, float], None]) -> Run:
-    """Train from the task's initial weights; ``on_update`` is told each update's number and loss."""
-    peak_bytes = peak_of(way, task)  # apart, so that counting bytes costs the training no time
+    """Train from the task's initial weights; ``on_update`` is called with each update's number and loss."""
+    peak_bytes = peak_of(way, task)  # separately, so that counting bytes doesn't slow down the timed run
     model, updates = start(way, task)
     parameters = [flat(model)]
     seconds = 0.0
@@ -45,13 +45,13 @@ def train(way: Way, task: Task, on_update: Callable[[int, float], None]) -> Run:
 
 
 def start(way: Way, task: Task) -> tuple[nn.Module, Iterator[float]]:
-    """Return a fresh model and the training that moves it when iterated."""
+    """Return a new model, and an iterator that trains it."""
     model = task.make_model()
     return model, way(model, AdamW(model.parameters(), lr=task.learning_rate), task)
 
 
 def peak_of(way: Way, task: Task) -> int:
-    """Return the peak of the first updates: parameters, gradients, Adam's state, activations."""
+    """Return the peak memory of the first updates: parameters, gradients, Adam's state, activations."""
     with peak_memory() as memory:
         _, updates = start(way, task)
         for _ in islice(updates, MEASURED_UPDATES):
@@ -66,10 +66,10 @@ def flat(model: nn.Module) -> Tensor:
 
 
 def distances(run: Run, truth: Run) -> list[float]:
-    """Return how far ``run`` is from ``truth`` after each update, as a share of ``truth``'s way.
+    """Return the distance of ``run`` from ``truth`` after each update, relative to how far ``truth`` has moved.
 
-    Both lengths are Euclidean, over all parameters: 0 is the same place, and at 1 a run is as far
-    from the whole batch's parameters as these are from where both began.
+    Both lengths are Euclidean, over all parameters. At 0, the parameters are equal. At 1, the run is as far from
+    the whole batch's parameters as these are from the initial weights.
     """
     first = truth.parameters[0]
     pairs: Sequence[tuple[Tensor, Tensor]] = list(zip(run.parameters[1:], truth.parameters[1:], strict=True))

@@ -1,4 +1,4 @@
-"""The comparisons as one picture: the distance over the updates, and the peak memory beside it."""
+"""Draw the comparisons: the distance over the updates, with the peak memory next to it."""
 
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,10 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from .compare import Comparison
 from .table import MIB, dtype_of
 
-# Okabe and Ito's colours, which colour-blind readers tell apart too.
+# Okabe and Ito's colors, which color-blind readers can tell apart.
 GRADGATE, BY_HAND, WHOLE = "#0072B2", "#D55E00", "#767676"
 INK, MUTED, FAINT, ROUNDING = "#222222", "#5F5F5F", "#DDDDDD", "#E8F1F8"
-LEFT = 0.068  # where text and axes begin, as a share of the width
+LEFT = 0.068  # where text and axes begin, as a fraction of the width
 
 
 def draw(comparisons: list[Comparison], path: Path) -> None:
@@ -43,7 +43,7 @@ def draw(comparisons: list[Comparison], path: Path) -> None:
 
 
 def headline(comparisons: list[Comparison]) -> str:
-    """State the finding, as the numbers have it."""
+    """State the result that the numbers show."""
     memory = span([c.gradgate.peak_bytes / c.whole.peak_bytes for c in comparisons])
     if all(c.exact for c in comparisons):
         return f"gradgate ends where the whole batch ends, in {memory} of its memory"
@@ -51,33 +51,33 @@ def headline(comparisons: list[Comparison]) -> str:
 
 
 def subtitle(comparisons: list[Comparison]) -> str:
-    """Say what became of the hand-written loop."""
+    """State the result of the hand-written loop."""
     off = span([c.by_hand_distance[-1] for c in comparisons])
     return (
-        "The usual hand-written loop, on the same micro-batches in the same order, "
-        f"misses it by {off} of the way trained."
+        "The usual hand-written loop, with the same micro-batches in the same order, "
+        f"is off by {off} of the distance trained."
     )
 
 
-def span(shares: list[float]) -> str:
-    """Return the smallest and the largest share in per cent, once if they read alike."""
-    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+def span(fractions: list[float]) -> str:
+    """Return the smallest and the largest fraction in percent, or one number if both round to it."""
+    low, high = f"{min(fractions):.0%}", f"{max(fractions):.0%}"
     return low if low == high else f"{low[:-1]}\N{EN DASH}{high}"
 
 
 def draw_distance(axes: Axes, comparison: Comparison) -> None:
-    """Draw both distances over the updates on one logarithmic axis, each with its name at its end."""
+    """Draw both distances over the updates on one logarithmic axis, and label each line at its end."""
     updates = range(1, len(comparison.by_hand_distance) + 1)
-    for distance, colour, name, end in (
+    for distance, color, name, end in (
         (comparison.by_hand_distance, BY_HAND, "by hand", f"{comparison.by_hand_distance[-1]:.0%}"),
         (comparison.gradgate_distance, GRADGATE, "gradgate", power(comparison.gradgate_distance[-1])),
     ):
-        axes.plot(updates, distance, color=colour, linewidth=2.4, solid_capstyle="round")
-        beside(axes, f"{name}\n{end}", len(updates), distance[-1], colour, weight="bold")
+        axes.plot(updates, distance, color=color, linewidth=2.4, solid_capstyle="round")
+        beside(axes, f"{name}\n{end}", len(updates), distance[-1], color, weight="bold")
     head(
         axes,
         comparison.task.name,
-        "Distance from the whole batch's parameters, as a share of how far these have moved",
+        "Distance from the whole batch's parameters, relative to how far these have moved",
     )
     low = comparison.rounding / 1e6
     axes.set(yscale="log", ylim=(low, 10), xlim=(0, len(updates)))
@@ -100,25 +100,25 @@ def draw_distance(axes: Axes, comparison: Comparison) -> None:
 
 
 def draw_memory(axes: Axes, comparison: Comparison) -> None:
-    """Draw the three peaks as bars, each with its name and its number."""
+    """Draw the three peaks as labeled bars."""
     whole = comparison.whole.peak_bytes
-    for place, (name, run, colour) in enumerate(
+    for row, (name, run, color) in enumerate(
         (
             ("whole batch", comparison.whole, WHOLE),
             ("gradgate", comparison.gradgate, GRADGATE),
             ("by hand", comparison.by_hand, BY_HAND),
         )
     ):
-        axes.barh(place, run.peak_bytes, color=colour, height=0.6)
-        share = "" if run is comparison.whole else f"  ({run.peak_bytes / whole:.0%})"
-        beside(axes, f"{run.peak_bytes / MIB:.0f} MiB{share}", run.peak_bytes, place, INK)
+        axes.barh(row, run.peak_bytes, color=color, height=0.6)
+        fraction = "" if run is comparison.whole else f"  ({run.peak_bytes / whole:.0%})"
+        beside(axes, f"{run.peak_bytes / MIB:.0f} MiB{fraction}", run.peak_bytes, row, INK)
         axes.annotate(
             name,
-            (0, place),
+            (0, row),
             (-8, 0),
             textcoords="offset points",
             size=11.5,
-            color=colour,
+            color=color,
             weight="bold",
             va="center",
             ha="right",
@@ -128,7 +128,7 @@ def draw_memory(axes: Axes, comparison: Comparison) -> None:
     plain(axes, without=("top", "right", "left", "bottom"))
 
 
-def beside(axes: Axes, text: str, x: float, y: float, colour: str, **style: Any) -> None:
+def beside(axes: Axes, text: str, x: float, y: float, color: str, **style: Any) -> None:
     """Write text to the right of a point."""
     axes.annotate(
         text,
@@ -136,7 +136,7 @@ def beside(axes: Axes, text: str, x: float, y: float, colour: str, **style: Any)
         (8, 0),
         textcoords="offset points",
         size=11.5,
-        color=colour,
+        color=color,
         va="center",
         annotation_clip=False,
         **style,
@@ -144,7 +144,7 @@ def beside(axes: Axes, text: str, x: float, y: float, colour: str, **style: Any)
 
 
 def head(axes: Axes, title: str, what: str) -> None:
-    """Write the title of a panel above it, and what it measures below the title."""
+    """Write the title of a panel above it, and below the title what it measures."""
     for text, height, style in ((title, 27, {"size": 13, "weight": "bold"}), (what, 10, {"size": 10.5})):
         axes.annotate(
             text,
@@ -158,7 +158,7 @@ def head(axes: Axes, title: str, what: str) -> None:
 
 
 def power(number: float) -> str:
-    """Write a small number as people do: 1 x 10 to the minus 15."""
+    """Format a small number as a power of ten: 1 × 10 to the -15."""
     if number == 0:
         return "0"
     digit, exponent = f"{number:.0e}".split("e")
@@ -166,6 +166,6 @@ def power(number: float) -> str:
 
 
 def plain(axes: Axes, *, without: tuple[str, ...]) -> None:
-    """Leave out what carries no information."""
+    """Remove spines and ticks that carry no information."""
     axes.spines[list(without)].set_visible(False)
     axes.tick_params(which="both", colors=INK, labelsize=10, length=0)

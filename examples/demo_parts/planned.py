@@ -1,4 +1,4 @@
-"""The plan at work on the help texts: one window, cut by hand and by plan, in the same memory."""
+"""A plan for the help texts: one window, split by hand and by plan, in the same memory."""
 
 import torch
 from rich.console import Console
@@ -10,7 +10,7 @@ from .task import NO_TARGET, Pair, Task, Window, mean_loss
 
 
 def show_plan(task: Task, console: Console) -> None:
-    """Plan a window of the task within the memory of its usual micro-batches, and print what that saves."""
+    """Plan a window of the task within the memory of its usual micro-batches, and print the savings."""
     window: Window = next(iter(task.windows(0)))
     model = task.make_model()
     optimizer = AdamW(model.parameters(), lr=task.learning_rate)

@@ -1,4 +1,4 @@
-"""Show how a training goes on: a bar in a terminal, one short line per epoch anywhere else."""
+"""Show the progress of training: a bar in a terminal, one short line per epoch elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ OnUpdate = Callable[[int, float], None]
 
 @contextmanager
 def progress(console: Console, task: Task, way: str) -> Iterator[OnUpdate]:
-    """Yield what a training calls after each update, with the update's number and loss."""
+    """Yield a callback for each update, which takes the update's number and loss."""
     if console.is_terminal and not console.is_dumb_terminal:
         with bar(console, task, way) as on_update:
             yield on_update
@@ -23,7 +23,7 @@ def progress(console: Console, task: Task, way: str) -> Iterator[OnUpdate]:
 
 @contextmanager
 def bar(console: Console, task: Task, way: str) -> Iterator[OnUpdate]:
-    """Yield a callback that moves a bar, which stays when it is full."""
+    """Yield a callback that moves a bar. The bar stays on screen when it is full."""
     columns = (
         TextColumn("  {task.description:<12}"),
         BarColumn(bar_width=24),

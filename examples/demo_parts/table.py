@@ -1,4 +1,4 @@
-"""The comparison as a table, and in two sentences that are made from its numbers."""
+"""Show a comparison as a table, and as two sentences made from its numbers."""
 
 from rich import box
 from rich.table import Table
@@ -9,7 +9,7 @@ MIB = 2**20
 
 
 def table(comparison: Comparison) -> Table:
-    """Return the rows: distance after each epoch, peak memory, time, score."""
+    """Return a table of distance after each epoch, peak memory, time and score."""
     task = comparison.task
     runs = (comparison.whole, comparison.gradgate, comparison.by_hand)
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -31,14 +31,14 @@ def table(comparison: Comparison) -> Table:
 
 
 def in_words(comparison: Comparison) -> str:
-    """Say what the numbers show, whatever they are."""
+    """Describe what the numbers show, good or bad."""
     task, whole = comparison.task, comparison.whole
     exact, hand = comparison.gradgate_distance[-1], comparison.by_hand_distance[-1]
     verdict = "no more than rounding" if comparison.exact else "MORE THAN ROUNDING EXPLAINS"
     memory = comparison.gradgate.peak_bytes / whole.peak_bytes
     return (
         f"gradgate ended within {exact:.0e} of where the whole batch ended: {verdict} in "
-        f"{dtype_of(comparison)}, with {memory:.0%} of its peak memory. The same micro-batches by hand ended "
+        f"{dtype_of(comparison)}, with {memory:.0%} of its peak memory. By hand, the same micro-batches ended "
         f"{hand:.1%} of the way off ({task.score_name} {comparison.by_hand.score:{task.score_format}} "
         f"instead of {whole.score:{task.score_format}})."
     )

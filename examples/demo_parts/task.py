@@ -1,4 +1,4 @@
-"""What a training loop needs to know of a task: its model, its windows and its score."""
+"""A training task: its model, its windows and its score."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from torch import Tensor, nn
 Pair = tuple[Tensor, Tensor]
 Window = Sequence[Pair]
 
-NO_TARGET = -100  # what cross_entropy leaves out by default
+NO_TARGET = -100  # the label that cross_entropy ignores by default
 
 
 @dataclass(frozen=True)
 class Task:
-    """Everything that the three ways of training share."""
+    """What the three ways of training have in common."""
 
     name: str
-    about: str  # what is cut, and how
-    make_model: Callable[[], nn.Module]  # the same initial weights at every call
+    about: str  # what is split, and how
+    make_model: Callable[[], nn.Module]  # the same initial weights in every call
     windows: Callable[[int], Iterable[Window]]  # epoch -> windows of micro-batches, always the same
     join: Callable[[Window], Pair]  # the micro-batches of a window as one whole batch
     score: Callable[[nn.Module], float]
@@ -31,7 +31,7 @@ class Task:
 
 
 def mean_loss(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean loss over the items that have a target, and the number of these."""
+    """Return the mean loss over the items that have a target, and their number."""
     logits = model(x)
     loss = F.cross_entropy(logits.flatten(0, -2), y.flatten(), ignore_index=NO_TARGET)
     return loss, (y != NO_TARGET).sum()

@@ -1,6 +1,6 @@
-"""Python's own help texts (pydoc_data ships with Python), sentence by sentence and character by
-character, and a small transformer. Sentences differ in length: each micro-batch is padded to its
-longest, and the loss is the mean over its real characters.
+"""Python's own help texts (pydoc_data is part of Python), sentence by sentence and character by character, and a
+small transformer. Sentences differ in length: each micro-batch is padded to its longest, and the loss is the mean
+over its real characters.
 """
 
 import re
@@ -23,12 +23,12 @@ SHORTEST, LONGEST = 12, 96
 
 
 def text_task(*, seed: int, quick: bool) -> Task:
-    """Read the sentences and describe how they are learnt."""
+    """Read the sentences and describe the training task."""
     sentences, vocabulary_size = read_sentences(seed)
     test = [collate(sentences[i : i + 32]) for i in range(0, HELD_OUT, 32)]
     train = sentences[HELD_OUT : HELD_OUT + (84 if quick else 644)]
 
-    data: Any = train  # a list will do, whatever DataLoader's annotation says
+    data: Any = train  # DataLoader accepts a list, although its annotation doesn't
 
     def make_model() -> nn.Module:
         torch.manual_seed(seed)
@@ -75,10 +75,10 @@ def read_sentences(seed: int) -> tuple[list[Tensor], int]:
 
 
 def collate(sentences: list[Tensor]) -> Pair:
-    """Pad sentences to the longest: each character is to be told from those before it."""
+    """Pad sentences to the longest. The target of each position is the next character."""
     return pad([s[:-1] for s in sentences], 0), pad([s[1:] for s in sentences], NO_TARGET)
 
 
 def pad(rows: list[Tensor], value: int) -> Tensor:
-    """Stack rows of unequal length as [N, longest], filled up with ``value``."""
+    """Stack rows of unequal length as [N, longest], padded with ``value``."""
     return pad_sequence(rows, batch_first=True, padding_value=value)

@@ -1,8 +1,8 @@
-"""A small causal transformer, without dropout: random numbers would differ from cut to cut.
+"""A small causal transformer without dropout, whose random numbers would differ from split to split.
 
-Padding stands behind the real characters and each position sees only what is before it, so no
-real character ever sees padding and no mask is needed. The keys have no bias: softmax does not see it,
-so its gradient would be nothing but rounding, which Adam makes large.
+Padding comes after the real characters, and each position only sees what is before it. So no real character sees
+padding, and no mask is needed. The keys have no bias: softmax is invariant to it, so its gradient would be nothing
+but rounding, which Adam would amplify.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Block(nn.Module):
-    """Attention, then a two-layer perceptron; each is added to what came in. [N, T, width]."""
+    """Attention, then a two-layer perceptron, each with a residual connection. [N, T, width]."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -24,13 +24,13 @@ class Block(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         qkv = self.qkv(self.norm_1(h)).unflatten(-1, (3, self.heads, -1))
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        h = h + self.out(seen.transpose(1, 2).flatten(-2))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        h = h + self.out(attended.transpose(1, 2).flatten(-2))
         return h + self.mlp(self.norm_2(h))
 
 
 class Transformer(nn.Module):
-    """Characters [N, T] to the logits of the next one [N, T, vocabulary]."""
+    """Map characters [N, T] to the logits of the next character [N, T, vocabulary]."""
 
     def __init__(
         self, vocabulary_size: int, *, longest: int, width: int = 64, heads: int = 4, layers: int = 2

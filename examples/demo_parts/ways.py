@@ -1,4 +1,4 @@
-"""Three ways to train on the same windows, in the same order. Each yields after every update."""
+"""Three ways to train on the same windows in the same order. Each yields after every update."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from .task import Task, mean_loss
 
 
 def whole_batch(model: nn.Module, optimizer: Optimizer, task: Task) -> Iterator[float]:
-    """The truth: all of a window in one forward and one backward."""
+    """The reference: a whole window in one forward and one backward pass."""
     for epoch in range(task.epochs):
         for window in task.windows(epoch):
             x, y = task.join(window)
@@ -23,7 +23,7 @@ def whole_batch(model: nn.Module, optimizer: Optimizer, task: Task) -> Iterator[
 
 
 def with_gradgate(model: nn.Module, optimizer: Optimizer, task: Task) -> Iterator[float]:
-    """Micro-batches, each weighted by what it holds, divided once."""
+    """Micro-batches, each weighted by its count, divided once."""
     accumulator = gg.Accumulator(optimizer)
     for epoch in range(task.epochs):
         for window in task.windows(epoch):
@@ -35,7 +35,7 @@ def with_gradgate(model: nn.Module, optimizer: Optimizer, task: Task) -> Iterato
 
 
 def by_hand(model: nn.Module, optimizer: Optimizer, task: Task) -> Iterator[float]:
-    """The usual loop: a mean of means, in which every micro-batch weighs the same."""
+    """The usual loop: a mean of means, which gives every micro-batch the same weight."""
     for epoch in range(task.epochs):
         for window in task.windows(epoch):
             optimizer.zero_grad()

@@ -54,7 +54,7 @@ def test_gradients_add_and_a_sum_is_no_mean():
     assert figures["passes"] == [-20, -40, -60]
     assert figures["update_norm"] == 20
     assert figures["update_weight"] == pytest.approx(1 + 0.01 * 20)
-    assert "The slope of sin(x) at x = 0, by backward:\n" in printed
+    assert "The slope of sin(x) at x = 0, computed by backward:\n" in printed
     assert "after 1 x backward x.grad = 1\n after 2 x backward x.grad = 2\n" in printed
     for n, gradient in enumerate((-20, -40, -60), start=1):
         assert f"after {n} x backward weight.grad = {gradient} = {n} x -20\n" in printed
@@ -110,13 +110,13 @@ def test_a_graph_is_a_chain_of_nodes_that_backward_frees():
         "weight: leaf True, grad_fn None",
         "loss: leaf False, grad_fn MeanBackward0",
         "Mean <- Pow <- Sub <- Mul <- AccumulateGrad",
-        "x holds 4 MB. Mul keeps x, and Pow keeps the difference, until backward has used them:",
+        "x takes 4 MB. Mul saves x and Pow saves the difference until backward has used them:",
         " after forward 8 MB",
         " after backward, retained 8 MB",
         " after backward 0 MB",
         " forward under no_grad 0 MB",
-        "Two backwards of one graph add: -4",
-        "A third, after it was freed: Trying to backward through the graph a second time",
+        "Two backward passes through one graph add up: -4",
+        "A third, after the graph was freed: Trying to backward through the graph a second time",
     ):
         assert line + "\n" in printed
 
@@ -163,7 +163,7 @@ def test_a_mean_loss_has_the_mean_gradient_and_the_rate_follows_the_batch():
     assert figures["updated"] == {"mean": pytest.approx(1.2), "sum": pytest.approx(1.2)}
     assert "gradients of two items: -32 and -8\n mean loss of both: -20\n" in printed
     assert " sum loss of both: -40\n" in printed
-    assert printed.count("by gradgate, one at a time, lr 0.01: weight 1 -> 1.2\n") == 2
+    assert printed.count("with gradgate, one at a time, lr 0.01: weight 1 -> 1.2\n") == 2
 
     # The distance to 2 shrinks by 20 lr in each step.
     four, one = 2 - (1 - 0.02) ** 4, 2 - (1 - 0.08)
@@ -247,15 +247,15 @@ def test_a_plan_computes_less_padding_and_gives_the_same_gradient():
     assert figures["within_budget"]
     assert 0.98 < figures["measured"] < 1.02  # the plan's peak, and the gradients that the first passes make
     by_hand, by_plan = figures["columns"].values()
-    assert f"columns computed by hand {by_hand}, by plan {by_plan}\n" in printed
+    assert f"columns computed: by hand {by_hand}, by plan {by_plan}\n" in printed
 
 
 def test_a_thousand_images_in_the_memory_of_a_few():
     figures, printed = run("images_in_little_memory")
-    sizes, (whole, cut) = figures["sizes"], figures["peaks"]
+    sizes, (whole, split) = figures["sizes"], figures["peaks"]
     assert sum(sizes) == 1000
     assert max(sizes) - min(sizes) == 1
     assert figures["estimated"] <= figures["budget"] == 6 * MIB
-    assert cut < figures["budget"] < whole / 10
+    assert split < figures["budget"] < whole / 10
     assert figures["error"] < 1e-12
     assert "1000 samples in 14 micro-batches: 6 x 72, 8 x 71\n" in printed

@@ -16,17 +16,17 @@ def test_a_detached_branch_is_not_in_the_slope_and_what_lies_only_before_it_gets
     slope, side_branch = 3 * 2**2 * 4, 2 * 4  # dz/dx = 4x
     before, behind = 5 * 2, 3 * 2  # the output is 5 * 3 * 2
     assert figures["slopes"] == {
-        "no cut": (value, slope + side_branch),
+        "no stop": (value, slope + side_branch),
         "z.detach()": (value, slope),
         "gg.stop_gradient(z)": (value, slope),
     }
     assert figures["gradients"] == {
-        "no cut": [before, behind],
+        "no stop": [before, behind],
         "z.detach()": [None, behind],
         "gg.stop_gradient(z)": [None, behind],
     }
-    assert "no cut 12 56\n z.detach() 12 48\n gg.stop_gradient(z) 12 48\n" in printed
-    assert "no cut 10.0 6.0\n z.detach() None 6.0\n gg.stop_gradient(z) None 6.0\n" in printed
+    assert "no stop 12 56\n z.detach() 12 48\n gg.stop_gradient(z) 12 48\n" in printed
+    assert "no stop 10.0 6.0\n z.detach() None 6.0\n gg.stop_gradient(z) None 6.0\n" in printed
 
 
 def test_freezing_the_middle_passes_the_gradient_and_saves_only_inputs_of_linear_layers():
@@ -40,14 +40,14 @@ def test_freezing_the_middle_passes_the_gradient_and_saves_only_inputs_of_linear
         "front_frozen": part + part + square,
         "middle_frozen": front + layers + part + square,
         "middle_by_gradgate": front + layers + part + square,
-        "detached_behind_middle": part + square,
+        "detached_after_middle": part + square,
     }
     by_tanh = {
         "nothing_frozen": 3 * layers,
         "front_frozen": 1 + 2 * layers,  # the middle's input
         "middle_frozen": 3 * layers,
         "middle_by_gradgate": 3 * layers,
-        "detached_behind_middle": 1 + layers,
+        "detached_after_middle": 1 + layers,
     }
     # The graph of front and middle stands until their output is detached, which would do with less.
     built_for_nothing = front + part + 1
@@ -56,7 +56,7 @@ def test_freezing_the_middle_passes_the_gradient_and_saves_only_inputs_of_linear
         "front_frozen": [False, True, True],
         "middle_frozen": [True, False, True],
         "middle_by_gradgate": [True, False, True],
-        "detached_behind_middle": [False, False, True],
+        "detached_after_middle": [False, False, True],
     }
     assert list(figures) == list(reached)
     for way, found in figures.items():
@@ -64,7 +64,7 @@ def test_freezing_the_middle_passes_the_gradient_and_saves_only_inputs_of_linear
         for activation, kept in (("GELU", by_gelu[way]), ("Tanh", by_tanh[way])):
             kept_bytes, peak_bytes = found[activation]
             assert kept_bytes == kept * MIB + scalar
-            if (way, activation) == ("detached_behind_middle", "GELU"):
+            if (way, activation) == ("detached_after_middle", "GELU"):
                 assert peak_bytes == built_for_nothing * MIB
             else:  # beside what is kept, a gradient and what is computed from it: up to four activations
                 assert (kept + 1) * MIB < peak_bytes < (kept + 4.5) * MIB
@@ -158,8 +158,8 @@ def test_only_frozen_keeps_what_an_old_head_needs():
     figures, printed = run("transfer_learning")
     before = figures["before"]
     assert before > 0.9
-    assert f"0 to 4 are read right in {before:.1%}, before\n" in printed
-    same, other = "by the same scanner", "by another: pale, on white"
+    assert f"accuracy on 0 to 4 before: {before:.1%}\n" in printed
+    same, other = "from the same scanner", "from another: pale, on white"
     for scanner in (same, other):
         for way in ("all_trained", "requires_no_grad", "frozen"):
             old_right, new_right, moved = figures[scanner, way]
