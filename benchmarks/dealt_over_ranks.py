@@ -61,7 +61,7 @@ def work(rank: int, folder: str, rounds: int) -> None:
     def by_plan(window: dict[str, torch.Tensor]) -> gg.Update:
         return accumulator.step(loss_fn, window, plan=plan, deal="whole", reduction="sum")
 
-    ways = {"dealt in order": in_order, "dealt by plan": by_plan}
+    ways = {"distributed in order": in_order, "distributed by plan": by_plan}
     times: dict[str, list[float]] = {name: [] for name in ways}
     norms = []
     for number, window in zip(range(rounds + 1), itertools.cycle(windows), strict=False):
@@ -79,7 +79,7 @@ def work(rank: int, folder: str, rounds: int) -> None:
 
 
 def main() -> None:
-    question = "A window of sequences on two ranks: dealt by plan, against dealt in order"
+    question = "A window of sequences on two ranks: distributed by plan, against in order"
     given = arguments(question)
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +91,7 @@ def main() -> None:
         ratios = [one / base for one, base in zip(found, times[first], strict=True)]
         low, _, high = statistics.quantiles(ratios, n=4)
         results[name] = Ratio(statistics.median(found), statistics.median(ratios), low, high)
-    faster = sum(times[first]) / sum(times["dealt by plan"])
+    faster = sum(times[first]) / sum(times["distributed by plan"])
     text = table(f"log-normal lengths, {WINDOW} sequences, {RANKS} ranks over gloo", results)
     text += f"\n{faster:.2f} times as fast over all windows. Gradient norms differ by {difference:.0e}.\n"
     report(question, [text], given.output)

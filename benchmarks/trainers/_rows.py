@@ -90,4 +90,4 @@ ERRORS = {
     "batch_norm": lambda: classifier((32,) * 4, norm=True),
 }
 TRACES = {"tail": lambda: classifier((32,) * 6, epochs=2), "memory": memory}
-UNITS = {"tail": 32, "memory": FITS}  # samples: the finest cut that a trace tells apart
+UNITS = {"tail": 32, "memory": FITS}  # samples: the finest split that a trace can distinguish
