@@ -1,4 +1,4 @@
-"""Time things against each other, turn by turn in one process, so that what slows the machine slows both."""
+"""Time variants against each other, taking turns in one process, so whatever slows the machine slows all."""
 
 import argparse
 import platform
@@ -14,7 +14,7 @@ import torch
 
 @dataclass(frozen=True)
 class Ratio:
-    """Time against the first way: the median of the rounds' ratios, and the middle half of them."""
+    """Time relative to the first variant: the median of the rounds' ratios, and the middle half of them."""
 
     seconds: float
     ratio: float
@@ -23,26 +23,26 @@ class Ratio:
 
 
 def alternate(
-    ways: Mapping[str, Callable[[], object]], *, rounds: int, warm_up: int = 5, device: str = "cpu"
+    variants: Mapping[str, Callable[[], object]], *, rounds: int, warm_up: int = 5, device: str = "cpu"
 ) -> dict[str, Ratio]:
-    """Run every way once per round, in an order that turns each round, and compare each round with itself."""
-    names = list(ways)
+    """Run every variant once per round, rotate their order each round, and compare each round with itself."""
+    names = list(variants)
     for _ in range(warm_up):
-        for way in ways.values():
-            way()
+        for run in variants.values():
+            run()
     times: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             _settle(device)
             start = time.perf_counter()
-            ways[name]()
+            variants[name]()
             _settle(device)
             times[name].append(time.perf_counter() - start)
     first = times[names[0]]
     results = {}
     for name in names:
-        ratios = sorted(one / base for one, base in zip(times[name], first, strict=True))
+        ratios = sorted(seconds / base for seconds, base in zip(times[name], first, strict=True))
         low, _, high = statistics.quantiles(ratios, n=4)
         results[name] = Ratio(statistics.median(times[name]), statistics.median(ratios), low, high)
     return results
@@ -58,27 +58,27 @@ def table(title: str, results: Mapping[str, Ratio]) -> str:
     rows = [
         f"### {title}",
         "",
-        "| way | ms per update (median) | ratio (median) | middle half |",
+        "| variant | ms per update (median) | ratio (median) | middle half |",
         "|---|---|---|---|",
     ]
     rows += [
-        f"| {name} | {one.seconds * 1e3:.3f} | {one.ratio:.3f} | {one.low:.3f} to {one.high:.3f} |"
-        for name, one in results.items()
+        f"| {name} | {result.seconds * 1e3:.3f} | {result.ratio:.3f} | {result.low:.3f} to {result.high:.3f} |"
+        for name, result in results.items()
     ]
     return "\n".join(rows) + "\n"
 
 
 def arguments(question: str) -> argparse.Namespace:
-    """Parse what every benchmark takes."""
+    """Parse the options of every benchmark."""
     parser = argparse.ArgumentParser(description=question)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--rounds", type=int, help="how many turns each way gets")
+    parser.add_argument("--rounds", type=int, help="how often each variant runs")
     parser.add_argument("--output", type=Path, help="also write the result to this Markdown file")
     return parser.parse_args()
 
 
 def report(question: str, sections: list[str], output: Path | None) -> None:
-    """Print the sections under a head that says how they were measured, and write them where asked."""
+    """Print the sections under a heading that says how they were measured. Write them to `output` too, if given."""
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or _cpu()
     head = (
         f"# {question}\n\n`{' '.join(['python', *sys.argv])}`, Python {platform.python_version()}, torch "

@@ -10,7 +10,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 def tiny(device: str = "cpu") -> tuple[nn.Module, list[Batch]]:
-    """A 4-layer MLP of width 256, and 8 micro-batches of 8: overhead shows here if anywhere."""
+    """A 4-layer MLP of width 256, and 8 micro-batches of 8. Overhead is most visible here."""
     layers = [layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.ReLU())][:-1]
     batches = [(torch.randn(8, 256), torch.randint(256, (8,))) for _ in range(8)]
     return nn.Sequential(*layers).to(device), [(x.to(device), y.to(device)) for x, y in batches]
@@ -53,7 +53,7 @@ def plain_update(
 
 
 def exact_update(model: nn.Module, batches: list[Batch], accumulator: gg.Accumulator) -> None:
-    """The same update by gradgate."""
+    """The same update with gradgate."""
     with accumulator.update() as update:
         for batch in update.micro_batches(batches):
             update.backward(loss_of(model, batch), count=batch[1].numel())

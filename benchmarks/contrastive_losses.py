@@ -1,8 +1,8 @@
-"""What do contrastive losses without the matrix of logits take, against the plain formula?
+"""What do contrastive losses without the matrix of logits cost, relative to the plain formula?
 
-Forward and backward of the loss alone, for representations that exist. Memory is the bytes of live tensors beyond
-the representations, counted operation by operation; time is a ratio to the plain formula at the largest batch
-where that one fits in 4 GiB.
+Only forward and backward of the loss are measured, for existing representations. Memory is the bytes of live
+tensors beyond the representations, counted operation by operation. Time is relative to the plain formula, at the
+largest batch for which it fits in 4 GiB.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def main() -> None:
     for count in (FITS, LARGE):
         left, right = made(count, given.device)
         for name, ways in CASES.items():
-            # The plain formula's at the larger size: at least one matrix, which is not tried here.
+            # At the larger size, the plain formula takes at least one matrix, so it isn't run.
             found = [f"over {count**2 * 4 / 2**20:,.0f}"] if count == LARGE else []
             for way in ways[len(found) :]:
                 with peak_memory() as memory:
@@ -75,7 +75,7 @@ def main() -> None:
                 found.append(f"{memory.peak_bytes / 2**20:,.0f}")
             rows.append(f"| {name} | {count:,} | {found[0]} | {found[1]} |")
     sections.append(
-        "### Peak memory beyond the representations, their gradients included\n\n" + "\n".join(rows) + "\n"
+        "### Peak memory beyond the representations, including their gradients\n\n" + "\n".join(rows) + "\n"
     )
     report(question, sections, given.output)
 

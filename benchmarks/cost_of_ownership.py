@@ -1,9 +1,9 @@
 """What does it cost to fill only the owned parameters, with 1,000 of them?
 
-``torch.autograd.backward(inputs=...)`` marks in the whole graph what leads to an input. The price goes with the
-number of parameter tensors and nodes, not with their size, so the tensors are small here: the worst case.
-gradgate makes the same call without asking each input whether it overrides torch's functions. The other side
-of it is measured too: where the optimizer owns a half, the other half's backward is not run.
+``torch.autograd.backward(inputs=...)`` marks every node of the graph that leads to an input. The cost depends on
+the number of parameter tensors and nodes, not on their size, so small tensors are the worst case. gradgate makes
+the same call without asking each input whether it overrides torch's functions. The benefit is measured too: if the
+optimizer owns half of the parameters, the backward pass of the other half is skipped.
 """
 
 from functools import partial

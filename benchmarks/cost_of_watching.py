@@ -1,8 +1,7 @@
-"""What does it cost to be watched by `gradgate check`: to start, in the first windows, and afterwards?
+"""What does watching by `gradgate check` cost: to start, in the first windows, and later?
 
-The plain loop runs with torch as it is; the watched one with a watcher that is started before each turn and
-stopped after it, so that nothing of it is left in the plain loop's turns. Starting and stopping are not timed
-with the loop.
+The plain loop runs with unpatched torch. For the watched loop, a watcher is started before each turn and stopped
+after it, so the plain loop's turns are unaffected. Starting and stopping are not included in the loop's time.
 """
 
 import statistics
@@ -19,20 +18,20 @@ from torch import nn
 
 from gradgate.checker.recording import Watcher
 
-LATER = 1000  # steps after which only now and then a closer look is taken
+LATER = 1000  # steps after which the watcher examines a window closely only now and then
 
 
 def turn(update: Callable[[], object], times: int, *, watch: str) -> float:
-    """Return the seconds that some updates take: not watched, in the first windows, or later."""
+    """Return the seconds that some updates take: unwatched, in the first windows, or in later ones."""
     watcher = Watcher()
     if watch:
         watcher.start()
     before = 2 if watch == "later" else 1
-    for number in range(before + times):  # at one line: a backward that comes from a new one is looked at
+    for number in range(before + times):  # from one line, because a backward from a new line is examined
         if number == before:
             start = time.perf_counter()
         if watch == "later" and not number:
-            watcher._recorder.steps = LATER  # the first step now ends the looking
+            watcher._recorder.steps = LATER  # the first step now ends the close examination
         update()
     seconds = time.perf_counter() - start
     watcher.stop()

@@ -1,9 +1,9 @@
-"""How much faster is a window of sequences on two ranks, dealt by plan, than dealt in order?
+"""How much faster is a window of sequences on two ranks if a plan distributes it, rather than in order?
 
-In order: each rank takes its half of the window as it comes, 8 sequences at a time, padded to their longest; the
-usual loop over DistributedSampler. By plan: samples are dealt by length, so that ranks finish together, and each
-rank's micro-batches are cut by plan within the same memory. Both make the same update. The time is that of the
-slower rank, for ranks wait for each other at the end of a window.
+In order, as in the usual loop over DistributedSampler: each rank takes its half of the window, 8 sequences at a
+time, padded to the longest. By plan: samples are distributed by length, so that ranks finish at the same time, and
+each rank's part is split into micro-batches within the same memory. Both make the same update. The time is that of
+the slower rank, because ranks synchronize at the end of a window.
 """
 
 import itertools
@@ -46,7 +46,9 @@ def work(rank: int, folder: str, rounds: int) -> None:
     whole = gg.plan(
         lambda part: loss_fn(part)[0], largest, budget_bytes="1TiB", lengths="mask", optimizer=optimizer
     )
-    peak = whole.peak_bytes(BY_HAND, largest["ids"].shape[1])  # what the loop in order takes at its longest
+    peak = whole.peak_bytes(
+        BY_HAND, largest["ids"].shape[1]
+    )  # what the loop in order takes for its longest micro-batch
     budget = whole.resident.total_bytes + peak
     plan = gg.plan(
         lambda part: loss_fn(part)[0], largest, budget_bytes=budget, lengths="mask", optimizer=optimizer
@@ -68,7 +70,7 @@ def work(rank: int, folder: str, rounds: int) -> None:
             start = time.perf_counter()
             update = ways[name](window)
             dist.barrier()
-            if number:  # the first is for warming up
+            if number:  # the first is a warm-up
                 times[name].append(time.perf_counter() - start)
             norms.append(update.grad_norm)
     if not rank:

@@ -1,8 +1,8 @@
-"""How far is the gradient that the optimizer receives from that of the whole batch, here and elsewhere?
+"""How far is the gradient that the optimizer receives from that of the whole batch, with each tool?
 
-The plain loop, gradgate, and whichever of Accelerate, Lightning, transformers, Composer and DeepSpeed are
-installed; what is not installed is reported so. Each tool runs in a process of its own, on the same tasks.
-To have all of them, install them into an environment of their own, beside this version of torch.
+It compares the plain loop, gradgate, and those of Accelerate, Lightning, transformers, Composer and DeepSpeed that
+are installed; the others are reported as not installed. Each tool runs in a process of its own, on the same tasks.
+To run all of them, install them into a separate environment with this version of torch.
 
     python benchmarks/exactness_beside_trainers.py [--only gradgate accelerate] [--output result.md]
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from _alternate import report
 
-TOOLS = {  # its file in trainers/: what it is called, the package that it comes in
+TOOLS = {  # file in trainers/: name, and the package that provides it
     "gradgate": ("gradgate", "gradgate"),
     "plain": ("plain loop, loss / k", "torch"),
     "accelerate": ("Accelerate", "accelerate"),
@@ -33,30 +33,30 @@ PATIENCE = 900  # seconds for one tool
 
 HOW = """
 Error: max |difference| / max |gradient of the whole batch| of the gradient that the optimizer received at its
-first step, in float64 on the CPU; median of 5 seeds. "exact": at most 1e-10. "exact to": some factor or sum is
-kept in float32. The optimizer is SGD with learning rate 0, so that all steps are taken at the same weights;
-the default clips of Trainer and DeepSpeed are switched off. DeepSpeed refuses float64 and is measured in float32.
+first step, in float64 on the CPU; median of 5 seeds. "exact" means at most 1e-10. "exact to" means that some factor
+or sum is kept in float32. The optimizer is SGD with learning rate 0, so that all steps are taken at the same
+weights. The default clipping of Trainer and DeepSpeed is off. DeepSpeed refuses float64 and is measured in float32.
 A star: an option changes this, see below.
 
-- Valid tokens: one sequence in each micro-batch, the rest of its labels is -100.
-- Last window: 6 micro-batches in windows of 4, two epochs. Named is what becomes of the last 2.
-- bf16: parameters and arithmetic in bf16, against the float64 gradient of the same weights. What no way of adding
-  can mend is the rounding within each micro-batch; the next row compares with the same 64 gradients added up in
+- Valid tokens: one sequence in each micro-batch; the rest of its labels is -100.
+- Last window: 6 micro-batches in windows of 4, two epochs. The cell says what happens to the last 2.
+- bf16: parameters and arithmetic in bf16, compared with the float64 gradient of the same weights. No way of adding
+  can undo the rounding within each micro-batch, so the next row compares with the same 64 gradients added up in
   float64.
-- InfoNCE: each micro-batch knows its own negatives only. No tool here mends that, gradgate neither, nor does it
-  say so. BatchNorm: no cut is exact. "warns", "silent": whether the tool said anything about it, anywhere.
+- InfoNCE: each micro-batch knows only its own negatives. No tool here fixes that, including gradgate. BatchNorm: no
+  split is exact. "warns" or "silent": whether the tool reported the problem anywhere.
 - Out of memory: from the second micro-batch of the second update on, a forward pass of more than 8 samples
   raises torch.OutOfMemoryError. Micro-batches have 16 samples, updates 64. Lightning's Tuner tries three updates
-  before the training, so it meets the shortage; a later one would be a crash. On a CPU, so of Composer's "auto" no
-  more can be said than that it asks for a GPU.
-- Time: a 4-layer MLP of width 256, 8 micro-batches of 8, AdamW, float32, progress bars and loggers off. The tool's
-  updates and those of a plain loop take turns, one by one, in one process with one thread; median of 300 ratios
-  and their middle half. The plain loop against itself shows what the method adds.
+  before training, so it runs into the limit; if memory ran out later, it would crash. Composer's "auto" needs a
+  GPU, so it can't be measured on a CPU.
+- Time: a 4-layer MLP of width 256, 8 micro-batches of 8, AdamW, float32, progress bars and loggers off. The
+  tool's updates and those of a plain loop take turns, one by one, in one process with one thread. The cell is the
+  median of 300 ratios and their middle half. The plain loop relative to itself shows what the method adds.
 """
 
 SHORT = """\
-A star: exact with an option or a recipe of theirs, above; Trainer also, to 1e-7, with transformers' own causal
-language models as they are. Out of memory: with the option for it (gradgate: accumulator.step).
+A star: exact with an option or a documented recipe, above. Trainer is also exact, to 1e-7, with transformers' own
+causal language models. Out of memory: with the option for it (gradgate: accumulator.step).
 
 """
 
@@ -80,8 +80,8 @@ def main() -> None:
     sections = [
         made_of(given.only),
         HOW,
-        "## As it comes\n\n" + words.main_table(titles, results),
-        "## With an option of theirs\n\n" + words.option_table(titles, results),
+        "## Defaults\n\n" + words.main_table(titles, results),
+        "## With an option or a documented recipe\n\n" + words.option_table(titles, results),
         "## Lowest and highest of 5 seeds\n\n" + words.spread_table(titles, results),
         "## In short\n\n" + SHORT + words.short_table(in_readme, results),
     ]
@@ -96,7 +96,7 @@ def measure_here(tool: str, output: Path) -> None:
 
 
 def measured(tool: str):
-    """Measure a tool in a new process. A string, if there is nothing to measure: why."""
+    """Measure a tool in a new process. If that is impossible, return the reason as a string."""
     if version(tool) is None:
         return "not installed"
     print(f"measuring {tool} ...", file=sys.stderr, flush=True)

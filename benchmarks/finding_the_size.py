@@ -1,9 +1,9 @@
-"""A batch of 256 is wanted and does not fit. How do tools find what fits, and is it still that batch's update?
+"""A batch of 256 is wanted and doesn't fit. How do tools find a size that fits, and is it still the same update?
 
-The memory is a limit on what tensors hold at once: an operation that goes beyond it raises what torch's CPU
-allocator raises. 40 samples fit beside standing gradients, as accumulation needs them; without these 186 do.
-Accelerate is run where it is installed, in the way of its guide. Lightning's BatchSizeFinder was tried and left
-out: it keeps what its trials left and runs out later, which under a limit that is no real allocator's says little.
+Memory is a limit on the bytes that tensors hold at once. An operation that exceeds it raises what torch's CPU
+allocator raises. 40 samples fit together with the gradients that accumulation keeps; without these, 186 fit.
+Accelerate runs if it is installed, as its guide shows it. Lightning's BatchSizeFinder was tried and left out: it
+keeps the tensors of its trials and runs out of memory later, which says little under an artificial limit.
 
     python benchmarks/finding_the_size.py [--output result.md]
 """
@@ -25,12 +25,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 import gradgate as gg
 from gradgate.planning import peak_memory
 
-BATCH, FITS = 256, 40  # wanted, and what fits about
-_SMALL = 4096  # bytes: so much can always be had
+BATCH, FITS = 256, 40  # wanted, and about as many as fit
+_SMALL = 4096  # bytes: allocations up to this size always succeed
 
 
 class Limit(peak_memory):
-    """Memory that runs out."""
+    """Limited memory: an allocation beyond it raises."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Limit(peak_memory):
 
 @dataclass
 class Task:
-    """What every tool is given; it notes the passes that were begun and the gradient that was stepped on."""
+    """The input of every tool. Records the passes that were started and the gradient of the step."""
 
     model: nn.Module
     x: Tensor
@@ -63,7 +63,7 @@ class Task:
     def note(self) -> None:
         if self.stepped is None:
             self.when = time.perf_counter()
-            with _disable_current_modes():  # the copies are ours, and not the tool's
+            with _disable_current_modes():  # the benchmark makes these copies, not the tool
                 self.stepped = [one.grad.clone() for one in self.model.parameters() if one.grad is not None]
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
@@ -84,17 +84,17 @@ def by_plan(task: Task, limit: Limit) -> int:
     def loss_fn(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:
         return task.loss(*batch), len(batch[1])
 
-    # The limit is on new tensors: gradients among them, parameters not.
+    # The limit applies to new tensors: to gradients, but not to parameters.
     budget = limit.most + gradients
     plan = gg.plan(loss_fn, (task.x, task.y), budget_bytes=budget)
-    task.passes = 0  # so far on fake tensors: nothing was tried
+    task.passes = 0  # until here on fake tensors
     with limit:
         gg.Accumulator(optimizer).step(loss_fn, (task.x, task.y), plan=plan)
     return len(plan.parts[0].indices)
 
 
 def by_halves(task: Task, limit: Limit) -> int:
-    """Without a plan gradgate halves what did not fit, and replays."""
+    """Without a plan, gradgate halves the micro-batch that did not fit, and replays."""
     accumulator = gg.Accumulator(task.optimizer(), model=task.model)
     with limit:
         accumulator.step(lambda batch: (task.loss(*batch), len(batch[1])), (task.x, task.y))
@@ -157,7 +157,7 @@ def main() -> None:
     for name, (package, way) in WAYS.items():
         found = importlib.util.find_spec(package) is not None
         if found:
-            measure(way)  # imports, and what is compiled at first use
+            measure(way)  # a warm-up: imports, and code that is compiled on first use
         rows.append(f"| {name} | {measure(way) if found else 'not installed | | | | |'}")
     report(question, ["\n".join(rows) + "\n"], given.output)
 

@@ -1,10 +1,10 @@
-"""What does ``import gradgate`` add to ``import torch``? At most 50 ms, is the promise.
+"""What does ``import gradgate`` add to ``import torch``? The goal is at most 50 ms.
 
-Names are imported when they are asked for; here all of them are.
+gradgate imports its names on first access. Here, all of them are imported.
 
-Every run is a new process. The two statements take turns, so that whatever else the machine does
-falls on both. The second process also times its two imports apart: the difference of two medians near
-one second is noise of the size of the answer, the time of the second import alone is not.
+Every run is a new process. The two statements take turns, so whatever else the machine does affects both. The
+second process also times its two imports separately, because the difference of two medians near one second has
+noise as large as the answer.
 
     python benchmarks/import_time.py [--repeats 15]
 """
@@ -24,7 +24,7 @@ GRADGATE = START + "from gradgate import *; print(now() - start, now() - middle)
 
 
 def seconds(program: str) -> tuple[float, float]:
-    """Run a program in a new process; what it printed is all of its imports, and those after torch."""
+    """Run a program in a new process. It prints the time of all imports, and of those after torch."""
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     whole, added = map(float, done.stdout.split())
     return whole, added

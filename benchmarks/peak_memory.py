@@ -1,7 +1,7 @@
-"""How much memory does an update take, against the plain loop and the whole batch at once?
+"""How much memory does an update take, relative to the plain loop and the whole batch at once?
 
-The bytes of live tensors, counted operation by operation, so the figures are the same in every run. Parameters
-and optimizer state exist before and are not counted; gradients and activations are.
+The bytes of live tensors are counted operation by operation, so every run gives the same figures. Parameters and
+optimizer state exist beforehand and are not counted. Gradients and activations are.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from gradgate.planning import peak_memory
 
 
 def peak(run: Callable[[], object]) -> int:
-    run()  # the optimizer's state is made in the first step
+    run()  # the first step creates the optimizer's state
     with peak_memory() as memory:
         run()
     return memory.peak_bytes

@@ -1,8 +1,8 @@
-"""How much faster is a window of sequences of unequal length, cut by plan, than the loop that people write by hand?
+"""How much faster is a window of sequences of unequal length if a plan splits it, rather than a hand-written loop?
 
-The hand-written loop takes 8 sequences at a time, as they come, pads them to their longest, and divides by the
-tokens of the whole window. The plan gets the memory that this loop is estimated to take, and no more. The bound is
-the time that the same number of tokens takes where nothing is padded.
+The hand-written loop takes 8 sequences at a time, in order, pads them to the longest, and divides by the tokens of
+the whole window. The plan gets the memory that this loop is estimated to take, and no more. The bound is the time
+for the same number of tokens without padding.
 """
 
 import itertools
@@ -75,7 +75,7 @@ def by_plan(
 
 
 def gradients(model: nn.Module, optimizer: torch.optim.Optimizer, way: Callable[[], object]) -> list[Tensor]:
-    """Return what the optimizer received."""
+    """Return the gradients that the optimizer received."""
     seen: list[Tensor] = []
     hook = optimizer.register_step_pre_hook(
         lambda *_: seen.extend(one.grad.clone() for one in model.parameters() if one.grad is not None)
@@ -88,14 +88,14 @@ def gradients(model: nn.Module, optimizer: torch.optim.Optimizer, way: Callable[
 def compare(title: str, lengths: list[list[int]], rounds: int, device: str) -> str:
     torch.manual_seed(0)
     model = Transformer(width=128, layers=4, time=LONGEST).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # so that every window meets the same model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # so that every window runs with the same model
     accumulator = gg.Accumulator(optimizer)
     windows = [window_of(each, device) for each in lengths]
     largest = max(windows, key=lambda window: window["ids"].shape[1])
     planned = gg.plan(
         partial(loss_sum, model), largest, budget_bytes="1TiB", lengths="mask", optimizer=optimizer
     )
-    # What the hand-written loop takes at its longest micro-batch is the budget.
+    # The budget is what the hand-written loop takes for its longest micro-batch.
     peak = planned.peak_bytes(BY_HAND, largest["ids"].shape[1])
     budget = planned.resident.total_bytes + peak
     plan = gg.plan(
@@ -124,17 +124,17 @@ def compare(title: str, lengths: list[list[int]], rounds: int, device: str) -> s
     results = alternate(ways, rounds=rounds * len(windows), warm_up=len(windows), device=device)
     first = next(iter(results.values())).seconds
     faster = first / results["gradgate, by plan"].seconds
-    cut = plan.split(windows[0])
+    split = plan.split(windows[0])
     padded = sum(BY_HAND * max(each[i : i + BY_HAND]) for each in lengths for i in range(0, WINDOW, BY_HAND))
     return table(title, results) + (
-        f"\n{faster:.2f} times as fast. Of the columns {1 - tokens / padded:.0%} are padding by hand, "
-        f"{cut.padding:.0%} by plan ({len(cut)} micro-batches in the first window). Gradients differ by "
+        f"\n{faster:.2f} times as fast. {1 - tokens / padded:.0%} of the columns are padding by hand, "
+        f"{split.padding:.0%} by plan ({len(split)} micro-batches in the first window). Gradients differ by "
         f"{error:.1e} of the largest.\n"
     )
 
 
 def main() -> None:
-    question = "A window of sequences, cut by plan, against the loop by hand"
+    question = "A window of sequences, split by plan, against the loop by hand"
     given = arguments(question)
     if given.device == "cpu":
         torch.set_num_threads(1)

@@ -1,9 +1,9 @@
-"""How much time does an update take, against the loop that people write by hand?
+"""How much time does an update take, relative to the loop that people write by hand?
 
-The floor is the plain loop's own time: both run the same forward and backward passes and the same optimizer
-step. The plain loop adds a division to each graph; gradgate adds one norm of the gradient per update (it
-looks for infinities and reports it), some bookkeeping in Python, and a restriction of each backward pass to
-what the optimizer owns.
+The plain loop's time is the floor, because both run the same forward and backward passes and the same optimizer
+step. The plain loop adds a division to each graph. gradgate adds one norm of the gradient per update (to find
+infinities, and to report it), some bookkeeping in Python, and restricts each backward pass to the parameters that
+the optimizer owns.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def ways(model: nn.Module, batches: list[Batch], optimizer: torch.optim.Optimize
 
 
 def two_ways(model: nn.Module, batches: list[Batch], optimizer: torch.optim.Optimizer) -> dict[str, Way]:
-    """Only the two that matter, so that a slow model gets more rounds."""
+    """Return only the two variants that matter, so that a slow model gets more rounds."""
     return dict(list(ways(model, batches, optimizer).items())[:2])
 
 

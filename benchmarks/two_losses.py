@@ -1,9 +1,10 @@
-"""How much of a step is computed for nothing, where two losses share modules?
+"""How much of a step is unnecessary, if two losses share modules?
 
-Three scripts as they are often written. A WGAN-GP critic whose loss runs back into the generator; a DCGAN whose
-generator step computes gradients for the discriminator, which the next ``zero_grad`` throws away; style transfer
-that optimizes an image through a network whose weights all receive gradients. Beside each the same step by
-gradgate, where an update fills only what its optimizer owns. Losses have to be equal to the last bit.
+It runs three scripts as they are often written: a WGAN-GP critic whose loss runs back into the generator; a DCGAN
+whose generator step computes gradients for the discriminator, which the next ``zero_grad`` discards; and style
+transfer, which optimizes an image through a network whose weights all receive gradients. Each is compared with the
+same step in gradgate, where an update fills only the gradients that its optimizer owns. Losses must be
+bit-identical.
 """
 
 import copy
@@ -117,7 +118,7 @@ def dcgan(device: str, batch: int = 64, width: int = 64) -> dict[str, Step]:
         def step() -> list[float]:
             with d_accumulator.update() as d_update:
                 d_real = score(d(real), ones)
-                d_update.backward(d_real, count=batch, name="real")  # each lets go of its graph
+                d_update.backward(d_real, count=batch, name="real")  # each call frees its graph
                 fake = g(torch.randn(batch, 100, 1, 1, device=device))
                 d_fake = score(d(fake), zeros)
                 d_update.backward(d_fake, count=batch, name="fake")
@@ -135,7 +136,7 @@ def dcgan(device: str, batch: int = 64, width: int = 64) -> dict[str, Step]:
 
 
 def style_transfer(device: str, pixels: int = 96) -> dict[str, Step]:
-    """One step of an image towards another's content and a third one's style, features of 8 convolutions."""
+    """One step of an image towards one image's content and another's style, with features of 8 convolutions."""
     torch.manual_seed(0)
     blocks, before = nn.ModuleList(), 3
     for width, convolutions in ((64, 2), (128, 2), (256, 4)):
@@ -193,7 +194,7 @@ def style_transfer(device: str, pixels: int = 96) -> dict[str, Step]:
 
 
 def same_losses(ways: dict[str, Step], steps: int = 4) -> None:
-    """Raise unless all make the same losses, to the last bit."""
+    """Raise unless all variants produce bit-identical losses."""
     for number in range(steps):
         losses = []
         for way in ways.values():

@@ -1,1 +1,1 @@
-"""One file per way of training: it shows how that way is used, and nothing of how it is measured."""
+"""One file per way of training. It shows how that way is used, and nothing about how it is measured."""

@@ -1,4 +1,4 @@
-"""What a way of training did: the gradients that its optimizer received, what it said, how long it took."""
+"""Measure a way of training: the gradients that its optimizer received, what it printed, and how long it took."""
 
 import copy
 import os
@@ -29,7 +29,7 @@ Cell = dict[str, Any]  # kind, option, and what was measured: goes to another pr
 
 
 def measure(tool: ModuleType) -> dict[str, list[Cell]]:
-    """Return the cells of each row: the tool as it comes, then those of its options that are for this row."""
+    """Return the cells of each row: the tool with defaults, then with the options that affect this row."""
     rows: dict[str, list[Cell]] = {"time": [{"option": "", **seconds(tool)}]}  # first, in a fresh process
     for row in (*ERRORS, *TRACES):
         ways = [way for way in tool.WAYS if not way.option or row in way.rows]
@@ -88,9 +88,9 @@ def make(row: str, seed: int, way: Way, tool: ModuleType) -> Task:
 
 @contextmanager
 def received(task: Task) -> Iterator[list[Tensor]]:
-    """Collect what stood in ``.grad`` at each step.
+    """Collect the gradients in ``.grad`` at each step.
 
-    Looked at when the step is over: Lightning runs the last backward pass inside of it.
+    They are read after the step, because Lightning runs the last backward pass inside the step.
     """
     steps: list[Tensor] = []
     size = sum(parameter.numel() for parameter in task.model.parameters())
@@ -117,14 +117,14 @@ def gradient(task: Task, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def whole_gradient(task: Task) -> Tensor:
-    """The truth: the first window at once, in float64, at the same weights."""
+    """The reference: the first window at once, in float64, at the same weights."""
     x, y = task.windows()[0]
     model = copy.deepcopy(task.model).double()
     return gradient(task, model, x.double() if x.is_floating_point() else x, y)
 
 
 def sum_of_parts(task: Task) -> Tensor:
-    """The mean of the micro-batches' gradients, each in the task's own type, added up in float64."""
+    """The mean of the micro-batches' gradients, each in the task's own dtype, added up in float64."""
     model = copy.deepcopy(task.model)
     parts = [gradient(task, model, x, y) for x, y in task.micro_batches()[: task.window]]
     return torch.stack(parts).mean(0)
@@ -140,7 +140,7 @@ def unit_gradients(task: Task, samples: int) -> list[Tensor]:
 
 
 def behind(found: Tensor, units: list[Tensor]) -> list[float] | None:
-    """Return start, stop and factor: which units' mean this gradient is. A stop beyond the end wraps around."""
+    """Return start, stop and factor of the units whose mean this gradient is. A stop beyond the end wraps."""
     around = units + units
     for start in range(len(units)):
         for stop in range(start + 1, start + len(units) + 1):
@@ -156,7 +156,7 @@ def behind(found: Tensor, units: list[Tensor]) -> list[float] | None:
 
 @contextmanager
 def heard() -> Iterator[list[str]]:
-    """Collect all that is said on standard output and error, by warnings, loggers or otherwise."""
+    """Collect everything printed to standard output and error, by warnings, loggers or otherwise."""
     words: list[str] = []
     sys.stdout.flush()
     sys.stderr.flush()
@@ -178,10 +178,10 @@ def heard() -> Iterator[list[str]]:
 
 
 def seconds(tool: ModuleType) -> Cell:
-    """Time each update against one of the plain loop, made right after it in the same process.
+    """Time each update against one of the plain loop that runs right after it in the same process.
 
     A step of the tool's optimizer ends its update and hands over to the plain loop, which has a model of
-    its own. So the two take turns even where a trainer owns the loop.
+    its own. So the two take turns even if a trainer owns the loop.
     """
     other = plain.updates(timed(WARM_UP + UPDATES))
     task = timed(WARM_UP + UPDATES)

@@ -1,4 +1,4 @@
-"""The situations: what is trained on, and how it is cut."""
+"""The situations: the training data, and how it is split."""
 
 import torch
 from _models import tiny
@@ -14,7 +14,7 @@ FITS = 8  # samples, once memory has become short
 def classifier(
     sizes: tuple[int, ...], dtype: torch.dtype = torch.float64, norm: bool = False, **more
 ) -> Task:
-    """A small net, and classes that another one gave."""
+    """A small network, and classes produced by another one."""
     x = torch.randn(sum(sizes), 20, dtype=torch.float64)
     y = (x @ torch.randn(20, 5, dtype=torch.float64)).argmax(1)
     hidden = [nn.Linear(20, 32), *([nn.BatchNorm1d(32)] if norm else []), nn.Tanh()]
@@ -23,7 +23,7 @@ def classifier(
 
 
 def tokens() -> Task:
-    """Four sequences of 65 tokens; each predicts as many of its next tokens as VALID_TOKENS says."""
+    """Four sequences of 65 tokens. VALID_TOKENS says how many of its next tokens each predicts."""
     text = torch.randint(VOCABULARY, (len(VALID_TOKENS), 66))
     x, y = text[:, :-1], text[:, 1:].clone()
     for row, tokens_that_count in zip(y, VALID_TOKENS, strict=True):
@@ -40,7 +40,7 @@ def pairs() -> Task:
 
 
 class ShortOfMemory(nn.Module):
-    """Runs out of memory with more than FITS samples, once it is told that memory is short."""
+    """Runs out of memory with more than FITS samples, once memory is declared short."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def memory() -> Task:
 
 
 def timed(updates: int) -> Task:
-    """A tiny model, so that what a tool does beside it shows, and one epoch of that many updates."""
+    """A tiny model, so that a tool's overhead shows, and one epoch of that many updates."""
     torch.manual_seed(0)
     model, batches = tiny()
     x, y = (torch.cat(tensors * updates) for tensors in zip(*batches, strict=True))

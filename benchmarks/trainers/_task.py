@@ -1,4 +1,4 @@
-"""What every way of training is given: a model, an optimizer, a loss, and micro-batches."""
+"""The input of every way of training: a model, an optimizer, a loss, and micro-batches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ MicroBatch = tuple[Tensor, Tensor]
 
 
 def still(parameters) -> Optimizer:
-    """An optimizer that moves nothing, so that every step of a run can be compared with the same weights."""
+    """An optimizer with learning rate 0, so that every step of a run is compared at the same weights."""
     return torch.optim.SGD(parameters, lr=0.0)
 
 
@@ -37,32 +37,32 @@ class Task:
         self.optimizer = self.make_optimizer(self.model.parameters())
 
     def micro_batches(self, samples: int | None = None) -> list[MicroBatch]:
-        """The cut of this task, or one into micro-batches of that many samples."""
-        return self._cut(list(self.sizes) if samples is None else samples)
+        """Split as this task says, or into micro-batches of that many samples."""
+        return self._split(list(self.sizes) if samples is None else samples)
 
     def loader(self, samples: int | None = None) -> DataLoader[MicroBatch]:
         return loader(self.micro_batches(samples))
 
     def windows(self) -> list[MicroBatch]:
-        """The whole batch of each update, for trainers that cut it themselves."""
+        """The whole batch of each update, for trainers that split it themselves."""
         ends = range(0, len(self.sizes), self.window)
         samples = [sum(self.sizes[start : start + self.window]) for start in ends]
-        return self._cut(samples)
+        return self._split(samples)
 
-    def _cut(self, samples: int | list[int]) -> list[MicroBatch]:
+    def _split(self, samples: int | list[int]) -> list[MicroBatch]:
         # Copies, as from a real loader: Composer deep-copies its micro-batches, and a view with its whole storage.
         pairs = zip(self.x.split(samples), self.y.split(samples), strict=True)
         return [(x.clone(), y.clone()) for x, y in pairs]
 
     def to(self, dtype: torch.dtype) -> "Task":
-        """For a tool that cannot take float64."""
+        """Convert the task, for a tool that does not support float64."""
         self.model.to(dtype)
         self.x = self.x.to(dtype) if self.x.is_floating_point() else self.x
         return self
 
 
 def loader(batches: list[MicroBatch]) -> DataLoader[MicroBatch]:
-    """A DataLoader over batches that are ready: the same for all, so that no one's time is spent on collating."""
+    """A DataLoader over ready-made batches, the same for all tools, so that collating takes no time."""
     return DataLoader(batches, batch_size=1, collate_fn=_only)  # type: ignore[arg-type]
 
 
@@ -80,14 +80,14 @@ def cross_entropy(outputs: Tensor, y: Tensor, reduction: str = "mean") -> Tensor
 
 
 def info_nce(pairs: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-    """Each first view has to find its second one among all that are present."""
+    """Each first view must find its second one among all that are present."""
     first, second = F.normalize(pairs, dim=-1).unbind(1)
     return F.cross_entropy(first @ second.T / 0.1, torch.arange(len(first)), reduction=reduction)
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a tool is used: as it comes, or with an option that changes some rows."""
+    """How a tool is used: with its defaults, or with an option that changes some rows."""
 
     train: Callable[[Task], object]
     rows: tuple[str, ...] = ()  # those that the option is for; as it comes: all

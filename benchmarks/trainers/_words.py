@@ -1,4 +1,4 @@
-"""Cells in words, and rows of cells as Markdown tables."""
+"""Cells as text, and rows of cells as Markdown tables."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ Results = Mapping[str, "dict[str, list[Cell]] | str"]  # by tool; a string says 
 
 
 def number(value: float) -> str:
-    """One or two significant digits."""
+    """Format a number with one or two significant digits."""
     return f"{value:.2g}" if value >= 0.05 else f"{value:.0e}".replace("e-0", "e-")
 
 
@@ -89,7 +89,7 @@ def say(words: Say, cell: Cell) -> str:
 
 
 def main_table(titles: Mapping[str, str], results: Results) -> str:
-    """Each tool as it comes. A star: an option of the tool changes this."""
+    """Each tool with its defaults. A star: an option of the tool changes this."""
     lines = [line(["", *titles.values()]), line(["---"] * (1 + len(titles)))]
     for row, title, words in ROWS:
         lines.append(line([title, *(shown(results[tool], row, words) for tool in titles)]))
@@ -119,7 +119,7 @@ def option_table(titles: Mapping[str, str], results: Results) -> str:
 
 
 def spread_table(titles: Mapping[str, str], results: Results) -> str:
-    """The lowest and the highest error of the seeds, where a row is a number."""
+    """The lowest and the highest error of the seeds, for rows of numbers."""
     lines = [line(["", *titles.values()]), line(["---"] * (1 + len(titles)))]
     for row, title, words in ROWS:
         cells = ["" if isinstance(rows, str) else spread(rows[row][0], words) for rows in results.values()]
@@ -134,7 +134,7 @@ def spread(cell: Cell, words: Say) -> str:
 
 
 def short_table(titles: Mapping[str, str], results: Results) -> str:
-    """For the README: the best that a tool does out of memory, all else as it comes."""
+    """For the README: out of memory with the best option, everything else with defaults."""
     short = {tool: title.split(" ")[0] if tool != "plain" else "plain loop" for tool, title in titles.items()}
     short = {**short, "transformers": "Trainer"} if "transformers" in short else short
     lines = [line(["", *short.values()]), line(["---"] * (1 + len(short)))]

@@ -1,4 +1,4 @@
-"""MosaicML's Composer: it is given the whole batch and cuts it."""
+"""MosaicML's Composer, which gets the whole batch and splits it."""
 
 from composer import ComposerModel, DataSpec, Trainer
 from torch import Tensor

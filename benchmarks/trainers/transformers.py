@@ -1,4 +1,4 @@
-"""The Trainer of Hugging Face transformers. Its clip is off: the gradient is looked at before any clip."""
+"""The Trainer of Hugging Face transformers. Clipping is off, because the gradient is compared unclipped."""
 
 import tempfile
 
@@ -11,7 +11,7 @@ from ._task import IGNORED, Task, Way
 
 
 class WithLoss(nn.Module):
-    """Trainer asks the model for its loss."""
+    """Returns its own loss, as Trainer expects."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def train_what_fits(task: Task) -> None:
 
 
 class CausalLM(nn.Module):
-    """One of transformers' own models: they take the count."""
+    """One of the models in transformers, which accept the count."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import gradgate as gg
 from gradgate.accumulation import _loss_checks
-from gradgate.errors import CountWarning, GraphError
+from gradgate.errors import CountError, CountWarning, GraphError
 from tests.accumulation.one_weight import one_weight
 from tests.silence import no_warning
 from tests.tensors import labels, ones, randn, zeros
@@ -243,3 +243,13 @@ def test_a_sum_and_a_mean_are_not_compared() -> None:
             loss = cross_entropy(weight * ones(len(y), 2), y, reduction="sum")
             update.backward(loss, count=len(y), reduction="sum")
     assert update.count == 3
+
+
+def test_a_loss_that_turns_from_a_mean_into_a_sum_in_mid_run_is_refused() -> None:
+    model, y = nn.Linear(3, 2), torch.tensor([0, 1, 1, 0])
+    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1))
+    for _ in range(20):
+        with accumulator.update() as update:
+            update.backward(cross_entropy(model(torch.ones(4, 3)), y), count=4)
+    with pytest.raises(CountError, match="loss is a sum"), accumulator.update() as update:
+        update.backward(cross_entropy(model(torch.ones(4, 3)), y, reduction="sum"), count=4)

@@ -90,7 +90,7 @@ def test_a_line_says_what_a_handle_holds() -> None:
         assert repr(handle) == "Frozen(Sequential: 4 tensors, 49 parameters)"
         handle.unfreeze(model[0])
         assert repr(handle) == "Frozen(Sequential: 2 tensors, 9 parameters)"
-    assert repr(scaled(model[0], factor=0.5)) == "Scaled(Linear, factor=0.5)"
+    assert repr(scaled(model[0], factor=0.5)) == "ScaledModules(Linear, factor=0.5)"
     rows = train_rows(model[0], [1, 2])
     assert repr(rows) == "TrainedOnly(2 rows of [8, 4])"
     rows.remove()

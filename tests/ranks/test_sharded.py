@@ -256,5 +256,32 @@ def test_ranks_may_use_different_parameters(sync: Any) -> None:
         assert moved == stepped  # the third expert is not stepped on, as it has no gradient
 
 
+def swapped_experts(rank: int) -> Any:
+    """Train a window in which both ranks use both experts, each in another micro-batch, as with torch 2.11."""
+    from torch.distributed.fsdp import fully_shard
+
+    from gradgate.ranks import ShardedEngine
+
+    ShardedEngine.can_reduce_unused = lambda self: False  # type: ignore[method-assign]
+    net = Experts().double()
+    fully_shard(net)
+    accumulator = gg.Accumulator(torch.optim.SGD(net.parameters(), lr=0.1), model=net, sync="every")
+    before = [p.detach().to_local().clone() for p in net.parameters()]  # type: ignore[operator]
+    try:
+        with accumulator.update() as update:
+            for expert in update.micro_batches([0, 1] if rank else [1, 0]):
+                update.backward(net(torch.ones(2, 4).double(), expert).square().mean(), count=6)
+    except RankError as error:
+        now = [p.detach().to_local() for p in net.parameters()]  # type: ignore[operator]
+        return str(error), all(torch.equal(a, b) for a, b in zip(now, before, strict=True))
+    return None
+
+
+def test_an_old_torch_refuses_ranks_that_use_different_parameters_in_one_pass() -> None:
+    for message, unchanged in together(swapped_experts, 2):
+        assert "ranks have reached different parameters in this window" in message
+        assert unchanged
+
+
 def routed_by_ranks(rank: int, sync: Any) -> Any:
     return routed(rank, 2, torch.optim.AdamW, sync=sync)

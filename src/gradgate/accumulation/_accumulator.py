@@ -21,14 +21,14 @@ from gradgate.accumulation._settings import (
     Model,
     Models,
     Nonfinite,
-    Settings,
+    UpdateSettings,
     as_optimizers,
     as_schedulers,
     in_use,
 )
 from gradgate.accumulation._state_dict import Checkpointed
 from gradgate.accumulation._update import Update, check_window
-from gradgate.accumulation._windows import Dealt, Planned
+from gradgate.accumulation._windows import Dealt, SplitPlan
 from gradgate.batch_layout import UNSAID, BatchDim, Unsaid
 from gradgate.errors import OptionError, UpdateError
 from gradgate.ranks import RankSetup, RanksOption, Sync
@@ -111,7 +111,7 @@ class Accumulator(Checkpointed):
         optimizers = as_optimizers(optimizer)
         self._models = Models(model, "Accumulator")
         in_use.add(self._models)
-        self._settings = Settings(
+        self._settings = UpdateSettings(
             optimizers=optimizers,
             models=self._models,
             accumulate_dtype=accumulate_dtype,
@@ -177,7 +177,7 @@ class Accumulator(Checkpointed):
         loss_fn: LossFunction,
         batch: Any,
         *,
-        plan: Planned | None = None,
+        plan: SplitPlan | None = None,
         deal: Dealt | None = None,
         reduction: Reduction = "mean",
         batch_dim: BatchDim | Unsaid = UNSAID,

@@ -33,7 +33,7 @@ from gradgate.accumulation._precision import (
     takes_wide_gradients,
     widen_state,
 )
-from gradgate.accumulation._settings import Clear, Decay, Settings, is_sharded
+from gradgate.accumulation._settings import Clear, Decay, UpdateSettings, is_sharded
 from gradgate.errors import CountError, GraphError, NonfiniteError, TornStepError
 from gradgate.ranks import SingleProcess
 from gradgate.torch_compat import (
@@ -65,7 +65,7 @@ class Finalized(NamedTuple):
 def finalize(
     sums: GradientSums,
     slots: Slots,
-    settings: Settings,
+    settings: UpdateSettings,
     coordinator: SingleProcess,
     scale: LossScale | None,
     micro_batches: int,
@@ -108,7 +108,7 @@ def finalize(
 
 
 def _measure(
-    parameters: Sequence[Tensor], values: list[Tensor], factor: float, settings: Settings
+    parameters: Sequence[Tensor], values: list[Tensor], factor: float, settings: UpdateSettings
 ) -> tuple[float | Tensor, bool]:
     """Return the norm of ``factor`` times the gradients, and whether they may be stepped on.
 
@@ -125,7 +125,7 @@ def _measure(
     return number * factor, settings.nonfinite == "step" or math.isfinite(number)
 
 
-def divide_and_clip(mean: Finalized, settings: Settings) -> None:
+def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
     """Turn sums into means and clip them, in one pass over the gradients or, at factor 1, in none.
 
     The clip is torch's: gradients are scaled by ``min(1, clip_norm / (norm + 1e-6))``, see
@@ -142,7 +142,7 @@ def divide_and_clip(mean: Finalized, settings: Settings) -> None:
 
 
 def step(
-    parameters: Sequence[Tensor], wide: Sequence[Wide], settings: Settings, scale: LossScale | None
+    parameters: Sequence[Tensor], wide: Sequence[Wide], settings: UpdateSettings, scale: LossScale | None
 ) -> None:
     """Step every optimizer once, or change nothing and raise.
 
@@ -194,7 +194,7 @@ def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> d
     return {id(tensor): version(tensor) for tensor in (*parameters, *tensors)}
 
 
-def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], settings: Settings) -> bool:
+def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings) -> bool:
     """Say whether a failed step touched anything; of optimizers that may write unnoticed, yes.
 
     torch's own raise the version of what they write, but for their fused kernels; others may use ``.data``.
@@ -205,7 +205,7 @@ def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], sett
 
 
 def _torn(
-    parameters: Sequence[Tensor], before: dict[int, int], settings: Settings, error: BaseException
+    parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings, error: BaseException
 ) -> str:
     changed = [p for p in parameters if tensor_version(p) != before.get(id(p))]
     what = f"({settings.names(changed)})" if changed else "that are known, and perhaps state"
@@ -217,7 +217,7 @@ def _torn(
     )
 
 
-def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings: Settings) -> str:
+def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings: UpdateSettings) -> str:
     bad = [p for p in parameters if p.grad is not None and not _is_finite(p.grad)]
     losses = [float(loss) for running in sums.by_name.values() for loss in running.losses]
     numbers = [str(number) for number, loss in enumerate(losses, 1) if not math.isfinite(loss)]

@@ -13,7 +13,7 @@ from gradgate.accumulation._gradients import add, backward, backward_sharded, de
 from gradgate.accumulation._precision import LossScale
 from gradgate.accumulation._running_sum import RunningSum, headroom_of
 from gradgate.errors import GradientError, GraphError, UpdateError
-from gradgate.ranks import RankStatus, Sharded
+from gradgate.ranks import RankStatus, ShardedEngine
 from gradgate.torch_compat import tensor_version
 
 
@@ -36,7 +36,7 @@ class GradientSums:
         scale: LossScale | None = None,
         *,
         thorough: bool = False,
-        sharded: Sharded | None = None,
+        sharded: ShardedEngine | None = None,
     ) -> None:
         self.parameters = parameters
         self.by_name: dict[str, RunningSum] = {}

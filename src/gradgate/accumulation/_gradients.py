@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from gradgate.accumulation._precision import Wide, narrow, widen
-from gradgate.accumulation._settings import Decay, Settings, is_sharded
+from gradgate.accumulation._settings import Decay, UpdateSettings, is_sharded
 from gradgate.autograd_graph import Graph
 from gradgate.errors import GradientError, OwnerError, UpdateError
 from gradgate.ownership import claims
-from gradgate.ranks import Sharded
+from gradgate.ranks import ShardedEngine
 from gradgate.torch_compat import (
     foreach_add_,
     foreach_mul_,
@@ -31,7 +31,7 @@ from gradgate.torch_compat import (
 _torch_backward = inspect.unwrap(torch.autograd.backward)  # also where it is watched already
 
 
-def claim(update: object, parameters: Sequence[Tensor], settings: Settings) -> None:
+def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings) -> None:
     """Note that an update owns parameters until it ends; raise OwnerError if another one already does."""
     mine = set(map(id, parameters))
     if len(mine) < len(parameters):
@@ -73,7 +73,7 @@ class Leftovers:
         version = tensor_version.use
         self._known = aside | {key: (weakref.ref(gradient), version(gradient)) for key, gradient in held}
 
-    def check(self, parameters: Sequence[Tensor], settings: Settings) -> list[Tensor | None]:
+    def check(self, parameters: Sequence[Tensor], settings: UpdateSettings) -> list[Tensor | None]:
         """Return what is in ``.grad``, or raise GradientError if the accumulator did not leave it there."""
         gradients = [parameter.grad for parameter in parameters]
         pairs = zip(parameters, gradients, strict=True)
@@ -105,7 +105,7 @@ class Slots:
         GradientError: a gradient is there that is not a leftover of this accumulator.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], settings: Settings, leftovers: Leftovers) -> None:
+    def __init__(self, parameters: Sequence[Tensor], settings: UpdateSettings, leftovers: Leftovers) -> None:
         self.before = leftovers.check(parameters, settings)
         self.parameters = parameters
         self.wide: list[Wide] = []
@@ -166,7 +166,7 @@ def backward(loss: Tensor, seed: Tensor, inputs: list[Tensor], retain_graph: boo
     run_backward.use((loss,), (seed,), retain_graph, False, tuple(inputs), **options)
 
 
-def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: Sharded) -> None:
+def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: ShardedEngine) -> None:
     """Add ``seed`` times ``loss``'s gradient to the owned parameters, and to no other, under ``fully_shard``."""
     graph = Graph(loss)
     for node in graph.nodes:

@@ -17,7 +17,9 @@ _ROUNDING = 1e-5  # a loss of class weights saves the sum of its targets' weight
 
 
 class LossChecks:
-    """Checks the first backward calls of each loss of an accumulator; later ones only where their graph changes.
+    """Checks the first backward calls of each loss of an accumulator.
+
+    Later, the first call of each window is compared with its ``reduction``, and a graph is walked where it changes.
 
     Attributes:
         node_number: autograd's count of nodes when the last backward pass had ended. The size of a graph costs
@@ -69,13 +71,14 @@ class LossChecks:
         if self.passed.pop((name, later), None) != graph_size:
             refuse_hidden_parameters(loss)
         self.passed[name, later] = graph_size
+        if not later:
+            check_reduction(loss, reduction)
         if name in self.settled:
             return
         self._calls[name] = self._calls.get(name, 0) + 1
         if self._calls[name] == _CALLS:
             self.settled.add(name)
         if not later:
-            check_reduction(loss, reduction)
             _warn_if_divided(loss, micro_batches)
         else:
             batch_norms.warn_once(name, loss)

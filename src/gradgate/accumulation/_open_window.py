@@ -26,7 +26,7 @@ from gradgate.accumulation._gradients import Leftovers, Slots, claim
 from gradgate.accumulation._loss_checks import LossChecks
 from gradgate.accumulation._precision import LossScale
 from gradgate.accumulation._running_sum import MicroBatchCounter
-from gradgate.accumulation._settings import Settings
+from gradgate.accumulation._settings import UpdateSettings
 from gradgate.errors import UpdateError
 from gradgate.ownership import claims
 from gradgate.ranks import ALONE, RankSetup, SingleProcess
@@ -42,7 +42,7 @@ _FIRST = 3  # windows of an accumulator in which every gradient is watched
 class TrainingState:
     """What an accumulator keeps from window to window."""
 
-    settings: Settings
+    settings: UpdateSettings
     ranks: RankSetup
     batch_norms: BatchNorms
     loss_checks: LossChecks = field(default_factory=LossChecks)

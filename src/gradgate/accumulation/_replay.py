@@ -20,8 +20,8 @@ from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import (
     Dealt,
     GivenMicroBatches,
-    Planned,
     PlannedMicroBatches,
+    SplitPlan,
     Windows,
     first_line,
 )
@@ -39,7 +39,7 @@ def run_batch(
     state: TrainingState,
     loss_fn: LossFunction,
     batch: Any,
-    plan: Planned | None,
+    plan: SplitPlan | None,
     deal: Dealt | None,
     reduction: Reduction,
     batch_dim: BatchDim | Unsaid,

@@ -174,7 +174,7 @@ def decay(factor: float) -> Decay:
 
 
 @dataclass(frozen=True)
-class Settings:
+class UpdateSettings:
     """What happens to each window's gradient, in the order in which it happens.
 
     Raises:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradgate.accumulation._open_window import OpenWindow, TrainingState
 from gradgate.accumulation._precision import has_wide_state, sum_dtype
-from gradgate.accumulation._settings import Decay, Settings
+from gradgate.accumulation._settings import Decay, UpdateSettings
 from gradgate.errors import StateError, UpdateError
 
 _FORMAT = 1
@@ -141,7 +141,7 @@ def _unfinished(window: OpenWindow) -> dict[str, Any]:
     }
 
 
-def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: Settings) -> None:
+def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: UpdateSettings) -> None:
     """Raise StateError unless the state fits the parameters and settings."""
     found = state.get("format") if isinstance(state, dict) else type(state).__name__
     if found != _FORMAT or not state.keys() >= _KEYS:
@@ -180,7 +180,9 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
         )
 
 
-def _check_types(window: dict[str, Any] | None, parameters: Sequence[Tensor], settings: Settings) -> None:
+def _check_types(
+    window: dict[str, Any] | None, parameters: Sequence[Tensor], settings: UpdateSettings
+) -> None:
     """Raise StateError if sums were saved in another type than this accumulator adds in."""
     for saved in window["sums"] if window is not None else ():
         for index, (gradient, parameter) in enumerate(zip(saved["gradients"], parameters, strict=False)):

@@ -132,7 +132,7 @@ class Update(OpenWindow):
             )
         checks, later = shared.loss_checks, before is not None and bool(before.counts)
         graph_size = next_node_number.use() - checks.node_number
-        if checks.passed.get((name, later)) != graph_size or name not in checks.settled:
+        if not later or checks.passed.get((name, later)) != graph_size or name not in checks.settled:
             checks.check(
                 name, loss, count, reduction, counter.expected, later, graph_size, shared.batch_norms
             )

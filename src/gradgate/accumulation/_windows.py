@@ -166,7 +166,7 @@ Dealt: TypeAlias = Literal["whole", "parts"]
 """What each rank brings of a batch that is dealt to all: the whole of it, or a part."""
 
 
-class Planned(Protocol):
+class SplitPlan(Protocol):
     """What splits a batch so that it fits: see ``gradgate.plan``."""
 
     def split(self, batch: Any, /, *, rank: int, ranks: int) -> Any:
@@ -235,16 +235,16 @@ class GivenMicroBatches:
 class PlannedMicroBatches:
     """Micro-batches as a plan splits a batch; it learns from those that do not fit.
 
-    Args:
-        state: of the accumulator.
-        plan: how to split.
-        batch: this rank's own, or what all ranks train on.
-        dealt: what each rank brings of a batch that is dealt to all; None for a batch of its own.
-        coordinator: of the ranks.
+    ``dealt`` says what each rank brings of a batch that is distributed over all; None for a batch of its own.
     """
 
     def __init__(
-        self, state: TrainingState, plan: Planned, batch: Any, dealt: Dealt | None, coordinator: SingleProcess
+        self,
+        state: TrainingState,
+        plan: SplitPlan,
+        batch: Any,
+        dealt: Dealt | None,
+        coordinator: SingleProcess,
     ) -> None:
         self._plan = plan
         self._keep = _kept(state)

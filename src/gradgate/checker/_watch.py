@@ -1,4 +1,4 @@
-"""Watch a loop in one's own process: a ``with`` block, a notebook, a test."""
+"""Watch a training loop in this process: in a ``with`` block, a notebook or a test."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def watch(
 ) -> Watching:
     """Watch the training loop inside a ``with`` block, and report what is wrong with its gradients.
 
-    The loop needs nothing of gradgate in it, and computes what it would compute unwatched. torch's classes are
-    as they were when the block ends.
+    The loop doesn't need to use gradgate, and computes the same as without the block. When the block ends, torch's
+    classes are as they were before.
 
     Args:
         select: report only these rules: codes ("GG103"), beginnings of codes ("GG1") or categories.
         ignore: do not report these.
-        raise_on: raise at the end of the block if there are findings of that severity, or of a worse one.
+        raise_on: raise at the end of the block if there are findings of this severity or a worse one.
 
     Returns:
-        What to print, or to ask for ``findings`` and ``summary``: while the block runs of what was seen so far,
-        afterwards of all. In a notebook, where a block cannot span cells, call its ``start()`` and ``stop()``.
+        An object to print, with ``findings`` and ``summary``. While the block runs, they cover the run so far. In a
+        notebook, where a block cannot span cells, call ``start()`` and ``stop()`` instead.
 
     Raises:
-        OptionError: no rule has such a name, or ``raise_on`` is something else.
-        FindingError: at the end of the block, as ``raise_on`` asks.
+        OptionError: no rule has such a name, or ``raise_on`` has another value.
+        FindingError: there are findings, and ``raise_on`` asks for an error. Raised at the end of the block.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
@@ -55,7 +55,7 @@ def watch(
 
 
 class Watching:
-    """A loop that is being watched, or was. Made by :func:`watch`."""
+    """A loop that is or was watched. Made by :func:`watch`."""
 
     def __init__(
         self,
@@ -74,34 +74,32 @@ class Watching:
         self._report: Report | None = None
 
     def start(self) -> Watching:
-        """Begin to watch. A watching is used once: the second time is an UpdateError."""
+        """Begin to watch. A second call is an UpdateError."""
         if self._state != "new":
-            raise UpdateError(
-                "watch: this watching has been started already. Call gradgate.watch() for a new one."
-            )
+            raise UpdateError("watch: this has been started already. Call gradgate.watch() to watch again.")
         self._state = "running"
         self._watcher.start()
         return self
 
     def stop(self) -> Report:
-        """Stop watching, and return the report. Further calls return the same."""
+        """Stop watching, and return the report. Further calls return the same report."""
         return self._end("finished")
 
     @property
     def report(self) -> Report:
-        """What was found: so far, or in all."""
+        """What was found, or has been found so far."""
         if self._report is not None:
             return self._report
         return self._judged("finished")
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The report's findings, by file and line."""
+        """The report's findings, sorted by file and line."""
         return self.report.findings
 
     @property
     def summary(self) -> Summary:
-        """The report's summary: what was watched."""
+        """What was watched."""
         return self.report.summary
 
     def __enter__(self) -> Watching:
@@ -115,7 +113,7 @@ class Watching:
             raise_for(report, self._raise_on)
 
     def save(self, path: str | Path) -> None:
-        """Write the report to a file, as its ending says: "report.html" is a page with figures."""
+        """Write the report to a file in the format of its suffix: "report.html" is a page with figures."""
         self.report.save(path)
 
     def __str__(self) -> str:
@@ -143,7 +141,7 @@ class Watching:
 
 
 def raise_for(report: Report, severity: Literal["warning", "error"] | None) -> None:
-    """Raise FindingError with the whole report if it has findings of a severity, or of a worse one."""
-    bad = [each for each in report.faults if severity == "warning" or each.severity == severity]
+    """Raise FindingError with the whole report if it has findings of this severity or a worse one."""
+    bad = [finding for finding in report.faults if severity == "warning" or finding.severity == severity]
     if severity is not None and bad:
         raise FindingError(f"watch: the loop shows mistakes.\n\n{report}")

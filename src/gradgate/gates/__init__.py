@@ -12,14 +12,14 @@ from gradgate.gates._gates import (
 )
 from gradgate.gates._param_groups import param_groups
 from gradgate.gates._reach import Reach, Stop
-from gradgate.gates._scaled import Scaled, scaled
+from gradgate.gates._scaled import ScaledModules, scaled
 from gradgate.gates._train_entries import TrainedOnly, train_mask, train_rows
 
 __all__ = [
     "Flow",
     "Frozen",
     "Reach",
-    "Scaled",
+    "ScaledModules",
     "Stop",
     "TrainedOnly",
     "clip_gradient",

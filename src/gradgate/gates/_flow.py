@@ -17,7 +17,7 @@ from gradgate.gates._reach import Reach, Stop
 from gradgate.gates._render import to_figure, to_html, to_text
 
 if TYPE_CHECKING:
-    from gradgate.gates._trace import Cut, Trace
+    from gradgate.gates._trace import FlowCut, Trace
 
 Loss: TypeAlias = "Tensor | Callable[[], Any]"
 """A scalar with a graph, or a function that computes one. Only a function shows where gradient was stopped."""
@@ -175,7 +175,7 @@ def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]
     return _stops_at(parameter, trace.taken) or [Stop("not used")]
 
 
-def _stops_at(parameter: Tensor, cuts: Iterable[Cut]) -> list[Stop]:
+def _stops_at(parameter: Tensor, cuts: Iterable[FlowCut]) -> list[Stop]:
     """Return the cuts between a parameter and the loss, each line once."""
     stops = (Stop(cut.kind, cut.op, cut.frame) for cut in cuts if id(parameter) in cut.behind)
     return list(dict.fromkeys(stops))

@@ -9,7 +9,7 @@ from gradgate.gates._gates import Factor, check_broadcasts, checked_factor
 from gradgate.gates._leaves import on_gradient
 
 
-class Scaled:
+class ScaledModules:
     """A handle on modules whose gradients are scaled. Made by :func:`scaled`."""
 
     def __init__(self, modules: tuple[nn.Module, ...], factor: Factor) -> None:
@@ -19,7 +19,7 @@ class Scaled:
 
     def __repr__(self) -> str:
         names = ", ".join(type(module).__name__ for module in self._modules)
-        return f"Scaled({names}, factor={self._factor})"
+        return f"ScaledModules({names}, factor={self._factor})"
 
     def _times(self, gradient: Tensor) -> Tensor:
         factor = checked_factor(self._factor, "scaled")
@@ -33,14 +33,14 @@ class Scaled:
         for hook in self._hooks:
             hook.remove()
 
-    def __enter__(self) -> Scaled:
+    def __enter__(self) -> ScaledModules:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.remove()
 
 
-def scaled(*modules: nn.Module, factor: Factor) -> Scaled:
+def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
     """Multiply the gradients of modules' parameters; the gradient that passes through to others is unchanged.
 
     For plain SGD this is a learning rate of their own. Adam and the like divide a gradient by its own size, so a
@@ -79,4 +79,4 @@ def scaled(*modules: nn.Module, factor: Factor) -> Scaled:
         )
     if not callable(factor):
         checked_factor(factor, "scaled")
-    return Scaled(modules, factor)
+    return ScaledModules(modules, factor)

@@ -28,7 +28,7 @@ _TAKING = {"item", "tolist", "numpy", "__float__", "__array__"}
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class FlowCut:
     """An operation that took a graph away: its input had one, its output has none."""
 
     kind: Kind
@@ -38,9 +38,9 @@ class Cut:
     behind: frozenset[int]  # the parameters, including those behind the cuts
 
 
-def _cut(kind: Kind, op: str, frame: Frame | None, sources: frozenset[Any]) -> Cut:
-    behind = (source.behind if isinstance(source, Cut) else {source} for source in sources)
-    return Cut(kind, op, frame, sources, frozenset[int]().union(*behind))
+def _cut(kind: Kind, op: str, frame: Frame | None, sources: frozenset[Any]) -> FlowCut:
+    behind = (source.behind if isinstance(source, FlowCut) else {source} for source in sources)
+    return FlowCut(kind, op, frame, sources, frozenset[int]().union(*behind))
 
 
 class Trace(TorchFunctionMode):
@@ -61,19 +61,19 @@ class Trace(TorchFunctionMode):
         super().__init__()
         self._followed = {id(parameter) for parameter in parameters}
         self._sources: Any = WeakIdKeyDictionary()  # by tensor: ids of parameters, and cuts
-        self.taken: list[Cut] = []
+        self.taken: list[FlowCut] = []
         self.frames: dict[Any, Frame] = {}
         self.functions: set[str] = set()
         self.used: frozenset[Any] = frozenset()
-        self.cuts: tuple[Cut, ...] = ()
+        self.cuts: tuple[FlowCut, ...] = ()
 
     def end(self, loss: Tensor) -> None:
         """Note which cuts a loss was computed through."""
         self.used = self._sources_of(loss)
         queue = list(self.used)
-        found: dict[Cut, None] = {}
+        found: dict[FlowCut, None] = {}
         for source in queue:  # grows during the loop
-            if isinstance(source, Cut) and source not in found:
+            if isinstance(source, FlowCut) and source not in found:
                 found[source] = None
                 queue += source.sources
         self.cuts = tuple(found)

@@ -2,7 +2,7 @@
 
 from gradgate.ranks._coordinator import ALONE, ReplayError, SingleProcess
 from gradgate.ranks._ddp import Sync
-from gradgate.ranks._fsdp import Sharded
+from gradgate.ranks._fsdp import ShardedEngine
 from gradgate.ranks._setup import RankSetup, RanksOption
 from gradgate.ranks._status_exchange import RankStatus
 
@@ -12,7 +12,7 @@ __all__ = [
     "RankStatus",
     "RanksOption",
     "ReplayError",
-    "Sharded",
+    "ShardedEngine",
     "SingleProcess",
     "Sync",
 ]

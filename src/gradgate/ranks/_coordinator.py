@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from gradgate.errors import RankError
 from gradgate.ranks._ddp import Engine
-from gradgate.ranks._fsdp import Sharded
+from gradgate.ranks._fsdp import ShardedEngine
 from gradgate.ranks._process_group import is_lost, lost
 from gradgate.ranks._status_exchange import RankStatus, StatusExchange
 from gradgate.tally import Tally
@@ -60,7 +61,7 @@ class SingleProcess:
 
     rank: int = 0
     count: int = 1
-    sharded: Sharded | None = None
+    sharded: ShardedEngine | None = None
     overlaps: bool = False
     all_reduced: bool = False
     tallies: dict[str, Tally] | None = None
@@ -135,7 +136,7 @@ class RankCoordinator(SingleProcess):
         self.engine = engine
         self.ranks = engine.ranks
         self.rank, self.count = engine.ranks.rank, engine.ranks.count
-        self.sharded = engine if isinstance(engine, Sharded) else None
+        self.sharded = engine if isinstance(engine, ShardedEngine) else None
         self._exchange: StatusExchange | None = None
         self._may_replay = False
 
@@ -207,6 +208,8 @@ class RankCoordinator(SingleProcess):
         if self.sharded is not None:
             self.sharded.check_reduced()
         status = sums.status()
+        if self.sharded is not None:
+            status = replace(status, reached_by_pass=self.sharded.reached_by_pass)
         exchange = self._exchange_statuses(status)
         while exchange.incomplete:
             exchange = self._exchange_statuses(status)
@@ -216,7 +219,7 @@ class RankCoordinator(SingleProcess):
             return None
         factor: float | None = sums.combine(totals, exchange.units)
         if self.sharded is not None:
-            self.sharded.keep_reached([each.filled for each in exchange.statuses], sums.parameters)
+            self.sharded.keep_reached(exchange.statuses, sums.parameters)
             (total,) = totals.values()
             # Near what a rank adds up in a window, so that sums stay at the size of means.
             self.sharded.unit = 2.0 ** round(math.log2(max(total / self.count, 1)))

@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from gradgate.errors import RankError
 from gradgate.ranks._overlap import Buckets
-from gradgate.ranks._process_group import Ranks
+from gradgate.ranks._process_group import RankGroup
 from gradgate.torch_compat import compiled_in_place, reset_reducer, running_wrapper
 
 Sync: TypeAlias = Literal["last", "every", "overlap"]
@@ -36,7 +36,7 @@ class Engine:
 
     def __init__(
         self,
-        ranks: Ranks,
+        ranks: RankGroup,
         modules: Sequence[nn.Module] = (),
         wrappers: Sequence[DistributedDataParallel] = (),
         neighbours: Sequence[DistributedDataParallel] = (),
@@ -122,7 +122,7 @@ def _release(wrapper: DistributedDataParallel) -> None:
 
 
 def ddp_engine(
-    ranks: Ranks,
+    ranks: RankGroup,
     parameters: Sequence[Tensor],
     roots: Sequence[nn.Module],
     modules: Iterable[nn.Module],

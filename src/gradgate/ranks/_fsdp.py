@@ -11,13 +11,14 @@ from torch import Tensor
 
 from gradgate.errors import GradientError, RankError, UpdateError
 from gradgate.ranks._ddp import Engine
-from gradgate.ranks._process_group import Ranks
+from gradgate.ranks._process_group import RankGroup
+from gradgate.ranks._status_exchange import RankStatus
 from gradgate.torch_compat import fsdp_records, gathered_parameter
 
 T = TypeVar("T")
 
 
-class Sharded(Engine):
+class ShardedEngine(Engine):
     """``fully_shard``, which splits parameters over ranks and adds gradients into these shards by itself.
 
     Settings make it add and not average, at the micro-batches chosen here. Its forward and backward passes wait
@@ -31,7 +32,7 @@ class Sharded(Engine):
     """
 
     def __init__(
-        self, ranks: Ranks, parameters: Sequence[Tensor], modules: Sequence[Any], *, every: bool
+        self, ranks: RankGroup, parameters: Sequence[Tensor], modules: Sequence[Any], *, every: bool
     ) -> None:
         super().__init__(ranks)
         owned = {id(parameter) for parameter in parameters}
@@ -39,6 +40,8 @@ class Sharded(Engine):
         self._shards = [shard for module in modules for shard in shards(module)]
         self._owned = owned
         self._every = every
+        self.reached_by_pass = ""
+        """One digit for each parameter and backward pass of the window, where these have to agree over ranks."""
         self.reached: set[int] = set()
         """The ids of the owned parameters that this rank's backward passes of the window have reached."""
         self._without: list[Tensor] = []  # those that had no gradient when it began
@@ -57,6 +60,7 @@ class Sharded(Engine):
         owned = [shard.sharded_param for shard in self._shards if id(shard.sharded_param) in self._owned]
         self._without = [parameter for parameter in owned if parameter.grad is None]
         self.reached.clear()
+        self.reached_by_pass = ""
         self._reduce_unused(True)
         for module in self._mine:
             module.set_gradient_divide_factor(1.0)
@@ -75,21 +79,27 @@ class Sharded(Engine):
 
         By itself ``fully_shard`` sends what this rank has reached, and adds it to whatever another rank has sent.
         """
-        for module in self._mine:
-            if hasattr(module, "set_reduce_scatter_unused_params"):  # not in the oldest torch
+        if self.can_reduce_unused():
+            for module in self._mine:
                 module.set_reduce_scatter_unused_params(on, recurse=False)
 
-    def keep_reached(self, filled: Sequence[str], parameters: Sequence[Tensor]) -> None:
+    def can_reduce_unused(self) -> bool:
+        """Return whether ranks can reduce-scatter parameters that only some reached: torch 2.11 cannot."""
+        return hasattr(self._mine[0], "set_reduce_scatter_unused_params")
+
+    def keep_reached(self, statuses: Sequence[RankStatus], parameters: Sequence[Tensor]) -> None:
         """Remove the zeros of parameters that no rank has reached.
 
         Args:
-            filled: of each rank, one digit for each parameter: whether it has reached it.
+            statuses: of all ranks, which say what each has reached.
             parameters: the owned ones.
 
         Raises:
             RankError: only some ranks have reached a parameter, and this torch cannot reduce the others' zeros.
         """
-        if len(set(filled)) > 1 and not hasattr(self._mine[0], "set_reduce_scatter_unused_params"):
+        filled = [status.filled for status in statuses]
+        differ = len(set(filled)) > 1 or len({status.reached_by_pass for status in statuses}) > 1
+        if differ and not self.can_reduce_unused():
             raise RankError(
                 "update: ranks have reached different parameters in this window, whose gradients fully_shard of "
                 f"torch {torch.__version__} adds to one another. Nothing was stepped. Let every rank use every "
@@ -161,10 +171,13 @@ class Sharded(Engine):
             id(gathered_parameter(s)) for s in self._shards if id(s.sharded_param) in self._owned
         }
         others = [leaf for leaf in leaves if id(leaf) not in ours]
-        reached = {id(leaf) for leaf in leaves}
+        gathered = {id(leaf) for leaf in leaves}
+        found = [id(gathered_parameter(shard)) in gathered for shard in self._shards]
         self.reached |= {
-            id(shard.sharded_param) for shard in self._shards if id(gathered_parameter(shard)) in reached
+            id(shard.sharded_param) for shard, yes in zip(self._shards, found, strict=True) if yes
         }
+        if self._every and not self.can_reduce_unused():  # ranks communicate in this very pass
+            self.reached_by_pass += "".join(str(int(yes)) for yes in found)
         theirs = [shard for shard in self._shards if id(shard.sharded_param) not in self._owned]
         others += [shard.sharded_param for shard in theirs]
         before = [tensor.grad for tensor in others]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.errors import RankError, UpdateError
-from gradgate.ranks._process_group import Ranks, bucketed
+from gradgate.ranks._process_group import RankGroup, bucketed
 
 
 class Buckets:
@@ -21,7 +21,7 @@ class Buckets:
     filled, and whether the rank failed, so that no rank waits for one that stopped.
     """
 
-    def __init__(self, ranks: Ranks, parameters: Sequence[Tensor]) -> None:
+    def __init__(self, ranks: RankGroup, parameters: Sequence[Tensor]) -> None:
         self._ranks = ranks
         self._groups = bucketed(
             list(reversed(parameters)), lambda parameter: parameter.grad_dtype or parameter.dtype

@@ -21,7 +21,7 @@ _ROLL_CALL_SECONDS = 5.0
 _BUCKET_BYTES = 25 << 20  # as in DistributedDataParallel
 
 
-class Ranks:
+class RankGroup:
     """A process group.
 
     Args:
@@ -156,7 +156,7 @@ def is_lost(error: BaseException) -> bool:
     )
 
 
-def lost(ranks: Ranks, error: BaseException) -> RankError:
+def lost(ranks: RankGroup, error: BaseException) -> RankError:
     """Return the error of a collective that other ranks did not join."""
     absent = ranks.absent()
     who = (

@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 from gradgate.errors import OptionError, RankError
 from gradgate.ranks._coordinator import ALONE, RankCoordinator, SingleProcess
 from gradgate.ranks._ddp import Engine, Sync, ddp_engine
-from gradgate.ranks._fsdp import Sharded, is_sharded, shards
-from gradgate.ranks._process_group import Ranks
+from gradgate.ranks._fsdp import ShardedEngine, is_sharded, shards
+from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._status_exchange import check_agreement
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RankSetup:
         self._option, self._sync = ranks, sync
         self.alone = ranks is False or not dist.is_available()
         """Whether this process trains alone, whatever torch.distributed does."""
-        self._ranks: Ranks | None = None
+        self._ranks: RankGroup | None = None
         self._coordinator: RankCoordinator | None = None
         self._known: list[weakref.ref[Any]] = []  # what the coordinator was made for
         self._agreed: list[weakref.ref[Any]] = []  # the parameters that all ranks were asked about
@@ -71,10 +71,10 @@ class RankSetup:
         ranks = self._process_group()
         return (0, 1) if ranks is None else (ranks.rank, ranks.count)
 
-    def _process_group(self) -> Ranks | None:
+    def _process_group(self) -> RankGroup | None:
         if self.alone or not dist.is_initialized():
             return None
-        self._ranks = self._ranks or Ranks(_group(self._option))
+        self._ranks = self._ranks or RankGroup(_group(self._option))
         return self._ranks
 
     def coordinator(self, parameters: Sequence[Tensor], trained: Trained) -> SingleProcess:
@@ -98,7 +98,7 @@ class RankSetup:
             engine = engine_of(parameters, models.roots, modules, others, ranks, self._sync)
             _check_covered(parameters, trained, ranks)
             before = None if self._coordinator is None else self._coordinator.sharded
-            if isinstance(engine, Sharded) and before is not None:
+            if isinstance(engine, ShardedEngine) and before is not None:
                 # The same on all ranks, whose neighbours may be garbage-collected at different times.
                 engine.unit = before.unit
             if not _are(self._agreed, parameters):
@@ -120,7 +120,7 @@ def _are(references: list[weakref.ref[Any]], objects: Sequence[Any]) -> bool:
     )
 
 
-def _check_covered(parameters: Sequence[Tensor], trained: Trained, ranks: Ranks) -> None:
+def _check_covered(parameters: Sequence[Tensor], trained: Trained, ranks: RankGroup) -> None:
     """Raise RankError if an owned parameter is in no module of ``model=``: its wrapper would be unknown."""
     covered = {id(parameter) for parameter in trained.models.parameters()}
     missing = [parameter for parameter in parameters if id(parameter) not in covered]
@@ -177,7 +177,7 @@ def engine_of(
     roots: Sequence[nn.Module],
     modules: Sequence[nn.Module],
     neighbours: Sequence[nn.Module],
-    ranks: Ranks,
+    ranks: RankGroup,
     sync: Sync,
 ) -> Engine:
     """Find out which engine holds the parameters.
@@ -200,7 +200,7 @@ def engine_of(
     owned = {id(parameter) for parameter in parameters}
     if any(id(shard.sharded_param) in owned for module in sharded for shard in shards(module)):
         everywhere = [*sharded, *(module for module in neighbours if is_sharded(module))]
-        return Sharded(
+        return ShardedEngine(
             ranks,
             parameters,
             list({id(module): module for module in everywhere}.values()),

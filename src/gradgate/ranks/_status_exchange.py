@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
 from gradgate.errors import RankError
-from gradgate.ranks._process_group import Ranks
+from gradgate.ranks._process_group import RankGroup
 from gradgate.tally import Tally
 
 Status: TypeAlias = Literal["done", "failed", "out of memory"]
@@ -23,6 +23,7 @@ class RankStatus:
     totals: dict[str, float] = field(default_factory=dict)  # of the losses, summed over their items
     units: dict[str, float] = field(default_factory=dict)  # that its sums are held in
     filled: str = ""  # one digit for each parameter: 0 no gradient, 1 dense, 2 sparse
+    reached_by_pass: str = ""  # under fully_shard, where passes have to agree over ranks: see ShardedEngine
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class StatusExchange:
     statuses: tuple[RankStatus, ...]
 
     @classmethod
-    def run(cls, ranks: Ranks, status: RankStatus) -> StatusExchange:
+    def run(cls, ranks: RankGroup, status: RankStatus) -> StatusExchange:
         """Exchange statuses with all ranks.
 
         Raises:
@@ -97,7 +98,7 @@ class StatusExchange:
         return list(dict.fromkeys(name for status in self.statuses for name in status.counts))
 
 
-def check_agreement(ranks: Ranks, facts: dict[str, str | float]) -> None:
+def check_agreement(ranks: RankGroup, facts: dict[str, str | float]) -> None:
     """Raise RankError on all ranks unless they report the same facts: those that differ are named.
 
     Args:

@@ -1,11 +1,11 @@
 """Every private name of torch and of CPython that gradgate uses. No other file may spell one.
 
-A private name may move in any release. Each :class:`Private` below says what it is for, and what is used instead
-where it is gone or works otherwise. It is tried out once, when it is first used, and never at import. What has
-another way to the same result takes that way; what has none raises a clear error. What the checker can no longer
-see is in :func:`unseen`, and stands in every report with the rules that need it.
+A private name may change in any release. Each :class:`Private` says what it is for, and what replaces it if it is
+gone or has changed. It is tried once, when it is first used, never at import. If there is another way to the same
+result, that way is taken; otherwise a call raises a clear error. :func:`unseen` returns what the checker can no
+longer see, and every report shows it with the rules that need it.
 
-Names that begin with an underscore but are documented are not private: what a node of a graph has saved
+Documented names that begin with an underscore are not private: what a node of a graph has saved
 (``node._saved_self``: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors), ``sys._getframe``,
 ``sys._current_frames``, ``os._exit``, and the methods of named tuples.
 """

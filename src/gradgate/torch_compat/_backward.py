@@ -1,4 +1,4 @@
-"""Backward passes and arithmetic: each has a public way to the same result, which takes longer."""
+"""Backward passes and arithmetic. Each name has a public replacement, which is slower."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _engine() -> Callable[..., Any]:
 # What torch.autograd.backward calls once it has checked its arguments.
 run_backward: Private[..., Any] = Private(
     "torch.autograd.graph._engine_run_backward",
-    "start a backward pass without checking its arguments anew",
+    "start a backward pass without checking its arguments again",
     find=_engine,
     instead=lambda losses, seeds, retain, create, inputs, **_: torch().autograd.backward(
         losses, seeds, retain, create, inputs=inputs
@@ -31,14 +31,14 @@ transforming: Private[[], bool] = Private(
 )
 
 
-def _foreach(name: str, one: Callable[..., Any] | None = None) -> Private[..., Any]:
-    """Return what does something to many tensors at once.
+def _foreach(name: str, single: Callable[..., Any] | None = None) -> Private[..., Any]:
+    """Return a function that does something to many tensors at once.
 
     https://docs.pytorch.org/docs/stable/torch.html#foreach-operations: in beta.
     """
 
     def in_turn(tensors: Iterable[Any], *rest: Any, **options: Any) -> list[Any]:
-        act = one or getattr(torch().Tensor, name)
+        act = single or getattr(torch().Tensor, name)
         return [act(tensor, *rest, **options) for tensor in tensors]
 
     return Private(

@@ -1,4 +1,4 @@
-"""What a graph and its tensors know beside what torch documents."""
+"""What graphs and their tensors know that torch does not document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ node_number: Private[[Any], int] = Private(
     "torch.autograd.graph.Node._sequence_nr",
     "tell in which order the nodes of a graph were made",
     find=lambda: lambda node: node._sequence_nr(),
-    # A number of its own for each node, in the order in which they are looked at.
+    # Each node gets a number of its own, in the order in which they are asked for.
     instead=lambda node: node.metadata.setdefault("gradgate number", next(_asked)),
     works=lambda number: 0 <= number(_a_node()) < number(_a_node()),
     rules=("GG203", "GG303", "GG305", "GG404", "GG405", "GG601"),
@@ -60,12 +60,12 @@ node_shape: Private[[Any, int], tuple[int, ...]] = Private(
 
 
 def stored_stack(node: Any) -> Any:
-    """Return what anomaly mode has stored in a node: what :data:`stack_formatter` returned when it was made."""
+    """Return what anomaly mode has stored in a node: the result of :data:`stack_formatter` when it was made."""
     return node.metadata.get("traceback_")
 
 
 def _is_asked(place: Callable[[], tuple[ModuleType, str] | None]) -> bool:
-    """Say whether anomaly mode stores in a node what the function at this place returns."""
+    """Return whether anomaly mode stores in a node what the function at this place returns."""
     import torch
 
     found = place()
@@ -91,9 +91,9 @@ def _stack_formatter() -> Callable[[], tuple[ModuleType, str] | None]:
 
 
 def sparse_tensor(indices: T, values: T, shape: Any) -> T:
-    """Return a sparse tensor whose indices are known to be right.
+    """Return a sparse tensor without checking its indices.
 
-    torch 2.11 warns that it does not check them also where ``check_invariants=False`` says so.
+    torch 2.11 warns that it does not check them even if ``check_invariants=False`` asks for that.
     """
     import torch
 
@@ -102,8 +102,8 @@ def sparse_tensor(indices: T, values: T, shape: Any) -> T:
     return made  # type: ignore[no-any-return]
 
 
-# Where the function stands that anomaly mode asks for the stack when a node is made, so that a quicker one can take
-# its place: torch/csrc/autograd/python_anomaly_mode.cpp.
+# Anomaly mode calls the function at this place for the stack when a node is made. A quicker one can replace it:
+# torch/csrc/autograd/python_anomaly_mode.cpp.
 stack_formatter: Private[[], tuple[ModuleType, str] | None] = Private(
     "torch.fx.traceback.format_stack",
     "name the lines that made the parts of a loss",
@@ -115,7 +115,7 @@ stack_formatter: Private[[], tuple[ModuleType, str] | None] = Private(
 
 
 def _knows_its_nodes(_: Any) -> bool:
-    """Say whether nodes have the names, and keep the values, that a loss is read by."""
+    """Return whether nodes have the names, and save the values, from which a loss is read."""
     import torch
 
     nn = torch.nn.functional
@@ -135,7 +135,7 @@ def _knows_its_nodes(_: Any) -> bool:
             ),
         }
     return all(
-        result.grad_fn.name() == name and all(hasattr(result.grad_fn, f"_saved_{one}") for one in saved)
+        result.grad_fn.name() == name and all(hasattr(result.grad_fn, f"_saved_{value}") for value in saved)
         for name, (result, *saved) in samples.items()
     )
 

@@ -1,4 +1,4 @@
-"""Storages, and operations as torch's dispatcher knows them: what a plan is estimated by."""
+"""Storages, and operations as torch's dispatcher knows them: the basis of a plan's estimate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _fake_tensors() -> Callable[[], tuple[Any, Any]]:
 
 
 class _NoFakes:
-    """Stands for a class of torch's that is gone. There is no object of it."""
+    """Replaces a class of torch that is gone. It has no instances."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         fake_tensors.require()
@@ -38,7 +38,7 @@ def _dispatch_mode() -> Callable[[], Any]:
 
 
 class _NoMode:
-    """Stands for the class of modes where that is gone."""
+    """Replaces the class of modes if that is gone."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         dispatch_mode.require()

@@ -1,4 +1,4 @@
-"""Modes: of torch's dispatcher, of its overrides, of its compiler."""
+"""Modes of torch's dispatcher, of its overrides and of its compiler."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ dispatch_modes: Private[[], Iterable[Any]] = Private(
 
 
 def _compiled() -> bool:
-    """Say whether torch.compile has compiled something; None stands among the backends from the start."""
+    """Return whether torch.compile has compiled something. None is among the backends from the start."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is None:
         return False
     try:
-        return any(one is not None for one in dynamo.eval_frame.cached_backends.values())
-    except AttributeError:  # it was not there yet when this was tried out
+        return any(backend is not None for backend in dynamo.eval_frame.cached_backends.values())
+    except AttributeError:  # it was not there yet when this was tried
         anything_compiled.use = anything_compiled.otherwise
         return anything_compiled.use()
 
@@ -88,7 +88,7 @@ anything_compiled: Private[[], bool] = Private(
     "torch._dynamo.eval_frame.cached_backends",
     "tell whether the script compiles something",
     find=lambda: _compiled,
-    instead=lambda: "torch._dynamo" in sys.modules,  # looks at less, rather than make torch compile anew
+    instead=lambda: "torch._dynamo" in sys.modules,  # looks at less, rather than make torch compile again
     works=lambda compiled: isinstance(compiled(), bool),
     rules=("GG401", "GG402"),
 )

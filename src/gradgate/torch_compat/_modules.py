@@ -25,7 +25,7 @@ has_forward_hooks: Private[[Any], bool] = Private(
     "torch.nn.Module._forward_hooks or _forward_pre_hooks",
     "tell whether hooks run with a frozen module",
     find=lambda: lambda module: bool(module._forward_hooks or module._forward_pre_hooks),
-    instead=lambda module: True,  # its buffers are then kept, hooks or not
+    instead=lambda module: True,  # then its buffers are kept, hooks or not
     works=lambda has: has(torch().nn.ReLU()) is False,
 )
 

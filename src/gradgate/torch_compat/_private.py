@@ -1,4 +1,4 @@
-"""A private name: tried out once, with what is used where it is lost."""
+"""A private name of torch or Python: tried once, with a replacement for versions that lack it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _entries: list[Private[..., Any]] = []
 
 @dataclass(eq=False)
 class Private(Generic[P, R]):
-    """A function made of private names.
+    """A function that uses private names.
 
     Attributes:
         names: the names, for messages.
         cannot: what gradgate cannot do without them, to follow "gradgate cannot".
-        find: returns the function; raises where a name is gone.
-        instead: the function that is used then; None where nothing else gives the same result: a call is refused.
-        works: tries it out; raises or returns something false where it does not do what it did.
-        rules: of the checker, which then miss mistakes.
+        find: returns the function; raises if a name is gone.
+        instead: the function to use then; None if nothing else gives the same result, so that a call is an error.
+        works: tries the function; raises or returns something false if it no longer does what it did.
+        rules: the checker's rules that then miss mistakes.
     """
 
     names: str
@@ -41,25 +41,25 @@ class Private(Generic[P, R]):
 
     @cached_property
     def use(self) -> Callable[P, R]:
-        """The function, or what is used instead of it. What runs at every backward pass calls it by this name."""
+        """The function, or its replacement. Hot code calls this attribute: it saves a call."""
         try:
             found = self.find()
             return found if self.works(found) else self.otherwise
-        except Exception:  # noqa: BLE001  (whatever a name that has changed raises, it is of no use)
+        except Exception:  # noqa: BLE001  (whatever a changed name raises, it cannot be used)
             return self.otherwise
 
     @cached_property
     def otherwise(self) -> Callable[P, R]:
-        """What is used where it is lost."""
+        """The replacement."""
         return self._refuse if self.instead is None else self.instead
 
     @property
     def lost(self) -> bool:
-        """Say whether it does not work with this version of torch and Python."""
+        """Whether it does not work with this version of torch or Python."""
         return self.use is self.otherwise
 
     def require(self) -> None:
-        """Raise UpdateError where it is lost."""
+        """Raise UpdateError if it is lost."""
         if self.lost:
             self._refuse()
 
@@ -70,7 +70,7 @@ class Private(Generic[P, R]):
 
     @property
     def loss(self) -> str:
-        """What is lost, and why."""
+        """What gradgate cannot do, and why."""
         versions = f"torch {torch().__version__} and Python {sys.version_info[0]}.{sys.version_info[1]}"
         return f"gradgate cannot {self.cannot} with {versions} ({self.names} is gone or works otherwise)"
 
@@ -81,8 +81,8 @@ class Private(Generic[P, R]):
 
 def unseen() -> tuple[str, ...]:
     """Return what the checker cannot see with this version of torch, in sentences that name the rules."""
-    entries = [one for one in _entries if one.rules and one.lost]
-    return tuple(f"{one.loss}: {', '.join(one.rules)} may miss mistakes." for one in entries)
+    entries = [entry for entry in _entries if entry.rules and entry.lost]
+    return tuple(f"{entry.loss}: {', '.join(entry.rules)} may miss mistakes." for entry in entries)
 
 
 def torch() -> Any:

@@ -1,4 +1,4 @@
-"""Python: the end of the interpreter, and processes that a script starts."""
+"""Python: the end of the interpreter, and the processes that a script starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _run_module(name: str = "__main__", alter_argv: bool = True) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-# What python itself calls for -m: it sets argv[0], and its frames are the ones that python shows.
+# Python itself calls this for -m: it sets argv[0], and tracebacks show its frames.
 run_module_as_main: Private[..., Any] = Private(
     "runpy._run_module_as_main",
     "run a module as python -m does",
@@ -60,7 +60,7 @@ set_signal_handler: Private[[int, Any], Any] = Private(
 
 
 def _of_process(name: str, cannot: str, missing: Any) -> Private[[Any], Any]:
-    """Return what reads an attribute of a process of multiprocessing."""
+    """Return a function that reads an attribute of a process of multiprocessing."""
     return Private(
         f"multiprocessing.process.BaseProcess.{name}",
         cannot,
@@ -77,7 +77,7 @@ process_target = _of_process("_target", "tell what a process of multiprocessing 
 process_arguments = _of_process("_args", "keep what the workers of a pool have seen", ())
 
 
-# Where a forked child does what a spawned one need not: it has inherited nothing.
+# Called in a child after the fork. A spawned child has inherited nothing, so that it needs no such call.
 def _before_spawned() -> Callable[[Callable[[], None]], None]:
     kind = import_module("multiprocessing.context").SpawnProcess
     _ = kind._after_fork
@@ -96,6 +96,6 @@ running_children: Private[[], Any] = Private(
     "multiprocessing.process._children",
     "tell whether a script that seems to wait for ever waits for its children",
     find=lambda: lambda: getattr(sys.modules.get("multiprocessing.process"), "_children", ()),
-    instead=lambda: ("unknown",),  # is patient, as if there were some
+    instead=lambda: ("unknown",),  # patient, as if there were some
     works=lambda _: import_module("multiprocessing.process")._children is not None,
 )

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from gradgate.checker.fixes import Fix, Move, Replace, Unwrap
 from gradgate.checker.reports import Held, Report, Summary
 from gradgate.checker.rules import Finding
 from gradgate.events import Backward, Group, Log, OptimizerMade, Parameter, Stepped
@@ -28,6 +29,17 @@ def script(folder: Path) -> Path:
     return path
 
 
+def _fix(code: str, line: int) -> Fix:
+    """Return a fix such as the rule states."""
+    loader = "loader" if line == 6 else "data"
+    fixes: dict[str, Fix] = {
+        "GG101": (Replace(line, "i % 4 == 0", f"(i + 1) % 4 == 0 or i + 1 == len({loader})"),),
+        "GG202": (Move(line, after=line + 1),),
+        "GG402": (Unwrap(line),),
+    }
+    return fixes.get(code, ())
+
+
 def finding(file: Path | str, line: int = 6, **changes: Any) -> Finding:
     fields: dict[str, Any] = {
         "code": "GG101",
@@ -39,8 +51,8 @@ def finding(file: Path | str, line: int = 6, **changes: Any) -> Finding:
         "advice": "Step when (i + 1) % 4 == 0:\n    if (i + 1) % 4 == 0:",
         "count": 2,
         "evidence": {"windows": (1, 4, 4)},
-    }
-    return Finding(file=str(file), line=line, **(fields | changes))
+    } | changes
+    return Finding(file=str(file), line=line, **({"fix": _fix(fields["code"], line)} | fields))
 
 
 SUMMARY = Summary(

@@ -1,4 +1,4 @@
-"""A mending mends: with its edits made, a wrong script of the corpus runs, and its mistake is found no more."""
+"""A fix works: with its edits made, a wrong script of the corpus runs, and its mistake is found no more."""
 
 import linecache
 import sys
@@ -42,7 +42,7 @@ CATEGORIES = {
     "zero-gradient": 2,
 }
 
-# What the mended script is told next, and why: one mistake had hidden it.
+# What the fixed script is told next, and why: one mistake had hidden it.
 LEFT = {
     "wrong/broken-graph/frozen_decoder": "GG405: the decoder's own gradients are nobody's",
     "wrong/broken-graph/stitched_middle": "GG501: the middle is in no optimizer's list",
@@ -53,7 +53,7 @@ LEFT = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("category", CATEGORIES)
-def test_a_script_with_its_mending_made_shows_no_mistake(
+def test_a_script_with_its_fix_made_shows_no_mistake(
     category: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["train.py"])

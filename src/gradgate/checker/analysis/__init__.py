@@ -1,7 +1,7 @@
 """What rules ask of a run: histories of gradients, windows, and the user's source. Nothing here imports torch."""
 
-from gradgate.checker.analysis._history import Contribution, Window
+from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._loss_weights import Share, of_window
 from gradgate.checker.analysis._run import Run
 
-__all__ = ["Contribution", "Run", "Share", "Window", "of_window"]
+__all__ = ["Contribution", "Run", "Share", "StepWindow", "of_window"]

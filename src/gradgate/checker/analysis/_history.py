@@ -33,7 +33,7 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class Window:
+class StepWindow:
     """A step, the backward calls whose fresh contributions it used, and their contributions."""
 
     step: int  # number of the event
@@ -60,7 +60,7 @@ class History:
         self._events = events
         self._owners = owners
         self.contributions: list[Contribution] = []
-        self.windows: list[Window] = []
+        self.windows: list[StepWindow] = []
         self._atoms: dict[Ids, tuple[Ids, ...]] = {}
         self._resuming: set[int] = set()  # optimizers that have not stepped since a gap
         self._split()
@@ -161,7 +161,7 @@ class History:
             self._resuming.discard(event.optimizer)
             return
         micro = tuple(sorted({contribution.backward for contribution in fresh if contribution.backward >= 0}))
-        self.windows.append(Window(number, event.optimizer, micro, tuple(fresh), tuple(stale)))
+        self.windows.append(StepWindow(number, event.optimizer, micro, tuple(fresh), tuple(stale)))
 
     def _optimizer(self, step: int) -> int:
         event = self._events[step]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gradgate.checker.analysis._history import Window
+from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run
 from gradgate.events import Site, Term
 
@@ -88,7 +88,7 @@ def spread(values: Iterable[float]) -> float:
     return high / low if low else math.inf
 
 
-def of_window(run: Run, window: Window, micro: list[int]) -> list[list[Share]] | None:
+def of_window(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share]] | None:
     """Return each backward call's shares, with what gradients were multiplied by; None where that isn't known."""
     by_backward: dict[int, set[float]] = {}
     for contribution in window.fresh:
@@ -118,7 +118,7 @@ def _times(share: Share, by_hand: float) -> Share:
     return Share(share.term, factor, share.per_item * by_hand, share.items, numbers, share.averaged_at)
 
 
-def columns_of(run: Run, window: Window, micro: list[int]) -> list[list[Share]]:
+def columns_of(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share]]:
     """Return the shares of each term, one for each backward call; [] where they aren't known or terms differ."""
     rows = of_window(run, window, micro) if micro else None
     if not rows or len({len(row) for row in rows}) != 1:

@@ -6,7 +6,7 @@ import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from gradgate.checker.analysis._history import Contribution, History, Window
+from gradgate.checker.analysis._history import Contribution, History, StepWindow
 from gradgate.events import (
     Backward,
     Ended,
@@ -144,13 +144,13 @@ class Run:
             found[self.events[number].site].append(number)
         return found
 
-    def asks_again(self, window: Window) -> bool:
+    def asks_again(self, window: StepWindow) -> bool:
         """Say whether an optimizer called its closure several times for one step; a trainer's runs once."""
         return sum(self.backward(number).closure for number in window.micro) > 1
 
-    def accumulating(self) -> Iterator[tuple[int, Site, list[tuple[Window, list[int]]]]]:
+    def accumulating(self) -> Iterator[tuple[int, Site, list[tuple[StepWindow, list[int]]]]]:
         """Yield optimizer, backward line and windows wherever windows hold several backward calls of one line."""
-        lines: dict[tuple[int, Site], list[tuple[Window, list[int]]]] = defaultdict(list)
+        lines: dict[tuple[int, Site], list[tuple[StepWindow, list[int]]]] = defaultdict(list)
         for window in self.windows:
             if self.asks_again(window):
                 continue

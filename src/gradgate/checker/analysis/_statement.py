@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gradgate.checker.analysis._scopes import own_nodes
 from gradgate.checker.analysis._source import path_to
 from gradgate.events import Frame
 
@@ -154,16 +155,6 @@ class Statement:
         return [
             node.value for node in assignments if name in [ast.unparse(target) for target in node.targets]
         ]
-
-
-def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes within a node, those of functions and classes in it left out."""
-    todo = list(ast.iter_child_nodes(node))
-    while todo:
-        inner = todo.pop(0)
-        yield inner
-        if not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            todo += ast.iter_child_nodes(inner)
 
 
 def _stored(node: ast.AST, before: int) -> set[str]:

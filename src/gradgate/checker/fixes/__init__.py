@@ -47,7 +47,7 @@ def edits_for(finding: _Finding) -> tuple[Edit, ...]:
 
     Returns:
         One edit for each line that changes, in order. () where the finding has no fix, where the fix does not fit
-        the source or would break it, and where LibCST is not installed (see :func:`can_edit`).
+        the source or would break it, and where LibCST is not installed (see ``can_edit()``).
 
     Example:
         >>> import pathlib, tempfile

@@ -1,4 +1,4 @@
-"""The watcher: makes events from an unmodified script. The only room that patches torch."""
+"""The watcher: makes events from an unmodified script. The only package that patches torch."""
 
 from gradgate.checker.recording._recorder import StopRun, StopTask
 from gradgate.checker.recording._watcher import Watcher

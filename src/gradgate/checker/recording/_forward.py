@@ -69,8 +69,9 @@ class Cuts:
             self._recorder.add(Cut(site, name, ids, tensor.numel() == 1))
 
     def called(self, name: str, tensor: Tensor, /, *_: Any, **__: Any) -> None:
-        """Record the call of a method that cuts the graph."""
-        self.record(tensor, name)
+        """Record the call of a method that cuts the graph. gradgate's own calls are deliberate."""
+        if kind_of(caller().f_code.co_filename) != "ours":
+            self.record(tensor, name)
 
     def get_data(self, tensor: Tensor) -> Tensor:
         """Return a tensor's ``.data``."""

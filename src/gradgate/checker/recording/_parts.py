@@ -22,7 +22,7 @@ from gradgate.checker.recording._forward import CUTS, Cuts, Modes
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._names import Names
 from gradgate.checker.recording._patches import Patch, tracing
-from gradgate.checker.recording._ranks import COLLECTIVES, Ranks
+from gradgate.checker.recording._ranks import COLLECTIVES, RankRecorder
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._schedules import SCHEDULERS, Loaders, Scalers, Schedulers
@@ -48,7 +48,7 @@ class Parts:
         self.backwards = Backwards(recorder, self.gradients, self.kept)
         self.suspects = UnreachedParameters(recorder, self.cuts)
         self.writes = Writes(recorder, self.gradients, self.steps, self.backwards)
-        self.ranks = Ranks(recorder, self.gradients)
+        self.ranks = RankRecorder(recorder, self.gradients)
         self.schedulers = Schedulers(recorder)
         self.scalers = Scalers(recorder, self.gradients, self.steps)
         self.loaders = Loaders(recorder)

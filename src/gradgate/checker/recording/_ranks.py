@@ -35,7 +35,7 @@ class _Wrapper:
     armed: bool | None = None  # the backward of its last forward all-reduces; None: it has not run
 
 
-class Ranks:
+class RankRecorder:
     """Watches collectives, DistributedDataParallel and DistributedSampler."""
 
     def __init__(self, recorder: Recorder, gradients: Gradients) -> None:

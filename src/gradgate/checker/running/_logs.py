@@ -80,7 +80,7 @@ class ChildLogs:
         return logs
 
 
-class Ranks:
+class LocalRanks:
     """The ranks of a machine, each started with its own ``gradgate check``. Rank 0 reports for all.
 
     ``torchrun --no-python gradgate check train.py`` starts them that way. They share a folder whose name follows

@@ -13,7 +13,7 @@ from typing import Literal
 from gradgate.checker.running import _process
 from gradgate.checker.running._children import hook_into_forks
 from gradgate.checker.running._exits import give_back_termination, guard_exits, guard_termination
-from gradgate.checker.running._logs import ChildLogs, Ranks
+from gradgate.checker.running._logs import ChildLogs, LocalRanks
 from gradgate.checker.running._script import How, Program, run
 from gradgate.events import Log
 from gradgate.torch_compat import end_threads, run_exit_functions
@@ -37,7 +37,7 @@ class WatchedRun:
         self._max_steps = max_steps
         self._children: ChildLogs | None = None
         self._path, self._folder = list(sys.path), Path.cwd()
-        self._ranks = Ranks()
+        self._ranks = LocalRanks()
         self._ending = threading.RLock()
         self._code: int | None = None
         self._reached = 0, 0  # when last asked

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gradgate.checker.fixes import Move
 from gradgate.checker.reports import Report, report_on
 from gradgate.checker.reports._content import Entry, SourceLine
 from gradgate.checker.reports.page._page import highlighted
@@ -106,8 +107,9 @@ def test_a_finding_with_a_fix_is_shown_with_it(tmp_path: Path) -> None:
 def test_all_that_comes_behind_one_line_is_shown(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     lines = ["for x in data:", "    loss(x).backward()", "    a.zero_grad()", "    b.zero_grad()"]
-    script.write_text("\n".join([*lines, "    a.step()", "    b.step()"]) + "\n", "utf-8")
-    finding = Finding("GG202", "zero-grad-misplaced", "error", str(script), 3, "what", "why", "fix")
+    script.write_text("\n".join([*lines, "    a.step()", "    b.step()", "    log()"]) + "\n", "utf-8")
+    fix = Move(3, after=7), Move(4, after=7)
+    finding = Finding("GG202", "zero-grad-misplaced", "error", str(script), 3, "what", "why", "do", fix=fix)
     marks = [(line.mark, line.text) for line in Entry(finding).changes(1)]
     assert [text for mark, text in marks if mark == "-"] == ["a.zero_grad()", "b.zero_grad()"]
     assert [text for mark, text in marks if mark == "+"] == ["a.zero_grad()", "b.zero_grad()"]

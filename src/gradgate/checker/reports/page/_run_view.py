@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from gradgate.checker.analysis import Contribution, Run, Window
+from gradgate.checker.analysis import Contribution, Run, StepWindow
 from gradgate.checker.reports._content import source_line
 from gradgate.checker.reports._words import short_path
 from gradgate.events import Ids, Log, Site, Stepped
@@ -84,7 +84,7 @@ class RunView:
         return "used"
 
     @functools.cached_property
-    def _windows(self) -> dict[int, Window]:
+    def _windows(self) -> dict[int, StepWindow]:
         return {window.step: window for window in self.run.windows}
 
     @functools.cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from gradgate.checker.analysis import Share, Window, of_window
+from gradgate.checker.analysis import Share, StepWindow, of_window
 from gradgate.checker.reports.page._run_view import Figure, RunView, figure, rows
 from gradgate.events import Span
 from gradgate.notebook_tables import USED
@@ -39,7 +39,7 @@ class Phase:
 class TimedWindow:
     """A window and its spans."""
 
-    window: Window
+    window: StepWindow
     began: float
     spans: tuple[Span, ...]
 

@@ -30,15 +30,15 @@ docs/exactness.md
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._history import Window
+from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import own_nodes
 from gradgate.checker.analysis._source import condition_around, loops_around, text_of
-from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand, own_nodes
+from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -51,7 +51,6 @@ _TO_A_TRAINER = (
     "Give the trainer the sum of the loss, divided by the items of the whole window; transformers hands their "
     "number to compute_loss_func as num_items_in_batch."
 )
-_ACCUMULATING = re.compile(r"accum|micro|chunk|split|grad_steps|piece|sub_?batch|shard", re.IGNORECASE)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -88,12 +87,12 @@ def _is_wrong(column: list[Share], size: int) -> bool:
 
 
 def _finding(
-    run: Run, site: Site, full: list[tuple[Window, list[int]]], column: list[Share], size: int
+    run: Run, site: Site, full: list[tuple[StepWindow, list[int]]], column: list[Share], size: int
 ) -> Finding | None:
     whole = [(number, where) for number, where in column[0].divisors if abs(number - round(number)) < 1e-6]
     total = sum(share.factor or 0.0 for share in column)
     step = run.events[full[0][0].step].site
-    meant = condition_around(step, site) is not None or _mentions_accumulation(site)
+    meant = condition_around(step, site) is not None or _in_a_loop_of_its_own(site, step)
     facts = {"micro_batches": size, "weights_add_up_to": total}
     if not whole:
         by_trainer = "backward" not in text_of(innermost(site))
@@ -138,7 +137,7 @@ def _written_at(run: Run, number: float) -> Frame | None:
     return None
 
 
-def _divided_again(run: Run, site: Site, windows: list[tuple[Window, list[int]]]) -> Finding | None:
+def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
     """Report a division of the running sum at every micro-batch: it divides the earlier ones again."""
     uneven = 0
     for window, micro in windows:
@@ -181,10 +180,16 @@ def _once_per_batch(run: Run, site: Site) -> bool:
     return False
 
 
-def _mentions_accumulation(site: Site) -> bool:
-    frame = innermost(site)
-    lines = [frame.line, *(loop.lineno for loop in loops_around(frame)[:1])]
-    return any(_ACCUMULATING.search(text_of(frame._replace(line=line))) for line in lines)
+def _in_a_loop_of_its_own(site: Site, step: Site) -> bool:
+    """Say whether a line is in a loop that ends before the step."""
+    steps = {(frame.file, frame.function): frame.line for frame in step}
+    for frame in site:
+        loops, line = loops_around(frame), steps.get((frame.file, frame.function))
+        if line is not None:
+            return bool(loops) and line > (loops[0].end_lineno or line)
+        if loops:
+            return True
+    return False
 
 
 # The fix: another divisor

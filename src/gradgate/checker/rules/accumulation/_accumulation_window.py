@@ -42,7 +42,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
-from gradgate.checker.analysis._history import Window
+from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
@@ -64,7 +64,9 @@ def _judge(run: Run) -> Iterator[Finding]:
             yield finding
 
 
-def _of_line(run: Run, optimizer: int, site: Site, windows: list[tuple[Window, list[int]]]) -> Finding | None:
+def _of_line(
+    run: Run, optimizer: int, site: Site, windows: list[tuple[StepWindow, list[int]]]
+) -> Finding | None:
     sizes = [len(micro) for _, micro in windows]
     counts = Counter(sizes)
     often = max(counts.values())
@@ -132,7 +134,7 @@ def _left_over(run: Run, optimizer: int, site: Site, used: set[int]) -> list[int
     return [len(row) for row in rows if row]
 
 
-def _divisor(run: Run, windows: list[tuple[Window, list[int]]]) -> float | None:
+def _divisor(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> float | None:
     """Return the whole number that the losses are divided by, where it is one and the same."""
     found = {
         number

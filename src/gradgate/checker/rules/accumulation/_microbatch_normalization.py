@@ -36,7 +36,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from gradgate.checker.analysis._history import Window
+from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
@@ -44,7 +44,7 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.ranks._means import uneven
 from gradgate.events import Site
 
-_Windows: TypeAlias = list[tuple[Window, list[int]]]
+_Windows: TypeAlias = list[tuple[StepWindow, list[int]]]
 _LEAST = 1.05
 _MOSTLY = 4  # one window in so many has to be unequal for an error
 _WHY = "The mean of means isn't the mean over all items: those in small micro-batches count too much."

@@ -38,7 +38,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._history import Contribution, Window
+from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import next_use, text_of
 from gradgate.checker.analysis._statement import Statement, last_name, method
@@ -53,7 +53,7 @@ _WHY = "The step also follows a loss that isn't its own; between adversaries the
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _probes(run)
-    leaks: dict[tuple[int, Site], list[tuple[Window, Contribution]]] = defaultdict(list)
+    leaks: dict[tuple[int, Site], list[tuple[StepWindow, Contribution]]] = defaultdict(list)
     for window in run.windows:
         for contribution in _leaked(run, window):
             leaks[window.optimizer, run.events[contribution.backward].site].append((window, contribution))
@@ -79,7 +79,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         )
 
 
-def _leaked(run: Run, window: Window) -> Iterator[Contribution]:
+def _leaked(run: Run, window: StepWindow) -> Iterator[Contribution]:
     """Yield contributions that another optimizer's step had used before this window's own loss."""
     if not window.micro or run.asks_again(window):
         return
@@ -93,7 +93,7 @@ def _leaked(run: Run, window: Window) -> Iterator[Contribution]:
             yield contribution
 
 
-def _opposed(run: Run, window: Window, contribution: Contribution) -> float:
+def _opposed(run: Run, window: StepWindow, contribution: Contribution) -> float:
     """Return the mean cosine between these gradients and what a later loss of the same window added to them."""
     cosines = [
         cosine

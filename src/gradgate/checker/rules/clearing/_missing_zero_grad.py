@@ -33,7 +33,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._history import Window
+from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import tree_of
 from gradgate.checker.analysis._statement import Statement
@@ -46,7 +46,7 @@ _WHY = "Every step applies the gradients of all earlier steps again, and the upd
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    by_optimizer: dict[int, list[Window]] = {}
+    by_optimizer: dict[int, list[StepWindow]] = {}
     for window in run.windows:
         if not run.asks_again(window) and _repeats(run, window):
             by_optimizer.setdefault(window.optimizer, []).append(window)
@@ -70,7 +70,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         )
 
 
-def _repeats(run: Run, window: Window) -> Ids:
+def _repeats(run: Run, window: StepWindow) -> Ids:
     """Return the parameters whose new gradient was added to one that this optimizer has used before."""
     if not run.stepped(window.step).seen:
         return frozenset()  # writes to gradients were not watched
@@ -83,7 +83,7 @@ def _repeats(run: Run, window: Window) -> Ids:
     return frozenset(found - frozen)
 
 
-def _line(run: Run, windows: list[Window], repeated: Ids, step: Site) -> tuple[Frame, str]:
+def _line(run: Run, windows: list[StepWindow], repeated: Ids, step: Site) -> tuple[Frame, str]:
     """Return the line to change: a call without parentheses, one that clears something else, or the step."""
     for frame in step:
         for node in ast.walk(tree_of(frame.file) or ast.Module([], [])):

@@ -38,8 +38,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import own_nodes
 from gradgate.checker.analysis._source import tree_of
-from gradgate.checker.analysis._statement import Statement, operand, own_nodes
+from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule

@@ -33,7 +33,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._history import Window
+from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._origins import list_line
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._statement import Statement, method
@@ -78,7 +78,7 @@ def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
     return {pair: (ids, steps) for pair, (ids, steps) in found.items() if len(steps) > 1}
 
 
-def _moves(run: Run, window: Window, number: int, ids: Ids) -> bool:
+def _moves(run: Run, window: StepWindow, number: int, ids: Ids) -> bool:
     """Say whether both steps moved the parameters, as far as that was looked at."""
     both = (run.stepped(window.step), run.stepped(number))
     return all(any(event.lr) and (not event.seen or event.moved & ids) for event in both)

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from gradgate.checker.analysis._history import Window
+from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of, tree_of
@@ -27,7 +27,7 @@ def sums_over_ranks(event: Reduced) -> bool:
     return event.op.startswith("all_reduce") and not any(name in event.op for name in other)
 
 
-def averaged(run: Run, window: Window) -> bool:
+def averaged(run: Run, window: StepWindow) -> bool:
     """Say whether the gradients that a step uses are means over the ranks."""
     if any(run.backward(number).synced for number in window.micro):
         return True
@@ -50,7 +50,7 @@ def averaged(run: Run, window: Window) -> bool:
 
 def divided_twice(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report losses and gradients divided by the number of ranks, where gradients are averaged over ranks too."""
-    found: dict[tuple[Site, str], list[Window]] = defaultdict(list)
+    found: dict[tuple[Site, str], list[StepWindow]] = defaultdict(list)
     for window in run.windows:
         if averaged(run, window):
             for place in {*_in_the_loss(run, window), *_in_the_gradients(run, window)}:
@@ -72,7 +72,7 @@ def divided_twice(run: Run, rule: Rule) -> Iterator[Finding]:
         )
 
 
-def _in_the_loss(run: Run, window: Window) -> Iterator[tuple[Site, str]]:
+def _in_the_loss(run: Run, window: StepWindow) -> Iterator[tuple[Site, str]]:
     for term in (term for number in window.micro for term in run.backward(number).terms):
         for op, divisor, site in term.factors if not _undone(run, term) else ():
             ranks = divisor if op == "div" else 1 / divisor if divisor else 0.0
@@ -80,7 +80,7 @@ def _in_the_loss(run: Run, window: Window) -> Iterator[tuple[Site, str]]:
                 yield site, "loss"
 
 
-def _in_the_gradients(run: Run, window: Window) -> Iterator[tuple[Site, str]]:
+def _in_the_gradients(run: Run, window: StepWindow) -> Iterator[tuple[Site, str]]:
     events = [run.backward(number) for number in window.micro]
     if any(event.synced is None or event.managed for event in events):
         return
@@ -147,7 +147,7 @@ def _divides_somewhere(site: Site) -> bool:
     return False
 
 
-def _summed_only(run: Run, window: Window) -> Site | None:
+def _summed_only(run: Run, window: StepWindow) -> Site | None:
     events = [run.backward(number) for number in window.micro]
     if not events or any(event.synced is not None or event.managed for event in events):
         return None
@@ -215,11 +215,11 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
         )
 
 
-def _side_by_side(runs: Sequence[Run]) -> Iterator[tuple[Window, ...]]:
+def _side_by_side(runs: Sequence[Run]) -> Iterator[tuple[StepWindow, ...]]:
     """Yield the windows that ranks ended together: those of each optimizer in their order, if all have as many."""
     by_optimizer = []
     for run in runs:
-        windows: dict[int, list[Window]] = defaultdict(list)
+        windows: dict[int, list[StepWindow]] = defaultdict(list)
         for window in run.windows:
             windows[window.optimizer].append(window)
         by_optimizer.append(windows)

@@ -39,7 +39,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gradgate.checker.analysis._history import Contribution, Window
+from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
@@ -175,7 +175,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _built_anew(run)
 
 
-def _of_window(run: Run, window: Window) -> Iterator[tuple[Site, _Mistake]]:
+def _of_window(run: Run, window: StepWindow) -> Iterator[tuple[Site, _Mistake]]:
     stepped = run.stepped(window.step)
     seen = [part for part in window.fresh if part.backward >= 0 and run.backward(part.backward).seen]
     first = min((part.backward for part in seen), default=window.step)

@@ -42,7 +42,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._history import Contribution, Window
+from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Move, Replace
@@ -135,7 +135,7 @@ def _too_late(run: Run, number: int, event: Clipped, clipped: list[Contribution]
     return {step for contribution in newest for step in contribution.consumed if step < number}
 
 
-def _unclipped(run: Run, number: int, late: set[int]) -> Iterator[Window]:
+def _unclipped(run: Run, number: int, late: set[int]) -> Iterator[StepWindow]:
     """Yield the windows that a call was meant for: those it came too late for, and the next."""
     for window in run.windows:
         if window.step < number and window.step not in late:
@@ -181,7 +181,7 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
     )
 
 
-def _within(run: Run, window: Window) -> set[int]:
+def _within(run: Run, window: StepWindow) -> set[int]:
     """Return the calls between two backward calls of one line that both add to a gradient of this window."""
     groups: dict[tuple[Ids, Frame], list[Contribution]] = defaultdict(list)
     for contribution in window.fresh:

@@ -30,7 +30,8 @@ run. The loss still falls, only more slowly.
 A run that is stopped early isn't blamed for what it didn't reach: a schedule that is too slow is found only in a
 run that ends by itself and has as many steps as the schedule is long. Without a length, and where no DataLoader
 shows the epochs, only a rate that is close to zero for a large part of the run is reported. The names of variables
-are not read, and schedules written by hand, without ``torch.optim.lr_scheduler``, are not followed.
+are not read. Schedules written by hand, without ``torch.optim.lr_scheduler``, are not followed, nor are a scheduler
+that is built anew in each epoch and a ``LambdaLR`` whose function counts steps up to an unknown length.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate: "Learning rate scheduling should be
