@@ -3,11 +3,11 @@ reaches the generator G through its fakes, and the loss of G reaches D on the wa
 it uses ``detach`` in D's loss and ``requires_grad_(False)`` on D for G's loss, and calls each ``zero_grad`` right
 before its ``backward``.
 
-Without the first two, the position of ``zero_grad`` decides. With one loss, it can come right after ``step``. With
-two, the other loss adds gradients after that, and G's loss teaches D to accept fakes as real. Right before
-``backward``, the result is right, but gradients are computed only to be cleared, and G's graph has to be retained.
-With gradgate, an update only fills what its optimizer owns: you don't detach, switch or clear anything by hand, and
-the weights and the FLOP are those of pix2pix.
+Without ``detach`` and ``requires_grad_``, the result depends on where ``zero_grad`` is. Right after ``step``, which
+is fine with one loss, is wrong with two: the other loss adds gradients after that, and G's loss teaches D to accept
+fakes as real. Right before ``backward``, the result is right, but gradients are computed only to be cleared, and
+G's graph has to be retained. With gradgate, an update only fills what its optimizer owns: you don't detach, switch
+or clear anything by hand, and the weights and the FLOP are those of pix2pix.
 """
 
 import torch

@@ -39,8 +39,8 @@ def in_words(comparison: Comparison) -> str:
     return (
         f"gradgate ended within {exact:.0e} of where the whole batch ended: {verdict} in "
         f"{dtype_of(comparison)}, with {memory:.0%} of its peak memory. By hand, the same micro-batches ended "
-        f"{hand:.1%} of the way off ({task.score_name} {comparison.by_hand.score:{task.score_format}} "
-        f"instead of {whole.score:{task.score_format}})."
+        f"{hand:.1%} of the trained distance away ({task.score_name} "
+        f"{comparison.by_hand.score:{task.score_format}} instead of {whole.score:{task.score_format}})."
     )
 
 
