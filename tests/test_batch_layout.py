@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from gradgate.batch_layout import check_batch, layout_of
+from gradgate.batch_layout import check_batch, layout_of, looks_like_window
 from gradgate.errors import OptionError
 from tests.tensors import arange, tensor
 
@@ -229,6 +229,7 @@ def test_several_batches_in_place_of_one_are_refused(several: Any) -> None:
 )
 def test_one_batch_is_not_refused(batch: Any) -> None:
     check_batch(batch, "step", "step_window")
+    assert not looks_like_window(batch)
 
 
 def test_what_a_dataclass_derives_is_derived_anew_and_the_rest_goes_along() -> None:

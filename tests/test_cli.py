@@ -14,8 +14,6 @@ import pytest
 
 from gradgate.checker.rules import rules
 from gradgate.cli import main
-from gradgate.cli._config import configured
-from gradgate.errors import OptionError
 from tests.interpreter import python
 
 WRONG = """\
@@ -239,6 +237,7 @@ def test_what_cannot_be_done_is_said_with_code_2(
 def test_a_bug_in_gradgate_itself_is_not_a_finding(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # private: a bug, made here
     monkeypatch.delattr("gradgate.cli._rules.list_rules")
     with pytest.raises(SystemExit) as end:
         main(["rules"])
@@ -279,20 +278,32 @@ def test_an_option_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[
         ),
     ],
 )
-def test_a_configuration_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_a_configuration_that_cannot_be_meant_is_refused(
+    tmp_path: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "pyproject.toml"
     path.write_text(text, "utf-8")
-    with pytest.raises(OptionError) as caught:
-        configured(tmp_path)
-    assert str(caught.value) == f"gradgate: {path}: {message}"
+    (tmp_path / "train.py").touch()
+    with pytest.raises(SystemExit) as end:
+        main(["check", str(tmp_path / "train.py")])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == f"gradgate: {path}: {message}\n"
 
 
 def test_the_nearest_pyproject_counts(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.gradgate]\nignore = ["GG1"]\nmax-steps = 3', "utf-8")
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    assert configured(tmp_path / "a" / "b") == {"ignore": ["GG1"], "max_steps": 3}
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+
+    def found() -> tuple[list[str], int]:
+        done = gradgate(inner, "check", "--format", "json", "--output", "report.json", "train.py")
+        report = json.loads((inner / "report.json").read_text("utf-8"))
+        assert done.returncode == bool(report["findings"])
+        return [each["code"] for each in report["findings"]], report["summary"]["steps"]
+
+    (tmp_path / "pyproject.toml").write_text('[tool.gradgate]\nignore = ["GG1"]\nmax-steps = 2', "utf-8")
+    assert found() == ([], 2)
     (tmp_path / "a" / "pyproject.toml").write_text("[project]\nname = 'a'", "utf-8")
-    assert configured(tmp_path / "a" / "b") == {}
+    assert found() == (["GG101"], 3)
 
 
 def test_the_configuration_counts_where_the_command_line_says_nothing(tmp_path: Path) -> None:

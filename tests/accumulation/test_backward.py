@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+# private: one backward pass into given parameters, and into nothing else
 from gradgate.accumulation import _gradients
 from gradgate.events import is_on_purpose
 from gradgate.torch_compat import run_backward

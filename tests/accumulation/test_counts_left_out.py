@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 import gradgate as gg
+
+# private: the count that a graph proves, read without an update; a torch that shows no shapes
 from gradgate.accumulation._counts import checked_count
 from gradgate.autograd_graph import _losses
 from gradgate.errors import CountError

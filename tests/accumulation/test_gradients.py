@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+# private: the arithmetic on lists of gradients: dense and sparse, of several dtypes, without overflow
 from gradgate.accumulation._gradients import add, dense_values, exact_norm, multiply, total_norm
 from tests.tensors import ones, tensor, zeros
 

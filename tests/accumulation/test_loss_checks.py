@@ -13,6 +13,8 @@ from torch.optim import SGD
 from torch.utils.checkpoint import checkpoint
 
 import gradgate as gg
+
+# private: graphs of one size are walked once
 from gradgate.accumulation import _loss_checks
 from gradgate.errors import CountError, CountWarning, GraphError
 from tests.accumulation.one_weight import one_weight

@@ -11,6 +11,8 @@ from torch.optim import SGD
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradgate as gg
+
+# private: the running sum keeps the size of a mean for any sequence of counts
 from gradgate.accumulation._gradient_sums import GradientSums
 from gradgate.accumulation._running_sum import RunningSum
 from gradgate.errors import CountError

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+# private: a signal waits for the end of the block and is never lost, at any two bytecodes
 from gradgate.accumulation import _finalize
 from gradgate.accumulation._finalize import uninterrupted
 from tests.accumulation.one_weight import StopError, stopped_by

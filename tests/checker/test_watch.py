@@ -12,6 +12,8 @@ from torch import nn
 
 import gradgate as gg
 from gradgate import call_sites
+
+# private: the caches of sources, which are empty at the start of a process
 from gradgate.checker.analysis import _scopes, _source
 from gradgate.errors import FindingError, OptionError, UpdateError
 from tests.interpreter import python

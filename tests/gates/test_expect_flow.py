@@ -28,6 +28,10 @@ def test_what_is_as_it_should_be_passes_in_silence() -> None:
     expect_flow(gan.cut(), into=[gan.D], not_into=[gan.G])
     expect_flow(gan.cut, into=gan.D, not_into=gan.G)
     expect_flow(gan.fake(), into=[gan.D.weight, gan.G])
+    # No backward pass runs.
+    assert [parameter.grad for parameter in (*gan.G.parameters(), *gan.D.parameters())] == [None] * 6
+    with pytest.raises(FlowError):  # so that the silence above can be broken
+        expect_flow(gan.fake(), into=[gan.D], not_into=[gan.G])
 
 
 def test_a_leak_names_the_first_path() -> None:

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 import gradgate as gg
 from gradgate.errors import BudgetError, OptionError
+
+# private: any samples of a batch are taken in any order; a plan takes those that fit together
 from gradgate.planning._samples import BatchOptions, Samples
 from gradgate.pytree import mapped_tensors
 

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from gradgate import losses
 from gradgate.errors import GraphError, OptionError, ShapeError
+
+# private: the size of a tile, so that a small batch has many
 from gradgate.losses import _tiles, clip_loss, info_nce, siglip_loss
 
 TOLERANCE = {"rtol": 1e-12, "atol": 1e-13}  # float64; sums of some thousands of terms of order 1

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import gradgate as gg
+
+# private: every sample is dealt once, in equal numbers and nearly equal work
 from gradgate.planning._micro_batches import deal
 
 WORK = st.lists(st.floats(0, 1000), max_size=60)

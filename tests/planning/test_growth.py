@@ -16,6 +16,8 @@ from torch.nn import functional as F
 import gradgate as gg
 from gradgate.errors import BudgetError, EstimateWarning
 from gradgate.planning import peak_memory
+
+# private: a polynomial is found exactly from enough of its values, and nothing is confirmed that is none
 from gradgate.planning._estimate import fit, most_within
 
 WIDTH = 12

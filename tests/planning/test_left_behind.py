@@ -18,6 +18,8 @@ from torch.nn import functional as F
 
 import gradgate as gg
 from gradgate.errors import EstimateWarning
+
+# private: what is reached from a function is put back, large data sets left out
 from gradgate.planning._reachable_state import ReachableState
 
 WIDTH = 8
@@ -313,6 +315,7 @@ def test_the_comparison_rejects_a_plan_that_puts_nothing_back(
     make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without = trained(make, planned=False, measured=False)
+    # private: the known-wrong version, which puts nothing back
     monkeypatch.setattr("gradgate.planning._pass_tracer.PassTracer.restore", lambda self: None)
     try:
         with_it = trained(make, planned=True, measured=False)

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+# private: no split is cheaper than the one found, by brute force
 from gradgate.planning._micro_batches import cheapest_split, even_split
 
 

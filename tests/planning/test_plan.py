@@ -16,6 +16,8 @@ from torch.nn import functional as F
 
 import gradgate as gg
 from gradgate.errors import BudgetError, CountError, OptionError
+
+# private: how a size in bytes is read and written, whatever the size; no plan has them all
 from gradgate.planning._memory import as_bytes, format_bytes
 
 WIDTH = 12

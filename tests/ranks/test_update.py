@@ -262,6 +262,7 @@ def test_a_window_takes_one_small_message_and_the_gradients_once() -> None:
 
 def sending(rank: int) -> Any:
     """How many groups of gradients are on their way when the first layer's gradient comes, the last to come."""
+    # private: the size of a bucket, so that a small model fills several
     from gradgate.ranks import _process_group
 
     _process_group._BUCKET_BYTES = 64

@@ -270,6 +270,7 @@ def test_a_question_amid_the_run_does_not_settle_what_is_judged() -> None:
 
 
 def test_memory_stays_bounded_where_models_are_made_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    # private: a limit that a short test reaches
     monkeypatch.setattr("gradgate.checker.recording._recorder._MOST_PARAMETERS", 40)
     with gg.watch() as report:
         for _ in range(100):

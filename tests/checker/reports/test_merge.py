@@ -1,5 +1,7 @@
+from gradgate.checker.reports import Held, report_on
+
+# private: findings of one line and code are folded into one, whatever rule made them
 from gradgate.checker.reports._report import merged
-from gradgate.checker.reports._summary import Held, summarized
 from tests.checker.reports.made import finding, log
 
 
@@ -35,7 +37,7 @@ def test_one_process_is_left_as_it_is() -> None:
 
 
 def test_a_summary_tells_what_each_optimizer_holds() -> None:
-    summary = summarized([log(steps=2)], outcome="finished")
+    summary = report_on([log(steps=2)]).summary
     assert (summary.steps, summary.backwards, summary.processes, summary.began) == (2, 2, 1, True)
     assert summary.optimizers == (Held("optimizer", "SGD", 2, 6),)
     assert summary.unowned == Held("", "", 1, 6)
@@ -43,7 +45,7 @@ def test_a_summary_tells_what_each_optimizer_holds() -> None:
 
 def test_a_summary_of_several_processes_is_of_the_one_that_went_furthest() -> None:
     idle = log(steps=0)
-    summary = summarized([idle, log(steps=2), log(steps=3)], outcome="finished")
+    summary = report_on([idle, log(steps=2), log(steps=3)]).summary
     assert (summary.steps, summary.processes, summary.equal) == (3, 2, False)
-    assert not summarized([idle], outcome="failed").began
-    assert not summarized([], outcome="failed").began
+    assert not report_on([idle], outcome="failed").summary.began
+    assert not report_on([], outcome="failed").summary.began

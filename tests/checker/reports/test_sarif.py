@@ -8,7 +8,7 @@ import pytest
 
 from gradgate.checker.fixes import apply, edits_for
 from gradgate.checker.reports import Report, to_sarif
-from gradgate.checker.rules import rules
+from gradgate.checker.rules import Finding, rules
 from tests.checker.reports.made import SUMMARY, finding, report
 
 # Of each object all that the SARIF 2.1.0 schema lets it hold, as far as gradgate uses it; what it requires has a
@@ -140,22 +140,36 @@ def test_every_rule_brings_its_help(sarif: dict[str, Any]) -> None:
     assert all("Why is this bad?" in each["help"]["markdown"] for each in described)
 
 
-def test_a_file_elsewhere_keeps_its_whole_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradgate.checker.reports._json import _artifact
+def result(found: Finding) -> dict[str, Any]:
+    """Return what is written for a finding."""
+    written = json.loads(to_sarif(Report("", (found,), SUMMARY)))
+    return written["runs"][0]["results"][0]  # type: ignore[no-any-return]
 
+
+def test_a_file_elsewhere_keeps_its_whole_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert _artifact(str(tmp_path / "my file.py")) == {"uri": (tmp_path / "my file.py").as_uri()}
-    assert _artifact(str(tmp_path / "here" / "my file.py"))["uri"] == "my%20file.py"
+
+    def address(path: Path) -> dict[str, str]:
+        location = result(finding(path))["locations"][0]["physicalLocation"]
+        return location["artifactLocation"]  # type: ignore[no-any-return]
+
+    assert address(tmp_path / "my file.py") == {"uri": (tmp_path / "my file.py").as_uri()}
+    assert address(tmp_path / "here" / "my file.py")["uri"] == "my%20file.py"
 
 
 def test_a_result_is_recognised_where_lines_above_it_come_or_go(tmp_path: Path) -> None:
-    from gradgate.checker.reports._json import _fingerprint
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        (folder / "t.py").write_text("\n\n    optimizer.step()\n\n\n\n\n\noptimizer.step()\n", "utf-8")
 
-    line = "    optimizer.step()"
-    assert _fingerprint(finding("a/t.py", 3), line) == _fingerprint(finding("a/t.py", 9), "optimizer.step()")
-    assert _fingerprint(finding("a/t.py", 3), line) != _fingerprint(finding("b/t.py", 3), line)
-    assert _fingerprint(finding("t.py", 3), line) != _fingerprint(finding("t.py", 3, code="GG201"), line)
+    def fingerprint(folder: str, line: int, **changes: str) -> dict[str, str]:
+        found = finding(tmp_path / folder / "t.py", line, **changes)
+        return result(found)["partialFingerprints"]  # type: ignore[no-any-return]
+
+    assert fingerprint("a", 3) == fingerprint("a", 9)
+    assert fingerprint("a", 3) != fingerprint("b", 3)
+    assert fingerprint("a", 3) != fingerprint("a", 3, code="GG201")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@ from pathlib import Path
 import pytest
 
 from gradgate.checker.reports import report_on, selection
+
+# private: which comments silence a finding, whatever rule made it
 from gradgate.checker.reports._select import silenced
 from gradgate.errors import OptionError
 from tests.checker.reports.made import finding, log, script
@@ -73,6 +75,7 @@ def test_a_comment_on_the_line_silences_what_it_names(
 def test_what_a_comment_silences_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = script(tmp_path)
     found = [finding(path, 6), finding(path, 10, code="GG401"), finding(path, 11)]
+    # private: findings that no rule would make of a short log
     monkeypatch.setattr("gradgate.checker.reports._report.check", lambda log: found)
     report = report_on([log()], script="train.py")
     assert [each.line for each in report.findings] == [6]

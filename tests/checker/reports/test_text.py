@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from gradgate.checker.reports import Report, Summary, show, to_text
+
+# private: every colour in use has enough contrast
 from gradgate.checker.reports._text import _STYLES
 from tests.checker.reports.made import SUMMARY, finding, report
 

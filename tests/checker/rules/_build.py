@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+# private: the caches of sources, which every story empties because all have one file name
 from gradgate.checker.analysis import _scopes, _source
 from gradgate.checker.rules import Finding, check
 from gradgate.events import (

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+# private: a symptom is folded into its cause; a rule that fails is put among the others
 from gradgate.checker.rules import Finding, Rule, _check, check, rules
 from gradgate.checker.rules._check import fold
 from gradgate.events import from_json, to_json

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.analysis import Statement
 from gradgate.checker.fixes import Delete, apply, edits_for
 from gradgate.checker.rules import Finding, rules
+
+# private: each fix makes its edit at any statement that it fits, and none elsewhere
 from gradgate.checker.rules._rule import FixAt
 from gradgate.checker.rules.accumulation import _accumulation_scaling, _accumulation_window, _loss_reduction
 from gradgate.checker.rules.clearing import _cross_loss_leak, _missing_zero_grad, _zero_grad_misplaced

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+# private: each fix makes its edit at any statement that it fits, and none elsewhere
 from gradgate.checker.rules._rule import FixAt
 from gradgate.checker.rules.flow import _graph_fixes, _nonfinite_gradient, _wasted_gradient, _zero_gradient
 from gradgate.checker.rules.lifetime import _graph_retention, _train_eval_mode

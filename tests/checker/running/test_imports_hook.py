@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+# private: a callback runs once, at the import that it waits for, and the import system stays as it was
 from gradgate.checker.running._imports import after_import
 
 

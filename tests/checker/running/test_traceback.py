@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
+# private: frames of the package are removed from a traceback, and no others
 from gradgate.checker.running import _script
 from gradgate.checker.running._script import drop_own_frames, led_to
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import gradgate as gg
-from gradgate.checker._watch import watch
+from gradgate.checker import watch
 from gradgate.checker.reports import Report
 
 

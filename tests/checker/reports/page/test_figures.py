@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from gradgate.checker._watch import watch
+from gradgate.checker import watch
 from gradgate.checker.reports import Report
+
+# private: each figure's numbers are those of the run, before plotly draws them
 from gradgate.checker.reports.page import _curves, _flows, _memory, _page, _timeline
 from gradgate.checker.reports.page._run_view import RunView
 from gradgate.events import Planned

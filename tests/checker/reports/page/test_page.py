@@ -10,6 +10,8 @@ import pytest
 
 from gradgate.checker.fixes import Move
 from gradgate.checker.reports import Report, report_on
+
+# private: every line that a fix moves is shown, whatever the lexer makes of it; a figure is made to fail
 from gradgate.checker.reports._content import Entry, SourceLine
 from gradgate.checker.reports.page._page import highlighted
 from gradgate.checker.reports.page._run_view import RunView
