@@ -198,8 +198,7 @@ class Accumulator(Checkpointed):
             plan: how to split the batch, from :func:`gradgate.plan`. Without it the batch runs whole.
             deal: with several ranks and a ``plan``, deal the samples so that ranks finish together, similar
                 lengths to different ranks. "whole": every rank passes the same whole batch. "parts": each passes
-                its own part, as from DistributedSampler; these are joined first. None: each rank keeps its
-                samples.
+                its own part, as from DistributedSampler; these are joined first. None: each keeps its own.
             reduction: "mean" or "sum": what the loss is, over its items.
             batch_dim: the dimension of the samples, if it is not 0; see :func:`gradgate.plan`.
             collate: turns a list of raw samples into the input of ``loss_fn``; ``batch`` is then such a list.
@@ -208,8 +207,7 @@ class Accumulator(Checkpointed):
             the update, closed, for logging.
 
         Raises:
-            BudgetError: one sample does not fit, the batch cannot be split, or no ``model`` was given to
-                restore.
+            BudgetError: one sample does not fit, the batch cannot be split, or there is no ``model`` to restore.
             CountError: ``loss_fn`` returns no count, and none can be read from the graph.
             OptionError: ``batch`` looks like several batches; ``loss_fn`` returns neither a loss nor a loss and
                 its count; ``deal`` is passed without a plan, or ``batch_dim`` or ``collate`` with a plan.
