@@ -184,35 +184,35 @@ TEXTS: list[tuple[Callable[[], None], type[BaseException], str]] = [
     (
         missing_count,
         errors.CountError,
-        "backward: count is missing, and the loss's graph does not prove it: it ends in MulBackward0, which is not "
-        "known to be a mean over items. Micro-batches are weighed by their counts, so a guess would give a wrong "
-        "update. Pass the number of items in this loss: count=len(y) for samples, count=y.numel() for elements, "
-        "count=mask.sum() for the valid ones.",
+        "backward: count is missing, and the loss's graph does not prove it: the loss ends in MulBackward0, "
+        "which is not known to be a mean over items. Micro-batches are weighted by their counts, so a guess "
+        "would give a wrong update. Pass the number of items in this loss: count=len(y) for samples, "
+        "count=y.numel() for elements, count=mask.sum() for the valid ones.",
     ),
     (
         missing_count_of_a_sum,
         errors.CountError,
-        "backward: count is missing, and a sum does not say over how many items it was taken. Micro-batches are "
-        "weighed by their counts, so a guess would give a wrong update. Pass the number of items in this loss: "
+        "backward: count is missing, and a sum does not show its number of items. Micro-batches are weighted "
+        "by their counts, so a guess would give a wrong update. Pass the number of items in this loss: "
         "count=len(y) for samples, count=y.numel() for elements, count=mask.sum() for the valid ones.",
     ),
     (
         no_items,
         errors.CountError,
-        "update: every micro-batch of this window has count 0 (2 came), so the mean gradient is 0/0. Skip this "
+        "update: all micro-batches of this window (2) have count 0, so the mean gradient is 0/0. Skip this "
         "update: do not enter the block for a window without items.",
     ),
     (
         nothing_at_all,
         errors.CountError,
-        "update: no backward came in this window, so there is nothing to step on. Call update.backward(loss, "
-        "count=...) inside the block, or do not enter it.",
+        "update: no backward was called in this window, so there is nothing to step on. Call "
+        "update.backward(loss, count=...) inside the block, or do not enter it.",
     ),
     (
         a_vector,
         errors.ShapeError,
-        "backward: loss has shape [8], a scalar is needed. Pass loss.mean() and count=8, or loss.sum() with "
-        "reduction='sum'.",
+        "backward: loss has shape [8], but it must be a scalar. Pass loss.mean() and count=8, or loss.sum() "
+        "with reduction='sum'.",
     ),
     (
         a_sum_called_a_mean,
@@ -223,42 +223,42 @@ TEXTS: list[tuple[Callable[[], None], type[BaseException], str]] = [
     (
         no_graph,
         errors.GraphError,
-        "backward: loss has no graph: it was made under no_grad, from .item() or .detach(), or from frozen "
-        "parameters only. Compute it from the parameters with gradients enabled.",
+        "backward: loss has no graph: it was computed under no_grad, from .item() or .detach(), or only from "
+        "frozen parameters. Compute it from the parameters with gradients enabled.",
     ),
     (
         not_reached,
         errors.GraphError,
         "update: none of the 1 parameters that the optimizer owns received a gradient: 'weight'. The losses do "
-        "not depend on them (detached, frozen, or another model's). Check that the optimizer was made from this "
-        "model's parameters.",
+        "not depend on them (they are detached, frozen, or from another model). Check that the optimizer was "
+        "made from this model's parameters.",
     ),
     (
         frozen,
         errors.GraphError,
         "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so nothing can be "
-        "updated. Unfreeze one, or leave this update out.",
+        "updated. Unfreeze a parameter, or leave this update out.",
     ),
     (
         a_users_gradient,
         errors.GradientError,
-        "update: parameters that already hold a gradient which this accumulator did not make: 1 of 1 ('weight'). "
-        "Adding to it would mix two updates. Call optimizer.zero_grad() before the block, or run that backward "
-        "through update.backward(...).",
+        "update: 1 of 1 parameters already hold a gradient that this accumulator did not make: 'weight'. "
+        "Adding to it would mix two updates. Call optimizer.zero_grad() before the block, or run that "
+        "backward through update.backward(...).",
     ),
     (
         owned_twice,
         errors.OwnerError,
         "update: 1 parameters are owned by another update that is still open: 'weight'. Their gradients would "
-        "mix. Leave the other block first, or give each parameter one optimizer. A window that an interrupt left "
-        "open is given up by accumulator.discard().",
+        "mix. Leave the other block first, or give each parameter one optimizer. If an interrupt left a "
+        "window open, call accumulator.discard().",
     ),
     (
         another_micro_batch_or_another_loss,
         errors.UpdateError,
         "backward: a second call without a name, outside update.micro_batches(...): is it another micro-batch "
         "(the mean is over both) or another loss (the two means add)? Loop over `update.micro_batches(window)`, "
-        "or give each loss its name: name='fake'.",
+        "or name each loss: name='fake'.",
     ),
     (
         after_the_block,
@@ -268,8 +268,8 @@ TEXTS: list[tuple[Callable[[], None], type[BaseException], str]] = [
     (
         not_finite,
         errors.NonfiniteError,
-        "update: the gradient of this window is not finite in 1 of 1 parameters: 'weight'. Losses that are not "
-        "finite themselves: number 2. Nothing was stepped. Lower the learning rate or clip, or pass "
+        "update: the gradient of this window is not finite in 1 of 1 parameters: 'weight'. Losses that are "
+        "not finite: number 2. Nothing was stepped. Lower the learning rate or clip, or pass "
         "nonfinite='skip' to leave such windows out.",
     ),
     (
@@ -292,7 +292,7 @@ TEXTS: list[tuple[Callable[[], None], type[BaseException], str]] = [
         errors.BudgetError,
         "step: memory ran out (CUDA out of memory.), and without the whole model the window cannot be replayed in"
         " smaller micro-batches: what the forward pass has changed in it (batch norms, momentum encoders, "
-        "counters) could not be put back. Name all modules that the optimizers step: Accumulator(optimizer, "
+        "counters) could not be restored. Pass all modules that the optimizers step: Accumulator(optimizer, "
         "model=model). Nothing was stepped.",
     ),
     (
@@ -305,23 +305,23 @@ TEXTS: list[tuple[Callable[[], None], type[BaseException], str]] = [
     (
         a_batch_as_a_window,
         errors.OptionError,
-        "step_window: a window is a sequence of micro-batches, and these tensors look like the fields of "
-        "one batch: as many samples in each, of different kinds. Pass a list, [batch], or call "
+        "step_window: a window is a sequence of micro-batches, but these tensors look like the fields of one "
+        "batch: the same number of samples in each, but of different kinds. Pass a list, [batch], or call "
         "accumulator.step(loss_fn, batch).",
     ),
     (
         torn_step,
         errors.TornStepError,
         "update: the optimizer raised StopError in the middle of its step, after changing 1 of 1 parameters "
-        "('weight'). They may be neither as before nor as after. Reload the last checkpoint; Accumulator(..., "
+        "('weight'). They may be in a mixed state. Reload the last checkpoint; Accumulator(..., "
         "undo_step=True) keeps a copy during each step and undoes it.",
     ),
     (
         closure,
         errors.OptionError,
-        "Accumulator: LBFGS evaluates the loss several times within one step, by a closure; a window is run once. "
-        "Use it without gradgate, with a closure that runs the whole batch (or all micro-batches, each weighed by "
-        "its items), or take an optimizer that steps once.",
+        "Accumulator: LBFGS evaluates the loss several times per step through a closure, but a window runs "
+        "once. Use it without gradgate, with a closure that runs the whole batch (or all micro-batches, each "
+        "weighted by its items), or use an optimizer that needs no closure.",
     ),
     (
         plateau,
@@ -338,8 +338,8 @@ TEXTS: list[tuple[Callable[[], None], type[BaseException], str]] = [
     (
         scale_moved,
         errors.UpdateError,
-        "update: the scaler's scale moved from 1024.0 to 512.0 while this window was open, so its gradients carry "
-        "another scale than the one they would be divided by. Give each accumulator its own GradScaler, and leave "
+        "update: the scaler's scale changed from 1024.0 to 512.0 while this window was open, so its "
+        "gradients would be divided by the wrong scale. Give each accumulator its own GradScaler, and leave "
         "scaler.update() to it.",
     ),
     (

@@ -10,22 +10,21 @@
     ├── GraphError        (RuntimeError)     a loss has no graph, or reaches no owned parameter
     ├── GradientError     (RuntimeError)     `.grad` holds a gradient that the accumulator did not put there
     ├── OwnerError        (RuntimeError)     two open updates claim the same parameter
-    ├── RankError         (RuntimeError)     ranks train together in a way that cannot be summed
-    ├── UpdateError       (RuntimeError)     an update is used at the wrong moment
-    ├── TornStepError     (RuntimeError)     an optimizer raised in the middle of its step
-    ├── NonfiniteError    (ArithmeticError)  the gradient of a window is infinite or not a number
-    ├── BudgetError       (MemoryError)      a single sample does not fit into memory
-    ├── FindingError      (AssertionError)   a watched loop has mistakes
-    └── FlowError         (AssertionError)   a loss reaches what it should not, or misses what it should reach
+    ├── RankError (RuntimeError) the ranks' gradients cannot be summed ├── UpdateError (RuntimeError) an
+    update is used at the wrong time ├── TornStepError (RuntimeError) an optimizer raised in the middle of its
+    step ├── NonfiniteError (ArithmeticError) the gradient of a window is infinite or not a number ├──
+    BudgetError (MemoryError) a single sample does not fit into memory ├── FindingError (AssertionError) a
+    watched loop has mistakes └── FlowError (AssertionError) a loss reaches what it should not, or misses what
+    it should reach
 
     GradgateWarning       (UserWarning)
     ├── BatchNormWarning                     a window's batch norm differs from the whole batch's
     ├── CountWarning                         counts do not match the items that the losses' graphs show
     ├── CoupledLossWarning                   a loss compares the items of a micro-batch with each other
     ├── DividedTwiceWarning                  a loss was already divided by the number of micro-batches
-    └── EstimateWarning                      the estimate of a plan is uncertain, or left something behind
+    └── EstimateWarning a plan's estimate is uncertain, or left fake tensors behind
 
-A message says where, what was found, why that is a problem, and what to write instead.
+Each message gives the place, the problem, its consequence, and the fix.
 """
 
 
@@ -58,11 +57,11 @@ class OwnerError(GradgateError, RuntimeError):
 
 
 class RankError(GradgateError, RuntimeError):
-    """Ranks train together in a way that cannot be summed."""
+    """The ranks' gradients cannot be summed."""
 
 
 class UpdateError(GradgateError, RuntimeError):
-    """An update is used at the wrong moment: twice, too late, or ambiguously."""
+    """An update is used at the wrong time or ambiguously: twice, or after it has ended."""
 
 
 class NonfiniteError(GradgateError, ArithmeticError):
@@ -98,7 +97,7 @@ class CountWarning(GradgateWarning):
 
 
 class DividedTwiceWarning(GradgateWarning):
-    """A loss is already divided by the number of micro-batches, and the update divides by their counts."""
+    """A loss is already divided by the number of micro-batches, but the update divides by their counts."""
 
 
 class BatchNormWarning(GradgateWarning):

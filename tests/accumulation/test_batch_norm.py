@@ -268,7 +268,7 @@ def test_a_window_whose_statistics_stand_aside_cannot_be_saved() -> None:
     accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1), model=model, batch_norm="window")
     with accumulator.update() as update:
         update.backward(model(batch()).mean())
-        with pytest.raises(UpdateError, match="batch_norm='window' keeps running statistics aside"):
+        with pytest.raises(UpdateError, match="with batch_norm='window', the model's buffers hold only"):
             accumulator.state_dict()
     assert accumulator.state_dict()["window"] is None
 
@@ -280,7 +280,7 @@ def test_without_a_loop_it_is_not_known_where_a_micro_batch_begins() -> None:
     run_without_a_loop(model, batch(), [12], batch_norm="window")
     assert model[0].num_batches_tracked == 1
     model.load_state_dict({**model.state_dict(), **before})
-    with pytest.raises(UpdateError, match="batch_norm='window' has to know where a micro-batch begins"):
+    with pytest.raises(UpdateError, match="batch_norm='window' needs to know where each micro-batch begins"):
         run_without_a_loop(model, batch(), [4, 8], batch_norm="window")
     assert same(before, dict(model.named_buffers()))
 

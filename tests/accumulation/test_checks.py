@@ -18,11 +18,11 @@ from tests.tensors import ones, tensor, zeros
 @pytest.mark.parametrize(
     ("loss", "complaint"),
     [
-        (3.0, "loss is a float, a tensor with a graph is needed"),
+        (3.0, "loss is a float, but it must be a tensor with a graph"),
         (None, "loss is a NoneType"),
-        (zeros(8), r"loss has shape \[8\], a scalar is needed. Pass loss.mean\(\) and count=8"),
+        (zeros(8), r"loss has shape \[8\], but it must be a scalar. Pass loss.mean\(\) and count=8"),
         (zeros(0), r"loss has shape \[0\]"),
-        (torch.tensor(3), "loss is torch.int64, a real floating type is needed"),
+        (torch.tensor(3), "loss is torch.int64, but it must be a real floating-point dtype"),
         (torch.tensor(3j), "loss is torch.complex64"),
     ],
     ids=["a number", "nothing", "a vector", "empty", "whole", "complex"],
@@ -37,7 +37,7 @@ def test_a_loss_is_a_floating_scalar(loss: object, complaint: str) -> None:
 def test_a_loss_without_a_graph_is_an_error() -> None:
     weight, _, accumulator = one_weight()
     for loss in (weight.detach() * 2, tensor(1.0), tensor(1.0).exp()):
-        with pytest.raises(GraphError, match="loss has no graph: it was made under no_grad"):
+        with pytest.raises(GraphError, match="loss has no graph: it was computed under no_grad"):
             update_by(accumulator, loss, [(1.0, 1)])
 
 
@@ -90,9 +90,7 @@ def divided(by: float, micro_batches: int = 4, **options: object) -> None:
 
 
 def test_a_loss_divided_by_the_number_of_micro_batches_is_warned_of_once_per_update() -> None:
-    with pytest.warns(
-        DividedTwiceWarning, match="a mean that was divided by 4, the number of micro-batches"
-    ) as said:
+    with pytest.warns(DividedTwiceWarning, match="a mean divided by 4, the number of micro-batches") as said:
         divided(4)
     assert len(said) == 1
     assert said[0].filename == __file__

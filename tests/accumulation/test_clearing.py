@@ -125,7 +125,7 @@ def test_after_a_window_that_was_given_up_the_same_tensors_stand_there_with_the_
 
 def test_anything_else_is_refused() -> None:
     for clear in ("None", None, 0.5, "decay"):
-        with pytest.raises(OptionError, match=r"it is 'none', 'zero' or gradgate.decay\(factor\)"):
+        with pytest.raises(OptionError, match=r"it must be 'none', 'zero' or gradgate.decay\(factor\)"):
             one_weight(clear=clear)
 
 
@@ -137,7 +137,7 @@ def test_a_users_gradient_is_an_error_and_is_not_touched(clear: Any) -> None:
     weight, _, accumulator = one_weight(clear=clear)
     weight.grad = stood = tensor(7.0)
     with pytest.raises(
-        GradientError, match=r"already hold a gradient which this accumulator did not make: 1 of 1"
+        GradientError, match=r"1 of 1 parameters already hold a gradient that this accumulator did not make"
     ):
         update_by(accumulator, weight, [(1.0, 1)])
     assert weight.grad is stood
@@ -172,7 +172,7 @@ def test_zero_grad_between_two_updates_is_fine_and_clears_what_was_carried(clear
 def test_another_accumulators_leftover_is_not_mistaken_for_ones_own() -> None:
     weight, optimizer, first = one_weight(clear=gg.decay(0.5))
     update_by(first, weight, [(1.0, 1)])
-    with pytest.raises(GradientError, match="which this accumulator did not make"):
+    with pytest.raises(GradientError, match="that this accumulator did not make"):
         update_by(gg.Accumulator(optimizer), weight, [(1.0, 1)])
 
 

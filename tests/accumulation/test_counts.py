@@ -86,15 +86,15 @@ def test_a_count_can_come_from_numpy() -> None:
 @pytest.mark.parametrize(
     ("count", "complaint"),
     [
-        (-1, "count is -1, it must be finite and at least 0"),
-        (labels(-1), "count is -1, it must be finite and at least 0"),
+        (-1, "count is -1, but it must be finite and at least 0"),
+        (labels(-1), "count is -1, but it must be finite and at least 0"),
         (math.nan, "count is nan"),
         (math.inf, "count is inf"),
         (tensor(math.nan), "count is nan"),
-        (True, "count is True, a number or a tensor of one element is needed"),
+        (True, "count is True, but it must be a number or a tensor with one element"),
         (labels(1) > 0, "count is True"),
-        ("3", "count is '3', a number"),
-        (labels([1, 2]), r"count has shape \[2\], one number is needed"),
+        ("3", "count is '3', but it must be a number"),
+        (labels([1, 2]), r"count has shape \[2\], but it must be a single number"),
         (labels([]), r"count has shape \[0\]"),
         (torch.tensor(1j), "count is 1j"),
     ],
@@ -110,7 +110,10 @@ def test_anything_else_is_refused(count: object, complaint: str) -> None:
 
 def test_a_sum_does_not_tell_its_count() -> None:
     weight, _, accumulator = one_weight()
-    with pytest.raises(CountError, match="a sum does not say"), accumulator.update() as update:
+    with (
+        pytest.raises(CountError, match="a sum does not show its number of items"),
+        accumulator.update() as update,
+    ):
         update.backward((weight * ones(3)).sum(), reduction="sum")
 
 
@@ -128,7 +131,9 @@ def test_a_loss_that_knows_better_contradicts_the_reduction(said: str, is_one: s
 def test_a_window_without_items_is_an_error_and_no_step(window: list[tuple[float, object]]) -> None:
     weight, optimizer, accumulator = one_weight()
     optimizer.register_step_pre_hook(lambda *_: pytest.fail("stepped"))
-    complaint = rf"every .* has count 0 \({len(window)} came\)" if window else "no backward came"
+    complaint = (
+        rf"all micro-batches .* \({len(window)}\) have count 0" if window else "no backward was called"
+    )
     with pytest.raises(CountError, match=complaint):
         update_by(accumulator, weight, window)
     assert weight.grad is None
@@ -146,7 +151,7 @@ def test_an_empty_micro_batch_needs_no_graph() -> None:
 def test_a_mean_that_was_divided_by_hand_is_told_so() -> None:
     weight, _, accumulator = one_weight()
     with (
-        pytest.raises(CountError, match="the loss is a mean that was divided by 4"),
+        pytest.raises(CountError, match="the loss is a mean divided by 4"),
         accumulator.update() as update,
     ):
         update.backward((weight * ones(3)).mean() / 4)

@@ -200,7 +200,7 @@ def test_what_changes_for_the_first_time_in_a_window_that_is_to_be_replayed_is_a
     accumulator.step(model, torch.ones(4, 3))
     before = model.head.weight.detach().clone()
     model.moves, model.room = True, (2, "forward")
-    with pytest.raises(BudgetError, match=r"has changed Large\.frozen, which was not copied before it"):
+    with pytest.raises(BudgetError, match=r"has changed Large\.frozen, which was not copied because"):
         accumulator.step(model, torch.ones(4, 3))
     assert torch.equal(model.head.weight, before)
     accumulator.samples_that_fit = None
@@ -230,7 +230,7 @@ def test_a_parameter_that_loss_fn_moves_is_found_out() -> None:
         return model(x)
 
     with pytest.raises(
-        BudgetError, match="loss_fn has changed parameters that this accumulator's optimizers own"
+        BudgetError, match="loss_fn itself changed parameters that this accumulator's optimizers own"
     ):
         accumulator.step(loss_fn, torch.ones(4, 3))
 

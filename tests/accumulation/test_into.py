@@ -76,7 +76,7 @@ def frozen_left(model: Twoheaded) -> nn.Module:
 @pytest.mark.parametrize(
     ("into", "kind", "message"),
     [
-        (lambda _: nn.Linear(3, 3), OwnerError, "backward: into names Linear, of which .* step nothing"),
+        (lambda _: nn.Linear(3, 3), OwnerError, "backward: into names Linear, but .* own no parameter of it"),
         (lambda _: [nn.Parameter(torch.ones(2))], OwnerError, r"into names a tensor of shape \[2\]"),
         (lambda _: [], OptionError, "backward: into is empty"),
         (lambda _: ["left"], OptionError, "backward: into holds a str. Pass modules and parameters"),

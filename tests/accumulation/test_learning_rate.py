@@ -100,5 +100,5 @@ def test_it_goes_beside_another_schedule() -> None:
 
 @pytest.mark.parametrize("options", [{"updates": 0, "factor": 2.0}, {"updates": 5, "factor": 0.5}], ids=str)
 def test_a_warm_up_that_would_not_rise_is_refused(options: dict) -> None:
-    with pytest.raises(OptionError, match=r"warmup: updates is .* and factor .*; both are at least 1"):
+    with pytest.raises(OptionError, match=r"warmup: updates is .* and factor .*; both must be at least 1"):
         gg.warmup(optimizer(), **options)

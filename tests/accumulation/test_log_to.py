@@ -210,7 +210,7 @@ def test_what_cannot_be_used_is_refused() -> None:
     _, _, accumulator = one_weight()
     with pytest.raises(OptionError, match="log_to: str has no add_scalar"):
         gg.log_to("runs", accumulator)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="log_to: every is 0; it is at least 1"):
+    with pytest.raises(OptionError, match="log_to: every is 0; it must be at least 1"):
         gg.log_to(Recording(), accumulator, every=0)
     with pytest.raises(OptionError, match="log_to: depth is 0"):
         gg.log_to(Recording(), accumulator, depth=0)

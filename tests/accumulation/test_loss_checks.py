@@ -38,8 +38,8 @@ def counted(*windows: tuple[Sequence[list[int]], Sequence[object]]) -> None:
 def test_counts_out_of_proportion_to_what_the_losses_show_are_warned_of_once() -> None:
     """Sequences counted with their padding: 4 and 4, where 4 and 1 took part."""
     complaint = (
-        "count is 4, but this loss is a mean over 1 items, as its graph shows, and an earlier one in this window "
-        "came with count 4 for 4 items"
+        "count is 4, but this loss is a mean over 1 items, as its graph shows, and an earlier loss in this "
+        "window had count 4 for 4 items"
     )
     with pytest.warns(CountWarning, match=complaint) as said:
         counted(*[([[0, 1, 0, 1], [0, IGNORED, IGNORED, IGNORED]], [4, 4])] * 3)
@@ -188,7 +188,7 @@ def test_a_checkpoint_of_ones_own_that_hides_parameters_is_refused(
     first, block = nn.Linear(2, 2), nn.Linear(2, 2)
     accumulator = gg.Accumulator(SGD([*first.parameters(), *block.parameters()], lr=1.0))
     one_micro_batch(accumulator, lambda x: block(first(x)).mean())
-    message = "OwnCheckpointBackward, which keeps Linear for a backward pass of its own"
+    message = "OwnCheckpointBackward, which runs its own backward pass through Linear"
     with pytest.raises(GraphError, match=message):
         one_micro_batch(accumulator, lambda x: OwnCheckpoint.apply(wrapped(block), first(x)).mean())
     assert block.weight.grad is None

@@ -41,7 +41,7 @@ def test_a_model_that_is_no_module_is_refused() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
     with pytest.raises(OptionError, match="model holds a Parameter"):
         gg.Accumulator(optimizer, model=list(net.parameters()))  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="model is not given"):
+    with pytest.raises(OptionError, match="so it needs the model"):
         gg.Accumulator(optimizer, batch_norm="window")
 
 

@@ -14,7 +14,7 @@ from tests.tensors import zeros
 
 def test_an_optimizer_that_evaluates_the_loss_itself_is_refused() -> None:
     with pytest.raises(
-        OptionError, match="LBFGS evaluates the loss several times within one step, by a closure"
+        OptionError, match="LBFGS evaluates the loss several times per step through a closure"
     ):
         gg.Accumulator(LBFGS([nn.Parameter(zeros(2))]))
 
@@ -52,7 +52,7 @@ def test_a_scheduler_does_not_make_an_ordinary_optimizer_look_like_one() -> None
     "what", [nn.Linear(1, 1), 3, None, [SGD([nn.Parameter(zeros(1))]), "adam"]], ids=repr
 )
 def test_what_is_no_optimizer_is_refused(what: Any) -> None:
-    with pytest.raises(OptionError, match="is no optimizer"):
+    with pytest.raises(OptionError, match="is not an optimizer"):
         gg.Accumulator(what)
 
 

@@ -453,7 +453,7 @@ def test_a_batch_is_read_once_however_often_it_is_split() -> None:
             lambda a, f: a.step(f, arange(4), plan=object(), collate=list),
             "batch_dim and collate belong to the plan",
         ),
-        (lambda a, f: a.step(f, arange(4), deal="whole"), "deal is given without a plan"),
+        (lambda a, f: a.step(f, arange(4), deal="whole"), "deal needs a plan"),
         (lambda a, f: a.step(f, gg.windows([arange(4)], size=1)), "one batch, and this is a Windows"),
         (
             lambda a, f: a.step(f, next(iter(gg.windows([arange(4)], size=1)))),

@@ -281,7 +281,7 @@ def test_counts_on_a_device_give_the_same_mean(counts: list[float], known: bool)
 @pytest.mark.usefixtures("_on_a_device")
 def test_a_window_of_zeros_on_a_device_is_an_error_at_the_end() -> None:
     weight, _, accumulator = one_weight()
-    with pytest.raises(CountError, match="every micro-batch of this window has count 0"):
+    with pytest.raises(CountError, match=r"all micro-batches of this window .* have count 0"):
         update_by(accumulator, weight, [(1.0, 0), (2.0, 0)])
     assert (weight.item(), weight.grad) == (0.0, None)
 

@@ -25,11 +25,11 @@ from tests.accumulation.one_weight import one_weight, update_by
             {"accumulate_dtype": torch.int32},
             "accumulate_dtype is torch.int32; sums of gradients need a floating",
         ),
-        ({"nonfinite": "ignore"}, "nonfinite is 'ignore'; it is 'raise', 'skip' or 'step'"),
+        ({"nonfinite": "ignore"}, "nonfinite is 'ignore'; it must be 'raise', 'skip' or 'step'"),
         ({"nonfinite": "step", "scaler": GradScaler("cpu")}, "nonfinite='step' together with a GradScaler"),
         ({"clear": "None"}, "clear is 'None'"),
         ({"batch_norm": "whole"}, "batch_norm is 'whole'"),
-        ({"scheduler": 3}, "int is no learning-rate scheduler"),
+        ({"scheduler": 3}, "int is not a learning-rate scheduler"),
     ],
     ids=lambda value: value if isinstance(value, str) else ", ".join(value),
 )

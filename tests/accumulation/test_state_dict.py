@@ -211,7 +211,7 @@ def refused(accumulator: gg.Accumulator, state: Any, complaint: str, kind: type 
     "state", [None, {}, {"format": 0}, {"format": 1}, {"format": 2, "shapes": []}, [1]], ids=repr
 )
 def test_what_is_no_state_of_an_accumulator_is_refused(state: Any) -> None:
-    refused(one_weight()[2], state, "load_state_dict: format is .*, this version reads 1")
+    refused(one_weight()[2], state, "load_state_dict: format is .*, but this version reads 1")
 
 
 def test_other_parameters_are_refused() -> None:
@@ -228,7 +228,7 @@ def test_decayed_gradients_are_refused_where_nothing_decays() -> None:
     update_by(accumulator, weight, WINDOW)
     state = accumulator.state_dict()
     optimizer.zero_grad()
-    refused(gg.Accumulator(optimizer), state, "the state carries decayed gradients, but clear is 'none'")
+    refused(gg.Accumulator(optimizer), state, "the state holds decayed gradients, but clear is 'none'")
 
 
 def test_decayed_gradients_are_not_put_over_other_ones() -> None:
@@ -254,7 +254,9 @@ def test_sums_of_another_type_are_refused() -> None:
     optimizer = SGD([weight], lr=1.0)
     state = stopped_after(1, gg.Accumulator(optimizer), weight)
     other = gg.Accumulator(optimizer, accumulate_dtype=torch.bfloat16)
-    refused(other, state, "holds torch.float32 sums for parameter 0, this accumulator adds in torch.bfloat16")
+    refused(
+        other, state, "holds torch.float32 sums for parameter 0, but this accumulator sums in torch.bfloat16"
+    )
 
 
 def test_nothing_is_loaded_into_an_open_window() -> None:

@@ -180,7 +180,7 @@ def test_an_unfinished_window_that_was_loaded_can_be_given_up() -> None:
 @pytest.mark.parametrize("window", [torch.ones(4, 2), {"x": 1}, "texts"], ids=["tensor", "dict", "text"])
 def test_one_batch_is_no_window(window: object) -> None:
     _, _, accumulator = one_weight()
-    with pytest.raises(OptionError, match="a window is a sequence of micro-batches, this is one"):
+    with pytest.raises(OptionError, match="a window is a sequence of micro-batches, but this is a single"):
         accumulator.step_window(lambda x: x, window)  # type: ignore[arg-type, return-value]
     with stopped_by(OptionError), accumulator.update() as update:
         update.micro_batches(window)  # type: ignore[arg-type]
@@ -199,7 +199,7 @@ def test_what_an_object_is_shows_in_a_line() -> None:
     assert repr(update) == "Update(step 2, 2 micro-batches, 1,200 items, loss 5)"
     weight, _, accumulator = one_weight(nonfinite="skip")
     assert repr(update_by(accumulator, weight, [(float("inf"), 1)])) == (
-        "Update(skipped: nothing was stepped, 1 micro-batch)"
+        "Update(skipped, without a step, 1 micro-batch)"
     )
     assert repr(gg.windows([1, 2, 3], size=2)) == "windows(list, size=2)"
     assert repr(next(iter(gg.windows([1, 2, 3], size=2)))) == "Window(1 of 2 micro-batches drawn)"

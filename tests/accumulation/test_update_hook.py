@@ -88,5 +88,5 @@ def test_a_hook_is_told_once_of_an_update_that_was_cut_finer() -> None:
 
 def test_what_cannot_be_called_is_refused() -> None:
     _, _, accumulator = one_weight()
-    with pytest.raises(OptionError, match="register_update_hook: int cannot be called"):
+    with pytest.raises(OptionError, match="register_update_hook: int is not callable"):
         accumulator.register_update_hook(3)  # type: ignore[arg-type]

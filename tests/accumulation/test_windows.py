@@ -138,7 +138,7 @@ def test_an_exception_of_the_loader_comes_through_and_steps_nothing() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True, "2", None])
 def test_a_size_is_a_whole_number(size: Any) -> None:
-    with pytest.raises(OptionError, match="a window holds a whole number of micro-batches, at least 1"):
+    with pytest.raises(OptionError, match="it must be an integer of at least 1"):
         gg.windows([1], size)
 
 

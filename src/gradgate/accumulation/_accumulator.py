@@ -38,38 +38,37 @@ from gradgate.torch_compat import tensor_version
 class Accumulator(Checkpointed):
     """Makes the exact update of a whole batch out of micro-batches.
 
-    Each micro-batch adds a sum and a count; the division happens once, when the window ends. So the
-    update does not depend on how the batch was split, and counts need not be known beforehand. The
-    accumulator owns the parameters of its optimizers: an update fills their ``.grad`` and no other.
+    Each micro-batch adds a sum and a count; the division happens once, when the window ends. So the update does
+    not depend on how the batch was split, and counts need not be known in advance. The
+    accumulator owns the parameters of its optimizers: an update fills only their ``.grad``.
 
     Args:
-        optimizer: a torch optimizer, or several that step together (Muon for matrices beside AdamW for the rest).
-            Parameter groups that are added later belong to the next window.
+        optimizer: a torch optimizer, or several that step together. Groups added later belong to the next window.
         model: the module that the loop calls, its wrapper (DistributedDataParallel, ``fully_shard``) included, or
-            several. A window needs it for what parameters do not tell: wrappers to hold back, batch norms, buffers
-            to restore before a replay, names for messages. One process may leave it out; several ranks may not.
-        clip_norm: clip the whole mean gradient, once, to this 2-norm.
-        clip_value: or clip each of its entries to ``[-clip_value, clip_value]``.
-        scheduler: a learning-rate scheduler, or several; stepped once per update that was made.
+            several. Used to delay the all-reduce, find batch norms, restore buffers before a replay, and name
+            parameters in messages. Optional in a single process, required with several ranks.
+        clip_norm: clip the 2-norm of the whole mean gradient to this value, once.
+        clip_value: clip each entry of the mean gradient to ``[-clip_value, clip_value]`` instead.
+        scheduler: a learning-rate scheduler, or several; stepped after each update that was not skipped.
         scaler: a ``torch.amp.GradScaler``; the accumulator scales, unscales, steps and updates it.
-        nonfinite: what to do when the gradient is infinite or not a number: "raise" (the default),
-            "skip" the update (the default with a scaler), or "step" all the same, which saves a
-            synchronization with the device.
-        clear: what becomes of gradients after a step: "none" drops them, "zero" keeps the tensors and
-            fills them with zeros, ``gradgate.decay(factor)`` carries a part into the next update.
-        accumulate_dtype: the type that gradients are added up in. By default float32 for bfloat16 and float16
-            parameters, which costs 4 bytes for each, and the parameter's own type otherwise. torch's optimizers
-            then receive the wide gradient; fused ones and those of other libraries receive it rounded once.
-        batch_norm: "micro_batch" leaves batch norms as torch runs them and warns once where they make a
-            split inexact; "window" moves their running statistics once per window, by all its samples.
-        undo_step: keep a copy of parameters and optimizer state during ``optimizer.step`` so that even a
-            step that raises half-way is undone. Without it such a step raises :class:`TornStepError`.
-        ranks: the ranks that train together. By default all processes of ``torch.distributed``, where there are
-            several: under DistributedDataParallel or with parameters that are the same everywhere. A process group
-            or a mesh of one dimension for some of them; False for this process alone.
-        sync: when gradients are all-reduced. "last": once for a window; with ``fully_shard`` also at "every"
-            micro-batch, which takes the least memory. "overlap": during the last backward pass, in which case
-            ``update.micro_batches(...)`` has to be used, with one loss for each. The update is the same.
+        nonfinite: what to do when the gradient is infinite or NaN: "raise" (the default), "skip" the update (the
+            default with a scaler), or "step" anyway, which saves a synchronization with the device.
+        clear: what happens to gradients after a step: "none" drops them, "zero" fills them with zeros, and
+            ``gradgate.decay(factor)`` carries a fraction of them into the next update.
+        accumulate_dtype: the dtype in which gradients are summed. By default float32 for bfloat16 and float16
+            parameters, which costs 4 bytes per parameter, and the parameter's own dtype otherwise. torch's
+            optimizers then receive the float32 gradient. Fused optimizers and those of other libraries receive it
+            rounded once to the parameter's dtype.
+        batch_norm: "micro_batch" leaves batch norms as torch runs them, and warns once if they make a split
+            inexact. "window" updates their running statistics once per window, from all its samples.
+        undo_step: keep a copy of parameters and optimizer state during ``optimizer.step``, so that a step that
+            raises halfway can be undone. Without the copy, such a step raises :class:`TornStepError`.
+        ranks: the ranks that train together. By default all processes of ``torch.distributed``, with
+            DistributedDataParallel or with the same parameters everywhere. A process group or 1-d device mesh
+            selects some ranks; False means this process alone.
+        sync: when gradients are all-reduced. "last": once per window. "every" (``fully_shard`` only): after every
+            micro-batch, which needs the least memory. "overlap": during the last backward pass; the loop must then
+            use ``update.micro_batches(...)``, with one loss per micro-batch. All give the same update.
 
     Raises:
         OptionError: an option is out of range or excludes another; an optimizer needs a closure (LBFGS).
@@ -107,7 +106,7 @@ class Accumulator(Checkpointed):
         ranks: RanksOption = None,
         sync: Sync = "last",
     ) -> None:
-        tensor_version.require()  # by which a window sees that its sums were written to from elsewhere
+        tensor_version.require()  # detects writes to a window's sums by other code
         optimizers = as_optimizers(optimizer)
         self._models = Models(model, "Accumulator")
         in_use.add(self._models)
@@ -138,7 +137,7 @@ class Accumulator(Checkpointed):
 
     @property
     def samples_that_fit(self) -> int | None:
-        """The most samples in a micro-batch that :meth:`step` found to fit; None while all did."""
+        """The largest micro-batch, in samples, that :meth:`step` found to fit; None if memory never ran out."""
         return self._state.samples_that_fit
 
     @samples_that_fit.setter
@@ -147,11 +146,11 @@ class Accumulator(Checkpointed):
 
     @property
     def model(self) -> Model | None:
-        """The model as it was given. Set it to the new wrapper if the model is wrapped again.
+        """The model as passed. If you wrap the model again, set this to the new wrapper.
 
         Raises:
-            OptionError: on setting: something else than modules.
-            UpdateError: on setting: an update is open.
+            OptionError: on setting, if the value holds anything other than modules.
+            UpdateError: on setting, if an update is open.
         """
         return self._models.given
 
@@ -165,10 +164,10 @@ class Accumulator(Checkpointed):
         """Open a window: ``with accumulator.update() as update: ...``. See :class:`Update`.
 
         Raises:
-            GradientError: on entering, where an owned parameter already holds a gradient from elsewhere.
-            OwnerError: on entering, where an update that is still open owns one of the parameters.
-            RankError: on entering, where ranks do not train the same; on leaving, where another one stopped.
-            CountError, GraphError, NonfiniteError: on leaving, where there is no gradient to step on.
+            GradientError: on entering, if an owned parameter already holds a gradient from other code.
+            OwnerError: on entering, if another open update owns one of the parameters.
+            RankError: on entering, if ranks train different parameters; on leaving, if another stopped.
+            CountError, GraphError, NonfiniteError: on leaving, if there is no gradient to step on.
         """
         return Update(self._state)
 
@@ -183,36 +182,35 @@ class Accumulator(Checkpointed):
         batch_dim: BatchDim | Unsaid = UNSAID,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Update:
-        """Make one update of one batch: whole, or as a plan splits it; split and replayed if memory runs out.
+        """Make one update from one batch. If memory runs out, split the batch further and replay the window.
 
-        Out of memory in a forward or backward pass: the window is rolled back, with what the pass has changed in
-        ``model`` (parameters that no optimizer here owns, buffers, other tensors, numbers and containers in
-        attributes, modules made meanwhile) and in the random state of torch, Python and numpy. The batch is split
-        into micro-batches of at most half the size that failed, and the window runs again. The update is the same.
-        The size that fits is kept for the next windows (:attr:`samples_that_fit`); a plan keeps it itself.
+        If a forward or backward pass runs out of memory, the window is rolled back, including changes to ``model``
+        (parameters that no optimizer here owns, buffers, other tensors, numbers and containers in attributes, new
+        modules) and to the random state of torch, Python and numpy. The batch is split into micro-batches of at
+        most half the size that failed, and the window runs again. The update is the same. Later windows use the
+        size that fits (:attr:`samples_that_fit`).
 
         Args:
-            loss_fn: takes a micro-batch, returns its loss, or the loss and its count. Called again on a replay:
-                what it changes beside the model and random state (globals, a loader's place) changes twice.
+            loss_fn: takes a micro-batch, returns its loss, or the loss and its count. A replay calls it again, and
+                repeats what it changes outside the model and random state (globals, a loader's position).
             batch: one batch, a pytree of tensors, numpy arrays and lists with the samples along dimension 0
-                (docs/plan.md has the rule). Micro-batches that exist already go to :meth:`step_window`.
-            plan: how to split, from :func:`gradgate.plan`.
-            deal: over several ranks, with ``plan``: samples are distributed so that ranks finish together, equal
-                lengths to different ranks. "whole": every rank brings the same whole batch; "parts": each brings
-                a part, as DistributedSampler gives it, and these are joined first. None: each keeps its own.
+                (docs/plan.md has the rule). If you already have micro-batches, use :meth:`step_window`.
+            plan: how to split the batch, from :func:`gradgate.plan`. Without it the batch runs whole.
+            deal: with several ranks and a ``plan``, deal the samples so that ranks finish together, similar
+                lengths to different ranks. "whole": every rank passes the same whole batch. "parts": each passes
+                its own part, as from DistributedSampler; these are joined first. None: each keeps its own.
             reduction: "mean" or "sum": what the loss is, over its items.
-            batch_dim: where the samples are, if not along dimension 0; as :func:`gradgate.plan` takes it.
-            collate: makes what ``loss_fn`` takes of some raw samples; ``batch`` is a list of these.
+            batch_dim: the dimension of the samples, if it is not 0; see :func:`gradgate.plan`.
+            collate: turns a list of raw samples into the input of ``loss_fn``; ``batch`` is then such a list.
 
         Returns:
             the update, closed, for logging.
 
         Raises:
-            BudgetError: memory ran out, and one sample alone does not fit, the batch cannot be split, or the
-                accumulator was made without ``model``.
-            CountError: ``loss_fn`` returns no count, and the graph does not tell it.
-            OptionError: ``batch`` looks like several; ``loss_fn`` returns something else; ``deal`` comes without a
-                plan, or ``batch_dim`` or ``collate`` with one.
+            BudgetError: one sample does not fit, the batch cannot be split, or there is no ``model`` to restore.
+            CountError: ``loss_fn`` returns no count, and none can be read from the graph.
+            OptionError: ``batch`` looks like several batches; ``loss_fn`` returns neither a loss nor a loss and
+                its count; ``deal`` is passed without a plan, or ``batch_dim`` or ``collate`` with a plan.
             Exception: whatever ``loss_fn`` and :meth:`update` raise.
 
         Example:
@@ -233,14 +231,14 @@ class Accumulator(Checkpointed):
         batch_dim: BatchDim | Unsaid = UNSAID,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Update:
-        """Make one update of a list of micro-batches; if memory runs out, split them and replay, as :meth:`step`.
+        """Make one update from micro-batches. If memory runs out, split them and replay, as :meth:`step` does.
 
         Args:
             loss_fn: takes a micro-batch, returns its loss, or the loss and its count.
             window: the micro-batches: a list, a window of :func:`windows`, any iterable of batches.
             reduction: "mean" or "sum": what the loss is, over its items.
-            batch_dim: where a micro-batch holds its samples, if not along dimension 0.
-            collate: makes what ``loss_fn`` takes of some raw samples; each micro-batch is a list of these.
+            batch_dim: the dimension of the samples in a micro-batch, if it is not 0.
+            collate: turns a list of raw samples into the input of ``loss_fn``; micro-batches are such lists.
 
         Returns:
             the update, closed, for logging.
@@ -261,19 +259,19 @@ class Accumulator(Checkpointed):
         return run_given(self._state, loss_fn, list(window), reduction, batch_dim, collate)
 
     def register_update_hook(self, hook: Callable[[Update], object]) -> RemovableHandle:
-        """Have a function called at the end of each update, the skipped ones included.
+        """Register a function to be called at the end of each update, including skipped ones.
 
-        It is called with the :class:`Update` when all is done: stepped, cleared, scheduled. It is not called where
-        the block raised. What the function raises comes out of the block; the update stays made.
+        The hook receives the :class:`Update` after the step, the clearing and the schedule. It is not called if
+        the block raised. If the hook raises, its exception leaves the block, but the update has been made.
 
         Args:
-            hook: called with the update, after those that were registered before it.
+            hook: called with the update, after previously registered hooks.
 
         Returns:
             a handle, whose ``remove()`` removes the hook.
 
         Raises:
-            OptionError: ``hook`` cannot be called.
+            OptionError: ``hook`` is not callable.
 
         Example:
             >>> weight = torch.nn.Parameter(torch.ones(1))
@@ -286,14 +284,15 @@ class Accumulator(Checkpointed):
         """
         if not callable(hook):
             raise OptionError(
-                f"register_update_hook: {type(hook).__name__} cannot be called. Pass a function of the update."
+                f"register_update_hook: {type(hook).__name__} is not callable. Pass a function that takes the "
+                "update."
             )
         return register(self._state.update_hooks, hook)
 
     def discard(self) -> None:
-        """Give up a window: one that an interrupt left open, or an unfinished one that was loaded.
+        """Discard an unfinished window: one that an interrupt left open, or one that was loaded.
 
-        ``.grad`` is put back as it was before the window. Does nothing where there is none.
+        ``.grad`` is restored to its state before the window. Without such a window, does nothing.
         """
         if self._state.open_update is not None:
             self._state.open_update._give_up()

@@ -1,8 +1,8 @@
-"""Batch norms in a window: found, warned of, and, on request, given one running-statistics update per window.
+"""Warns about batch norms in a window and, on request, updates their running statistics once per window.
 
-A batch norm in training mode normalises each micro-batch by that micro-batch's own mean and variance. So
-it couples the samples of a micro-batch, and no split of a batch gives the gradient of the whole. What can
-be had exactly is the running statistics: their update, too, is a sum and a count.
+A batch norm in training mode normalises each micro-batch by that micro-batch's own mean and variance. The
+samples of a micro-batch are thus coupled, and no split of a batch gives the gradient of the whole batch. Only
+the running statistics can be exact: their update is also a sum and a count.
 """
 
 from __future__ import annotations
@@ -30,25 +30,27 @@ class BatchNorms:
     """The batch norms that run in an accumulator's windows.
 
     Args:
-        statistics: "micro_batch" leaves modules alone; "window" gives each one update of its running
-            statistics per window, from all samples of the window. Either way a warning says once that the
-            gradient is not the whole batch's.
-        models: where to find them. Without any, they are recognised in a loss's graph, and have no name.
+        statistics: "micro_batch" leaves modules alone; "window" updates the running statistics of each once
+            per window, from all samples of the window. Both warn once that the gradient is not that of the
+            whole batch.
+        models: where to find them. Without models they are recognised in the graph of a loss, and have no
+            names.
 
     Attributes:
-        pools: statistics that are being pooled, while a window is open: modules' own buffers mean nothing then.
+        pools: the statistics being pooled while a window is open. The modules' own buffers are meaningless
+            meanwhile.
     """
 
     def __init__(self, statistics: Statistics, models: Models) -> None:
         if statistics not in ("micro_batch", "window"):
             raise OptionError(
-                f"Accumulator: batch_norm is {statistics!r}; it is 'micro_batch' (running statistics move with "
-                "each micro-batch, as torch does it) or 'window' (they move once per window)."
+                f"Accumulator: batch_norm is {statistics!r}; it is 'micro_batch' (running statistics are "
+                "updated for each micro-batch, as in torch) or 'window' (they are updated once per window)."
             )
         if statistics == "window" and not models:
             raise OptionError(
-                "Accumulator: batch_norm='window' pools the statistics of the model's batch norms, and model "
-                "is not given. Pass it: Accumulator(optimizer, model=model, batch_norm='window')."
+                "Accumulator: batch_norm='window' pools the statistics of the model's batch norms, so it "
+                "needs the model. Pass it: Accumulator(optimizer, model=model, batch_norm='window')."
             )
         self.statistics = statistics
         self.pools: list[_Pool] = []
@@ -63,10 +65,10 @@ class BatchNorms:
         return [norm for norm in norms if norm.running_mean is None or not is_lazy(norm.running_mean)]
 
     def open(self) -> None:
-        """Begin a window; with ``statistics="window"`` one in which running statistics are pooled."""
+        """Begin a window; with ``statistics="window"``, start pooling running statistics."""
         if self.statistics != "window":
             return
-        # A module that another open window pools already is left to it: its buffers are not its own now.
+        # Skip a module that another open window already pools: its buffers hold temporary values.
         for norm in self._training():
             if norm.running_mean is not None and norm not in _pooled:
                 self.pools.append(_Pool(norm))
@@ -77,13 +79,13 @@ class BatchNorms:
             pool.next_micro_batch()
 
     def close(self, *, keep: bool) -> None:
-        """End the window: move the running statistics once, or (``keep=False``) put them back."""
+        """End the window: update the running statistics once, or (``keep=False``) restore them."""
         for pool in self.pools:
             pool.close(keep=keep)
         self.pools = []
 
     def warn_once(self, name: str, loss: Tensor) -> None:
-        """Look through a loss's graph, once, and warn of batch norms that saw a part of the window."""
+        """Search the graph of a loss, once, and warn about batch norms that saw only part of the window."""
         if name in self._checked:
             return
         self._checked.add(name)
@@ -91,7 +93,7 @@ class BatchNorms:
         if not found:
             return
         compiled = [node for node in found if "CompiledFunction" in node.name()]
-        # A compiled graph does not show its norms; then all that are in training mode are meant.
+        # A compiled graph hides its norms, so every norm in training mode is reported.
         seen = {tensor.data_ptr() for node in found for tensor in _of_node(node)}
         ran = [norm for norm in self._training() if compiled or seen & set(_pointers(norm))]
         if not ran and len(compiled) == len(found):
@@ -99,31 +101,32 @@ class BatchNorms:
         names = ", ".join(self._models.name(module) for module in ran[:3]) or "a batch norm"
         more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
         offer = (
-            ", or pass model=model, batch_norm='window': at least running statistics then move once a window"
+            ", or pass model=model, batch_norm='window': running statistics, at least, are then updated once "
+            "per window"
         )
         if self.statistics == "window":
             pooled = {id(pool.module) for pool in self.pools}
             reached = bool(ran) and all(id(module) in pooled for module in ran)
-            beyond = ". batch_norm='window' does not reach it: it pools torch's own modules only"
+            beyond = ". batch_norm='window' does not cover it: it pools torch's own modules only"
             offer = "" if reached else beyond
         warnings.warn(
             f"{names}{more}: in training mode a batch norm normalises each micro-batch by its own mean and "
-            "variance, so no split gives the gradient of the whole batch. Put it into eval(), take a norm without "
-            "batch statistics (GroupNorm, LayerNorm), or make micro-batches as large as memory allows"
-            f"{offer}.",
+            "variance, so no split gives the gradient of the whole batch. Put it in eval() mode, use a norm "
+            "without batch statistics (GroupNorm, LayerNorm), or make micro-batches as large as memory "
+            f"allows{offer}.",
             BatchNormWarning,
             stacklevel=4,
         )
 
 
 def _normalises(node: Any) -> bool:
-    """Say whether a node normalises by batch statistics; a compiled graph may, and does not show it."""
+    """Return whether a node normalises by batch statistics, or is a compiled graph, which may do so unseen."""
     kind = node.name()
     return ("BatchNorm" in kind and getattr(node, "_saved_training", True)) or "CompiledFunction" in kind
 
 
 def _of_node(node: Any) -> Iterator[Tensor]:
-    """Yield the running mean and the weight that a node saved: they tell which module it belongs to."""
+    """Yield the running mean and the weight that a node saved; they identify its module."""
     for name in ("_saved_running_mean", "_saved_weight"):
         saved = getattr(node, name, None)
         if isinstance(saved, Tensor):
@@ -138,7 +141,7 @@ def _pointers(module: Any) -> Iterator[int]:
 
 @dataclass
 class _Moments:
-    """Mean and summed squared deviation per channel, over ``count`` items: they add by Chan et al. (1983)."""
+    """Mean and sum of squared deviations per channel over ``count`` items, combined as in Chan et al. (1983)."""
 
     count: int
     mean: Tensor
@@ -159,9 +162,9 @@ _pooled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 class _Pool:
     """Pools one module's batch statistics over a window.
 
-    With momentum 1 the module itself writes the statistics of its last batch into its running buffers,
-    so reading them costs no second look at the activations. A module that runs several times within a
-    micro-batch is pooled call by call, and its buffers move as often as they would on the whole batch.
+    With momentum 1 the module writes the statistics of its last batch into its running buffers, so no second
+    pass over the activations is needed. A module that runs several times within a micro-batch is pooled call
+    by call, and its buffers are updated as often as on the whole batch.
     """
 
     module: Any
@@ -202,7 +205,7 @@ class _Pool:
                 self._move(moments)
 
     def _move(self, moments: _Moments) -> None:
-        """Move the running statistics as one forward pass over all the samples would have done."""
+        """Update the running statistics as a single forward pass over all samples would have done."""
         batches = self.module.num_batches_tracked
         if batches is not None:
             batches.add_(1)

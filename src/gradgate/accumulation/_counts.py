@@ -13,7 +13,7 @@ from gradgate.autograd_graph import NotUnderstoodError, check_items, divisor_of,
 from gradgate.errors import CountError
 
 Count: TypeAlias = "int | float | Tensor"
-"""Items in a loss: a number, or a tensor on a device, which is not synchronized with."""
+"""The number of items in a loss: a number, or a tensor, which is read without synchronizing until the end."""
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 
@@ -27,21 +27,21 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
     if isinstance(count, Tensor):
         if count.numel() != 1:
             raise CountError(
-                f"backward: count has shape {list(count.shape)}, one number is needed: the items of this "
-                "micro-batch. Pass count=mask.sum() or count=y.numel()."
+                f"backward: count has shape {list(count.shape)}, but it must be a single number: the items of "
+                "this micro-batch. Pass count=mask.sum() or count=y.numel()."
             )
         if count.device.type != "cpu":
             return count.detach().reshape(())
         count = count.item()
     if isinstance(count, bool) or not isinstance(count, (int, float, Real)):
         raise CountError(
-            f"backward: count is {count!r}, a number or a tensor of one element is needed. Pass the items of this "
-            "micro-batch: count=len(y), or count=mask.sum()."
+            f"backward: count is {count!r}, but it must be a number or a tensor with one element. Pass the "
+            "items of this micro-batch: count=len(y), or count=mask.sum()."
         )
     if not 0 <= float(count) < math.inf:  # also catches nan
         raise CountError(
-            f"backward: count is {count}, it must be finite and at least 0: the items that this loss was "
-            "taken over. An empty micro-batch has count=0."
+            f"backward: count is {count}, but it must be finite and at least 0: the number of items in this "
+            "loss. An empty micro-batch has count=0."
         )
     return count if isinstance(count, (int, float)) else float(count)
 
@@ -59,19 +59,19 @@ def check_reduction(loss: Tensor, reduction: Reduction) -> None:
 
 
 def divisor_in_graph(loss: Tensor) -> Count | None:
-    """Return the number that a mean loss was divided by, whatever its items are.
+    """Return the divisor of a mean loss, whatever its items are.
 
-    This says less than a count: a mean over in-batch similarities has a divisor as well. It is known for torch's
-    own losses, and for a ``.mean()`` that a count can be read from.
+    A divisor is not always a count of items: a mean over in-batch similarities has a divisor as well. It is
+    known for torch's own losses, and for a ``.mean()`` whose count can be read.
     """
     return _divisor(_reduced(loss))
 
 
 def divided_by(loss: Tensor) -> float | None:
-    """Return the number by which a mean loss of torch was divided right after it was taken, or None.
+    """Return the number by which a mean loss was divided right after the mean, or None.
 
-    ``loss / 4`` on a known mean is what the usual accumulation loop writes. ``loss * 0.25`` may be the weight of
-    one of several losses, and ``(a + b) / 2`` the mean of two terms: neither is reported.
+    ``loss / 4`` on a known mean is the usual accumulation idiom. ``loss * 0.25`` may be the weight of one of
+    several losses, and ``(a + b) / 2`` the mean of two terms: neither is reported.
     """
     inputs = None if loss.grad_fn is None else inputs_of(loss.grad_fn)
     if inputs is None or inputs[0].op != "div":
@@ -84,7 +84,7 @@ def divided_by(loss: Tensor) -> float | None:
 
 
 def _reduced(loss: Tensor) -> Any:
-    """Return the node of the mean or sum that a loss is, up to its sign and shape."""
+    """Return the node of the mean or sum that produced a loss, ignoring changes of sign and shape."""
     node: Any = loss.grad_fn
     while node is not None:
         inputs = inputs_of(node)
@@ -105,7 +105,9 @@ def _read(node: Any) -> Count:
     try:
         divisor = None if node is None else divisor_of(node)
         if divisor is None:
-            raise NotUnderstoodError(f"it ends in {_kind(node)}, which is not known to be a mean over items")
+            raise NotUnderstoodError(
+                f"the loss ends in {_kind(node)}, which is not known to be a mean over items"
+            )
         check_items(node)
     except AttributeError as lost:
         raise NotUnderstoodError(
@@ -115,7 +117,7 @@ def _read(node: Any) -> Count:
 
 
 def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
-    why = "a sum does not say over how many items it was taken"
+    why = "a sum does not show its number of items"
     if reduction == "mean":
         try:
             return _read(_reduced(loss))
@@ -124,13 +126,13 @@ def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
         divided = divided_by(loss)
         if divided is not None:
             raise CountError(
-                f"backward: count is missing, and the loss is a mean that was divided by {divided:g}. The update "
+                f"backward: count is missing, and the loss is a mean divided by {divided:g}. The update "
                 "divides once, by all counts. Pass the mean itself, without the division."
             )
     raise CountError(
-        f"backward: count is missing, and {why}. Micro-batches are weighed by their counts, so a guess would give "
-        "a wrong update. Pass the number of items in this loss: count=len(y) for samples, count=y.numel() for "
-        "elements, count=mask.sum() for the valid ones."
+        f"backward: count is missing, and {why}. Micro-batches are weighted by their counts, so a guess would "
+        "give a wrong update. Pass the number of items in this loss: count=len(y) for samples, "
+        "count=y.numel() for elements, count=mask.sum() for the valid ones."
     )
 
 

@@ -1,4 +1,4 @@
-"""The end of a window: from its sums to the mean gradient, and one step that no signal can interrupt."""
+"""The end of a window: turns its sums into the mean gradient and makes one step that no signal can interrupt."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ class Finalized(NamedTuple):
     Attributes:
         values: the tensors that hold the gradients' values.
         factor: turns them into means.
-        norm: the 2-norm of the mean gradient. A tensor with ``nonfinite="step"``, where nothing has to be read.
-        usable: whether it may be stepped on.
+        norm: the 2-norm of the mean gradient. A tensor with ``nonfinite="step"``, since nothing has to be read
+            then.
+        usable: whether optimizers may step on it.
     """
 
     values: list[Tensor]
@@ -70,7 +71,7 @@ def finalize(
     scale: LossScale | None,
     micro_batches: int,
 ) -> Finalized:
-    """Add the sums up over losses and ranks, unscale them, add what is carried over, and take their norm.
+    """Add up the sums over losses and ranks, unscale them, add decayed gradients, and compute the norm.
 
     Raises:
         CountError, GraphError, NonfiniteError: there is no gradient to step on.
@@ -81,12 +82,12 @@ def finalize(
     if factor is None:
         if not micro_batches and coordinator.tallies is None:
             raise CountError(
-                "update: no backward came in this window, so there is nothing to step on. Call "
+                "update: no backward was called in this window, so there is nothing to step on. Call "
                 "update.backward(loss, count=...) inside the block, or do not enter it."
             )
         raise CountError(
-            f"update: every micro-batch of this window has count 0 ({micro_batches} came), so the mean "
-            "gradient is 0/0. Skip this update: do not enter the block for a window without items."
+            f"update: all micro-batches of this window ({micro_batches}) have count 0, so the mean gradient is "
+            "0/0. Skip this update: do not enter the block for a window without items."
         )
     if scale is not None:
         scale.unscale(settings.optimizers, parameters[0].device)
@@ -94,8 +95,8 @@ def finalize(
     if not values:
         raise GraphError(
             f"update: none of the {len(parameters)} parameters that the optimizer owns received a gradient: "
-            f"{settings.names(parameters)}. The losses do not depend on them (detached, "
-            "frozen, or another model's). Check that the optimizer was made from this model's parameters."
+            f"{settings.names(parameters)}. The losses do not depend on them (they are detached, frozen, or "
+            "from another model). Check that the optimizer was made from this model's parameters."
         )
     if slots.carried is not None:
         multiply(values, factor)
@@ -126,7 +127,7 @@ def _measure(
 
 
 def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
-    """Turn sums into means and clip them, in one pass over the gradients or, at factor 1, in none.
+    """Turn sums into means and clip them in one pass over the gradients, or in none if the factor is 1.
 
     The clip is torch's: gradients are scaled by ``min(1, clip_norm / (norm + 1e-6))``, see
     ``torch.nn.utils.clip_grad_norm_``.
@@ -172,7 +173,7 @@ def step(
 
 
 def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
-    """Do with the gradients of ``parameters`` what ``clear`` says."""
+    """Clear the gradients of ``parameters`` as the ``clear`` option requires."""
     if clear == "none":
         for parameter in parameters:
             parameter.grad = None
@@ -185,7 +186,7 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
 
 
 def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> dict[int, int]:
-    """Return the version counter of every tensor that a step may change: in-place writes raise it."""
+    """Return the version counter of every tensor that a step may change; in-place writes increase it."""
     states = [
         state for optimizer in optimizers for state in optimizer.state.values() if isinstance(state, dict)
     ]
@@ -195,9 +196,9 @@ def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> d
 
 
 def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings) -> bool:
-    """Say whether a failed step touched anything; of optimizers that may write unnoticed, yes.
+    """Return whether a failed step may have changed anything.
 
-    torch's own raise the version of what they write, but for their fused kernels; others may use ``.data``.
+    torch's optimizers increase tensor versions, except in fused kernels; others may write through ``.data``.
     """
     if not all(map(takes_wide_gradients, settings.optimizers)):
         return True
@@ -208,12 +209,11 @@ def _torn(
     parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings, error: BaseException
 ) -> str:
     changed = [p for p in parameters if tensor_version(p) != before.get(id(p))]
-    what = f"({settings.names(changed)})" if changed else "that are known, and perhaps state"
+    what = f"({settings.names(changed)})" if changed else "at least, and perhaps state"
     return (
         f"update: the optimizer raised {type(error).__name__} in the middle of its step, after changing "
-        f"{len(changed)} of {len(parameters)} parameters {what}. They may be neither as before nor as after. "
-        "Reload the last checkpoint; Accumulator(..., undo_step=True) keeps a copy during each step and "
-        "undoes it."
+        f"{len(changed)} of {len(parameters)} parameters {what}. They may be in a mixed state. Reload the last "
+        "checkpoint; Accumulator(..., undo_step=True) keeps a copy during each step and undoes it."
     )
 
 
@@ -221,7 +221,7 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings:
     bad = [p for p in parameters if p.grad is not None and not _is_finite(p.grad)]
     losses = [float(loss) for running in sums.by_name.values() for loss in running.losses]
     numbers = [str(number) for number, loss in enumerate(losses, 1) if not math.isfinite(loss)]
-    cause = f" Losses that are not finite themselves: number {', '.join(numbers[:5])}." if numbers else ""
+    cause = f" Losses that are not finite: number {', '.join(numbers[:5])}." if numbers else ""
     return (
         f"update: the gradient of this window is not finite in {len(bad)} of {len(parameters)} parameters: "
         f"{settings.names(bad)}.{cause} Nothing was stepped. Lower the learning rate or clip, "
@@ -230,21 +230,23 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings:
 
 
 def _is_finite(gradient: Tensor) -> bool:
-    values = gradient.coalesce().values() if gradient.is_sparse else gradient  # torch asks dense tensors only
+    values = (
+        gradient.coalesce().values() if gradient.is_sparse else gradient
+    )  # torch checks dense tensors only
     return bool(values.isfinite().all())
 
 
-_SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))  # members of an enumeration take long to look up
+_SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))  # looking up enum members is slow
 
 
 class uninterrupted:  # noqa: N801 - it is used like the functions of contextlib
     """Deliver SIGINT and SIGTERM after the block rather than inside it.
 
-    Only the main thread receives signals in Python; elsewhere there is nothing to hold back. Nor is there
-    for a signal without a handler in Python: it ends the process or does nothing, and is left alone.
+    Only the main thread receives signals in Python; in other threads there is nothing to delay. A signal without a
+    Python handler ends the process or does nothing, and is left alone.
 
-    A handler that raises may run between any two calls, also while handlers are installed and given back. Giving
-    back is therefore repeated by nested ``finally`` blocks, each of which outlasts one more signal.
+    A handler that raises may run between any two calls, even while handlers are installed or restored. Nested
+    ``finally`` blocks therefore repeat the restoring; each one survives one more signal.
     """
 
     def __init__(self) -> None:
@@ -287,12 +289,12 @@ class uninterrupted:  # noqa: N801 - it is used like the functions of contextlib
                 self._give_back()
         finally:
             if self._held:
-                with ExitStack() as stack:  # each is delivered, also if the one before it raises
+                with ExitStack() as stack:  # deliver each signal, even if the previous handler raises
                     for received in reversed(self._held):
                         stack.callback(signal.raise_signal, received)
 
     def _give_back(self) -> None:
         for number, handler in list(self._usual.items()):
-            if get_signal_handler.use(number) == self._hold:  # a handler may have installed another since
+            if get_signal_handler.use(number) == self._hold:  # a handler may have installed another one since
                 set_signal_handler.use(number, handler)
-            self._usual.pop(number, None)  # what is done needs no second look
+            self._usual.pop(number, None)  # handlers are restored; nothing to repeat

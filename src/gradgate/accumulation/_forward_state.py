@@ -1,4 +1,4 @@
-"""What a forward pass or a step changes beside gradients: copied before it, and restored if it fails."""
+"""Copies the state that a forward pass or a step changes, apart from gradients, and restores it on failure."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from gradgate.torch_compat import tensor_version
 
 LARGE_BYTES = 1 << 20
 _CHUNK = 1 << 20
-_FACTOR = 0x5851F42D4C957F2D  # Knuth's, of MMIX: odd, so that no bit of a product is lost
+_FACTOR = 0x5851F42D4C957F2D  # Knuth's MMIX multiplier: odd, so that no bit of a product is lost
 _OUT_OF_MEMORY = (
     "DefaultCPUAllocator: ",  # RuntimeError of the CPU allocator
     "MPS backend out of memory",  # RuntimeError on Apple's GPUs
     "CUDA error: out of memory",  # AcceleratorError outside the caching allocator
-    "CUBLAS_STATUS_ALLOC_FAILED",  # RuntimeError of cuBLAS, for its workspace
+    "CUBLAS_STATUS_ALLOC_FAILED",  # RuntimeError from cuBLAS, for its workspace
 )
 _OF_MODULES = ("training", "_parameters", "_buffers", "_modules")
 _HOOKS = frozenset(vars(nn.Module())) - {*_OF_MODULES}
 _WRAPPERS = (
     DistributedDataParallel,
     DataParallel,
-)  # their own state belongs to engines that are not restored
+)  # their state belongs to engines that are not restored
 
 
 class AtRest:
-    """Which large tensors no window has changed, such as a frozen backbone: they need no copy, only a checksum."""
+    """Large tensors that no window has changed, such as a frozen backbone: a checksum replaces the copy."""
 
     def __init__(self) -> None:
-        # By id, as tensors compare by value; a finalizer takes out what is gone.
+        # Keyed by id, because tensors compare by value; a finalizer removes dead entries.
         self._marks: dict[int, tuple[int, int, int]] = {}
         self._moving: set[int] = set()
 
     def holds(self, tensor: Tensor) -> bool:
-        """Say whether a tensor needs no copy. Called before a window, outside of which it may have changed."""
+        """Return whether a tensor needs no copy. Checked before each window, outside of which it may change."""
         mark = self._marks.get(id(tensor))
         if mark is None:
             return False
@@ -56,7 +56,7 @@ class AtRest:
         return True
 
     def changed(self, tensor: Tensor) -> bool:
-        """Say whether a tensor has changed since."""
+        """Return whether a tensor has changed since then."""
         return self._marks[id(tensor)][2] != checksum(tensor)
 
     def learn(self, copies: Iterable[tuple[Tensor, Tensor]]) -> None:
@@ -71,21 +71,21 @@ class AtRest:
                 self._moving.add(id(tensor))
 
     def drop(self, number: int) -> None:
-        """Have the tensor of this id copied again."""
+        """Copy the tensor with this id again from now on."""
         self._marks.pop(number, None)
         self._moving.discard(number)
 
 
 class ForwardState:
-    """The state of modules and random generators, to be restored.
+    """A copy of the state of modules and random generators, to be restored.
 
-    It is what modules reach: parameters, buffers and other tensors, numbers and containers in attributes, also in
-    modules, dataclasses and namespaces that attributes hold. Other objects are not looked into.
+    It covers parameters, buffers and other tensors, and numbers and containers in attributes, including those of
+    modules, dataclasses and namespaces held in attributes. Other objects are not searched.
 
     Args:
-        modules: whose state it is.
-        owned: parameters that are not copied: a window does not change them.
-        at_rest: what earlier windows have shown not to change; it is not copied either.
+        modules: the modules whose state is copied.
+        owned: parameters that are not copied, because a window does not change them.
+        at_rest: tensors that did not change in earlier windows; these are not copied either.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class ForwardState:
         self._undo += _random_states()
 
     def restore(self) -> None:
-        """Restore all of it.
+        """Restore everything.
 
         Raises:
-            BudgetError: something has changed that was not copied.
+            BudgetError: a tensor that was not copied has changed.
         """
         changed = [name for name, tensor in self._resting if self._at_rest.changed(tensor)]
         if changed:
@@ -113,9 +113,9 @@ class ForwardState:
                 self._at_rest.drop(id(tensor))
             raise BudgetError(
                 "step: memory ran out, and the window cannot be replayed: the forward pass has changed "
-                f"{', '.join(changed)}, which was not copied before it, as no earlier window had changed it. "
-                "Nothing was stepped; what the forward pass changed stays changed. Load a checkpoint, and take "
-                "smaller micro-batches."
+                f"{', '.join(changed)}, which was not copied because no earlier window had changed it. No step "
+                "was made, but the changes of the forward pass remain. Load a checkpoint and use smaller "
+                "micro-batches."
             )
         for undo in reversed(self._undo):
             undo()
@@ -123,7 +123,7 @@ class ForwardState:
             _put_back(tensor, copied)
 
     def settle(self) -> None:
-        """Learn, after a window, which tensors need no copy in the next ones."""
+        """After a window, record which tensors need no copy in later windows."""
         self._at_rest.learn(self._copies)
 
     def _record(self, value: Any, name: str) -> None:
@@ -171,7 +171,7 @@ class ForwardState:
             return
         large = tensor.nbytes > LARGE_BYTES if tensor.layout == torch.strided else False
         detached = tensor.detach()
-        # Large copies are kept in host memory: there is none to spare on the device.
+        # Large copies go to host memory, because device memory is scarce.
         self._copies.append((tensor, detached.to("cpu", copy=True) if large else detached.clone()))
 
 
@@ -193,7 +193,7 @@ def _undo_container(value: Any) -> Callable[[], None]:
 
 @torch.no_grad()
 def _put_back(tensor: Tensor, copied: Tensor) -> None:
-    """Write a copy back where it differs: what has not changed may not even be writable."""
+    """Write a copy back if it differs: an unchanged tensor may not even be writable."""
     if tensor.shape != copied.shape or tensor.dtype != copied.dtype:
         tensor.data = copied.to(tensor.device)
         return
@@ -204,7 +204,7 @@ def _put_back(tensor: Tensor, copied: Tensor) -> None:
 
 
 def _random_states() -> list[Callable[[], object]]:
-    """Return what restores the generators of torch, Python and numpy."""
+    """Return a function that restores the generators of torch, Python and numpy."""
     cpu, python = torch.get_rng_state(), random.getstate()
     undo: list[Callable[[], object]] = [lambda: torch.set_rng_state(cpu), lambda: random.setstate(python)]
     if torch.cuda.is_initialized():
@@ -218,7 +218,7 @@ def _random_states() -> list[Callable[[], object]]:
 
 
 def checksum(tensor: Tensor) -> int:
-    """Return a number that differs, in all likelihood, after any change of a value or of the order of values."""
+    """Return a checksum that almost certainly differs after any change of a value or of the order of values."""
     data = tensor.detach().contiguous().view(-1).view(torch.uint8)
     if data.storage_offset() % 4:
         data = data.clone()
@@ -237,14 +237,14 @@ def _version_and_pointer(tensor: Tensor) -> tuple[int, int]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception means that memory ran out, by its type or by what torch writes in others."""
+    """Return whether an exception means out of memory, judging by its type or by the texts that torch uses."""
     return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 class Snapshot:
-    """Parameters, optimizer state and group settings as they stand now.
+    """A snapshot of parameters, optimizer state and group settings.
 
-    Costs as much memory as they take. :meth:`restore` writes into the same tensors, bit for bit, and
+    It costs as much memory as the originals. :meth:`restore` writes into the same tensors, bit for bit, and
     removes state that was added since.
     """
 

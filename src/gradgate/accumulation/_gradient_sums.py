@@ -1,4 +1,4 @@
-"""The gradient sums of a window: one for each loss, of which one at a time is in `.grad`."""
+"""The gradient sums of a window, one per loss. One of them at a time is in `.grad`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from gradgate.torch_compat import tensor_version
 class GradientSums:
     """Runs backward passes and keeps their sums apart by loss until they are divided.
 
-    Autograd adds into ``.grad``. A second loss has another divisor, so its sum may not be mixed with the
-    first one's: when it comes, the first one's gradients are set aside and its own take their place.
+    Autograd adds into ``.grad``. A second loss has another divisor, so its sum must stay separate: when it is
+    added, the first loss's gradients are set aside and its own take their place.
 
     Args:
-        parameters: the owned parameters; no other receives anything.
+        parameters: the owned parameters, the only ones that receive gradients.
         scale: the loss scale of the window, if there is one.
-        thorough: watch every ``.grad`` for changes from elsewhere, not just one.
+        thorough: watch every ``.grad`` for changes by other code, not just a single parameter's.
         sharded: the engine that shards the parameters and all-reduces within the backward pass, if there is one.
     """
 
@@ -46,7 +46,7 @@ class GradientSums:
         self._current: RunningSum | None = None  # whose gradients are in `.grad`
         self._seeds: dict[float, Tensor] = {}
         self._watched: list[tuple[Tensor, Tensor | None, int]] = []
-        # True from the start of a backward pass until its sum is recorded: if it raises, for good.
+        # True from the start of a backward pass until its sum is recorded. If the pass raises, it stays True.
         self._torn = False
         self._watch()
 
@@ -61,24 +61,25 @@ class GradientSums:
     ) -> None:
         """Run the backward pass of one loss into its sum; a count of zero runs nothing.
 
-        Of the owned parameters those in ``receiving`` receive; by default all.
+        Only the owned parameters in ``receiving`` get gradients; by default all owned parameters do.
         """
         self.check()
         chosen = self._choose(name)
         empty = not isinstance(count, Tensor) and count == 0
-        if not empty or self._sharded is not None:  # whose passes all ranks wait for, whatever their counts
-            # Asked anew each time, for parameters may be frozen and unfrozen between micro-batches.
+        if not empty or self._sharded is not None:  # all ranks wait for its passes, even if the count is zero
+            # Checked each time, because parameters may be frozen and unfrozen between micro-batches.
             inputs = [p for p in (self.parameters if receiving is None else receiving) if p.requires_grad]
             if not inputs:
                 raise GraphError(
                     "backward: every parameter that the optimizer owns is frozen (requires_grad is False), so "
-                    "nothing can be updated. Unfreeze one, or leave this update out."
+                    "nothing can be updated. Unfreeze a parameter, or leave this update out."
                 )
             if self._sharded is not None:
                 if receiving is not None:
                     raise UpdateError(
-                        "backward: into is given, and under fully_shard a backward pass fills all that the loss "
-                        "reaches. Cut the rest off: gg.stop_gradient(...)."
+                        "backward: into does not work under fully_shard, where a backward pass fills every "
+                        "parameter that the loss reaches. Stop the gradient to the rest instead: "
+                        "gg.stop_gradient(...)."
                     )
                 self._torn = True
                 weight = 0.0 if empty else chosen.weight(loss, 1.0 if reduction == "sum" else count)
@@ -96,7 +97,7 @@ class GradientSums:
     def prepare(
         self, name: str, loss: Tensor, count: Count, reduction: Reduction
     ) -> tuple[RunningSum, Count]:
-        """Bring a loss's sum to the unit of its next contribution; return it, and that one's weight."""
+        """Convert a loss's sum to the unit of its next contribution; return it and the contribution's weight."""
         self.check()
         chosen, weight = self._choose(name), 1.0
         if not is_zero(count):
@@ -156,14 +157,14 @@ class GradientSums:
         return headroom_of(self.parameters)
 
     def _swap(self, others: Sequence[Tensor | None] | None) -> list[Tensor | None]:
-        """Put ``others``, or nothing, in place of all gradients; return these."""
+        """Replace all gradients with ``others``, or with None; return the replaced ones."""
         gradients = [parameter.grad for parameter in self.parameters]
         for index, parameter in enumerate(self.parameters):
             parameter.grad = None if others is None else others[index]
         return gradients
 
     def _watch(self) -> None:
-        """Note what the last backward left in ``.grad``: of all parameters, or of the first that has any."""
+        """Record what the last backward left in ``.grad``, of all parameters or of the first with a gradient."""
         watched: list[tuple[Tensor, Tensor | None, int]] = []
         self._watched = watched
         version = tensor_version.use
@@ -177,13 +178,13 @@ class GradientSums:
                 watched.append((parameter, None, 0))
 
     def check(self) -> None:
-        """Raise where the sum cannot be trusted.
+        """Raise if the sum cannot be trusted.
 
-        In an accumulator's first windows every parameter is looked at; later only one, which clearing, clipping
-        and unscaling reach too.
+        In an accumulator's first windows every parameter is checked, later only a single one: clearing, clipping
+        and unscaling change that one, too.
 
         Raises:
-            UpdateError: a backward raised half-way, and its exception was caught inside the block.
+            UpdateError: a backward raised halfway, and its exception was caught inside the block.
             GradientError: ``.grad`` was written to since the last backward of this window.
         """
         if self._torn:
@@ -196,10 +197,10 @@ class GradientSums:
         for parameter, gradient, before in self._watched:
             if parameter.grad is not gradient or (gradient is not None and version(gradient) != before):
                 raise GradientError(
-                    "update: .grad was changed inside the block, outside update.backward(...): by zero_grad, a "
-                    "clip, scaler.unscale_ or a backward of its own. The sum of the window is lost, and was rolled "
-                    "back. Leave these to the update: Accumulator(clip_norm=..., scaler=...), "
-                    "update.backward(loss)."
+                    "update: .grad was changed inside the block, outside update.backward(...): by zero_grad, "
+                    "a clip, scaler.unscale_ or a separate backward. The sum of the window is lost; the "
+                    "window was rolled back. Leave these to the update: Accumulator(clip_norm=..., "
+                    "scaler=...), update.backward(loss)."
                 )
 
     # -- the end of the window ----------------------------------------------------------------------
@@ -207,15 +208,15 @@ class GradientSums:
     def combine(
         self, totals: dict[str, float] | None = None, units: dict[str, float] | None = None
     ) -> float | None:
-        """Bring all sums together in ``.grad``; return the factor that is still to be applied.
+        """Combine all sums in ``.grad``; return the factor that is still to be applied.
 
-        None says that every count is zero. With one loss nothing is added: its factor can be folded into the clip.
-        Synchronizes with the device where counts are on one.
+        Returns None if every count is zero. With a single loss nothing is added: its factor can be folded into the
+        clip. Synchronizes with the device if counts are on a device.
 
         Args:
-            totals: each loss's count over all ranks; by default those of this process. May name losses of which
-                this process has nothing.
-            units: with several ranks, the unit that all of them convert the sum of an only loss to.
+            totals: each loss's count over all ranks; by default those of this process. May name losses that this
+                process does not have.
+            units: with several ranks and a single loss, the unit to which every rank converts its sum.
         """
         self.check()
         totals = totals or {name: running.total_count() for name, running in self.by_name.items()}
@@ -231,7 +232,7 @@ class GradientSums:
                 multiply(dense_values(self.parameters), float(unit) / units[name])
             return units[name] / totals[name]
         if self.by_name:
-            # The first loss's tensors stay: with clear="zero" they are the ones that were there before.
+            # Keep the first loss's tensors: with clear="zero" they are the tensors from before the window.
             current = self._choose(next(iter(self.by_name)))
             multiply(dense_values(self.parameters), current.factor(totals[current.name]))
             for name, running in self.by_name.items():
@@ -241,7 +242,7 @@ class GradientSums:
         return 1.0
 
     def status(self) -> RankStatus:
-        """Return what the other ranks need to know. Synchronizes with the device where counts are on one."""
+        """Return what the other ranks need. Synchronizes with the device if counts are on a device."""
         tallies = {name: running.tally() for name, running in self.by_name.items()}
         return RankStatus(
             counts={name: tally.count for name, tally in tallies.items()},
@@ -251,21 +252,21 @@ class GradientSums:
         )
 
     def _filled(self, index: int) -> str:
-        """Say whether any loss has a gradient for a parameter: "0" no, "1" yes, "2" a sparse one."""
+        """Return whether any loss has a gradient for a parameter: "0" no, "1" yes, "2" a sparse gradient."""
         parameter = self.parameters[index]
-        if self._sharded is not None:  # which holds zeros for what this rank did not reach
+        if self._sharded is not None:  # holds zeros for parameters that this rank did not reach
             return str(int(id(parameter) in self._sharded.reached))
         asides = [running.aside[index] for running in self.by_name.values() if running.aside is not None]
         held = [gradient for gradient in (parameter.grad, *asides) if gradient is not None]
         return "0" if not held else "2" if all(gradient.is_sparse for gradient in held) else "1"
 
     def all_reduced(self, name: str, unit: float) -> None:
-        """Take it that ``.grad`` holds the sum of all ranks, in this unit."""
+        """Record that ``.grad`` holds the sum of all ranks, in this unit."""
         self.by_name[name].unit = unit
         self._watch()
 
     def release(self) -> None:
-        """Let go of gradients and seeds; losses and counts stay, for logging."""
+        """Release gradients and seeds; keep losses and counts for logging."""
         for running in self.by_name.values():
             running.aside = None
         self._seeds.clear()
@@ -283,7 +284,7 @@ class GradientSums:
         return states
 
     def resume(self, state: list[dict[str, Any]]) -> None:
-        """Take over saved sums."""
+        """Load saved sums."""
         for saved in state:
             numbers = {key: item for key, item in saved.items() if key != "gradients"}
             running = RunningSum.from_state(numbers, self._headroom)

@@ -1,4 +1,4 @@
-"""The `.grad` of many parameters: what was there before a window, backward passes into it, and arithmetic on it."""
+"""The `.grad` of many parameters: its state before a window, backward passes into it, and arithmetic on it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from gradgate.torch_compat import (
     transforming,
 )
 
-_torch_backward = inspect.unwrap(torch.autograd.backward)  # also where it is watched already
+_torch_backward = inspect.unwrap(torch.autograd.backward)  # even if it is watched already
 
 
 def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings) -> None:
-    """Note that an update owns parameters until it ends; raise OwnerError if another one already does."""
+    """Record that an update owns parameters until it ends; raise OwnerError if another update owns one."""
     mine = set(map(id, parameters))
     if len(mine) < len(parameters):
         times = Counter(map(id, parameters))
         twice = list({id(p): p for p in parameters if times[id(p)] > 1}.values())
         raise OwnerError(
-            f"update: {len(twice)} parameters are listed twice: {settings.names(twice)}. They would be "
-            "stepped twice with one gradient. List each once, in one group of one optimizer."
+            f"update: {len(twice)} parameters are listed twice: {settings.names(twice)}. They would be stepped "
+            "twice with one gradient. List each parameter once, in one group of one optimizer."
         )
     for others in list(claims.values()) if claims else ():
         shared = [parameter for parameter in others if id(parameter) in mine]
@@ -47,8 +47,8 @@ def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings
             raise OwnerError(
                 f"update: {len(shared)} parameters are owned by another update that is still open: "
                 f"{settings.names(shared)}. Their gradients would mix. Leave the other block "
-                "first, or give each parameter one optimizer. A window that an interrupt left open is "
-                "given up by accumulator.discard()."
+                "first, or give each parameter one optimizer. If an interrupt left a window open, call "
+                "accumulator.discard()."
             )
     claims[update] = parameters
 
@@ -56,19 +56,20 @@ def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings
 class Leftovers:
     """The gradients that an accumulator itself left in ``.grad``: zeros, or decayed ones.
 
-    Any other gradient that is found there before a window comes from elsewhere, and adding to it would mix two
-    updates. Tensors are told apart by identity and version: a leftover that was written to is not one any more.
+    Any other gradient found there before a window comes from other code, and adding to it would mix two
+    updates. Leftovers are recognized by identity and version, so a leftover that was written to no longer
+    counts.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Tensor], int]] = {}
 
     def remember(self, parameters: Sequence[Tensor]) -> None:
-        """Take what is in ``.grad`` now as left by the accumulator."""
+        """Record what is in ``.grad`` now as left by the accumulator."""
         held = [(id(p), gradient) for p in parameters if (gradient := p.grad) is not None]
         if not held and not self._known:
             return
-        # The gradients of a module that is frozen now were set aside, and come back.
+        # The gradients of a module that is frozen now were set aside and will be restored.
         aside = {id(p): self._known[id(p)] for p in parameters if p.grad is None and id(p) in self._known}
         version = tensor_version.use
         self._known = aside | {key: (weakref.ref(gradient), version(gradient)) for key, gradient in held}
@@ -80,10 +81,10 @@ class Leftovers:
         strange = [p for p, gradient in pairs if gradient is not None and not self._left(p, gradient)]
         if strange:
             raise GradientError(
-                "update: parameters that already hold a gradient which this accumulator did not make: "
-                f"{len(strange)} of {len(parameters)} ({settings.names(strange)}). Adding to it "
-                "would mix two updates. Call optimizer.zero_grad() before the block, or run that backward "
-                "through update.backward(...)."
+                f"update: {len(strange)} of {len(parameters)} parameters already hold a gradient that this "
+                f"accumulator did not make: {settings.names(strange)}. Adding to it would mix two updates. "
+                "Call optimizer.zero_grad() before the block, or run that backward through "
+                "update.backward(...)."
             )
         return gradients
 
@@ -93,16 +94,16 @@ class Leftovers:
 
 
 class Slots:
-    """The ``.grad`` of the owned parameters over one window: taken, and put back if need be.
+    """The ``.grad`` of the owned parameters during one window; restored if the window is rolled back.
 
     Args:
         parameters: the owned parameters.
-        settings: of the accumulator. Zeros that ``clear="zero"`` left stay and are added to; decayed
-            gradients are set aside until the window's own sum has been divided.
+        settings: of the accumulator. Zeros left by ``clear="zero"`` stay and are added to; decayed gradients
+            are set aside until the window's own sum has been divided.
         leftovers: what earlier windows left.
 
     Raises:
-        GradientError: a gradient is there that is not a leftover of this accumulator.
+        GradientError: a parameter holds a gradient that is not a leftover of this accumulator.
     """
 
     def __init__(self, parameters: Sequence[Tensor], settings: UpdateSettings, leftovers: Leftovers) -> None:
@@ -113,7 +114,7 @@ class Slots:
         self._leftovers = leftovers
 
     def take(self) -> None:
-        """Make the slots ready for a window's sum."""
+        """Prepare ``.grad`` for a window's sum."""
         clear, dtype = self._settings.clear, self._settings.accumulate_dtype
         if isinstance(clear, Decay):
             for parameter in self.parameters:
@@ -128,12 +129,12 @@ class Slots:
 
     @property
     def carried(self) -> list[Tensor | None] | None:
-        """The decayed gradients that are to be added to the mean, or None where nothing decays."""
+        """The decayed gradients to add to the mean, or None if nothing decays."""
         decays = isinstance(self._settings.clear, Decay) and any(g is not None for g in self.before)
         return self.before if decays else None
 
     def put_back(self) -> None:
-        """Put everything back as it was before the window."""
+        """Restore everything to its state before the window."""
         for parameter in self.parameters:
             parameter.grad = None
         narrow(self.wide)
@@ -144,20 +145,21 @@ class Slots:
         self._leftovers.remember(self.parameters)
 
     def close(self) -> None:
-        """End the window after a step: what is in ``.grad`` now was left there on purpose."""
+        """End the window after a step: the gradients that ``.grad`` now holds are leftovers."""
         if self.wide and self._settings.clear == "none":
             narrow(self.wide)
         self._leftovers.remember(self.parameters)
 
 
 def backward(loss: Tensor, seed: Tensor, inputs: list[Tensor], retain_graph: bool) -> None:
-    """Add ``seed`` times the gradient of ``loss`` to the ``.grad`` of ``inputs``, and of nothing else.
+    """Add ``seed`` times the gradient of ``loss`` to the ``.grad`` of ``inputs``, and to no other tensor.
 
-    The same as ``torch.autograd.backward(loss, seed, inputs=inputs)`` for a scalar whose seed is of its own
-    shape, type and device. That one asks each input by name whether it overrides torch functions: 0.7 ms for 1,000
-    parameters, and a third of all that an update costs beside the plain loop where a model is tiny.
+    The same as ``torch.autograd.backward(loss, seed, inputs=inputs)`` for a scalar whose seed has its own
+    shape, dtype and device. But torch's function checks every input for overridden torch functions, which
+    takes 0.7 ms for 1,000 parameters. With a tiny model that is a third of the overhead of an update over a
+    plain loop.
     """
-    watched = torch.autograd.backward is not _torch_backward  # replaced, to see every backward pass
+    watched = torch.autograd.backward is not _torch_backward  # something watches every backward pass
     if watched or type(loss) is not Tensor or transforming.use():
         with on_purpose():
             torch.autograd.backward(loss, seed, retain_graph=retain_graph, inputs=inputs)
@@ -173,9 +175,10 @@ def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: Sh
         sharded.check_known(node)
         if node.name() == "_ClippedBackward":
             raise UpdateError(
-                "backward: the graph holds gg.clip_gradient. Under fully_shard ranks add their gradients up within "
-                "the backward pass, so the graph carries them weighed by their counts, and a limit would mean "
-                "something else for each micro-batch. Clip the whole gradient: Accumulator(..., clip_norm=1.0)."
+                "backward: the graph holds gg.clip_gradient. Under fully_shard ranks add up their gradients "
+                "during the backward pass, so gradients in the graph are weighted by counts, and a limit "
+                "would have a different meaning for each micro-batch. Clip the whole gradient: "
+                "Accumulator(..., clip_norm=1.0)."
             )
     with on_purpose(), sharded.only_owned(list(graph.leaves.values())):
         torch.autograd.backward(loss, seed, retain_graph=retain_graph)
@@ -183,7 +186,7 @@ def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: Sh
 
 def on_purpose() -> AbstractContextManager[None]:
     """Mark a backward pass as gradgate's own, for the checker."""
-    from gradgate import events  # which takes as long to import as all else here, and is rarely needed
+    from gradgate import events  # its import takes as long as everything else here, and it is rarely needed
 
     return events.on_purpose()
 
@@ -191,8 +194,8 @@ def on_purpose() -> AbstractContextManager[None]:
 def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors that hold the gradients' values, to be read or changed in place.
 
-    A sparse gradient is coalesced first (its duplicate rows are added), which changes no value. Of a sharded one
-    this rank's shard is returned.
+    A sparse gradient is coalesced first (its duplicate rows are added), which changes no value. For a sharded
+    gradient, returns this rank's shard.
     """
     values = []
     for parameter in parameters:
@@ -214,7 +217,7 @@ def _local(tensor: Any) -> Tensor:
 
 
 def multiply(values: list[Tensor], factor: float | Tensor) -> None:
-    """Multiply in place; a factor of exactly 1 costs nothing."""
+    """Multiply in place; free if the factor is exactly 1."""
     if not values:
         return  # torch refuses an empty list
     if not isinstance(factor, Tensor):
@@ -229,7 +232,7 @@ def multiply(values: list[Tensor], factor: float | Tensor) -> None:
 
 
 def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: float = 1.0) -> None:
-    """Add ``factor * other`` to each ``.grad``. The others are read only."""
+    """Add ``factor * other`` to each ``.grad``. The others are not changed."""
     targets, terms = [], []
     for parameter, other in zip(parameters, others, strict=True):
         if other is None:
@@ -248,9 +251,9 @@ def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: f
 
 
 def total_norm(values: list[Tensor]) -> float | Tensor:
-    """Return the 2-norm of all gradients as one vector: a tensor where reading it would synchronize.
+    """Return the 2-norm of all gradients as one vector; a tensor if reading it would synchronize.
 
-    16-bit gradients are squared and added in float32: their own type overflows from 65504 on.
+    16-bit gradients are squared and added in float32, because float16 overflows above 65504.
     """
     if {value.dtype for value in values} & {torch.float16, torch.bfloat16}:
         wide = [torch.promote_types(value.dtype, torch.float32) for value in values]
@@ -274,7 +277,7 @@ def exact_norm(values: list[Tensor]) -> float:
 
 
 def norm_of_shards(parameters: Sequence[Tensor]) -> float:
-    """Return the 2-norm of all gradients where some are sharded over ranks. Waits for these."""
+    """Return the 2-norm of all gradients if some are sharded over ranks. Waits for those ranks."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     sharded: Any = torch.nn.utils.get_total_norm([each for each in gradients if is_sharded(each)])
     rest = [each for each in gradients if not is_sharded(each)]

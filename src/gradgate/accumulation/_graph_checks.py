@@ -1,4 +1,4 @@
-"""Checks of what stands in the graph of a loss: hidden parameters, and items that are compared with one another."""
+"""Checks of the graph of a loss: for hidden parameters, and for items that are compared with one another."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def refuse_hidden_parameters(loss: Tensor) -> None:
     if hidden.node == REENTRANT_CHECKPOINT:
         raise GraphError(
             "backward: the graph holds a reentrant checkpoint, which hides its parameters from autograd: "
-            "they would get no gradient. Write torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
+            "they would get no gradient. Use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
         )
     raise GraphError(
-        f"backward: the graph holds {hidden.node}, which keeps {hidden.module} for a backward pass of its own and "
-        f"hides its parameters ('{hidden.path}') from autograd: they would get no gradient, or one past their "
-        "owner. Use torch.utils.checkpoint.checkpoint(..., use_reentrant=False) in its place."
+        f"backward: the graph holds {hidden.node}, which runs its own backward pass through {hidden.module} "
+        f"and hides its parameters ('{hidden.path}') from autograd: they would get no gradient, or a gradient "
+        "outside the update. Use torch.utils.checkpoint.checkpoint(..., use_reentrant=False) instead."
     )
 
 
 def warn_if_coupled(loss: Tensor) -> None:
-    """Warn of a loss over products or distances between all samples of a micro-batch, such as InfoNCE.
+    """Warn about a loss over products or distances between all samples of a micro-batch, such as InfoNCE.
 
     It is recognized if only elementwise operations, softmax and changes of shape lie between these and the loss.
     """
@@ -54,9 +54,10 @@ def warn_if_coupled(loss: Tensor) -> None:
             check_items(node)
         except SamplesMixedError as mixed:
             warnings.warn(
-                f"backward: this loss compares the items of a micro-batch with one another: {mixed}. Pairs that "
-                "a split separates are left out, so no split gives the gradient of the whole batch. Make "
-                "micro-batches as large as memory allows, or take the loss over the whole window, in two passes.",
+                f"backward: this loss compares the items of a micro-batch with one another: {mixed}. A split "
+                "leaves out the pairs that it separates, so no split gives the gradient of the whole batch. "
+                "Make micro-batches as large as memory allows, or compute the loss over the whole window in "
+                "two passes.",
                 CoupledLossWarning,
                 stacklevel=5,
             )

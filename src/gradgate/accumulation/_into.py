@@ -1,4 +1,4 @@
-"""Into which of the owned parameters a loss goes."""
+"""Selects the owned parameters that a loss is applied to."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ Into: TypeAlias = "nn.Module | Tensor | Sequence[nn.Module | Tensor]"
 
 
 def receivers(into: Into, owned: Sequence[Tensor], models: Models) -> list[Tensor]:
-    """Return the owned parameters that ``into`` names, in their order.
+    """Return the owned parameters that ``into`` names, in the order of the optimizers.
 
     Raises:
-        OwnerError: one of them is not owned, or a module holds none that is.
+        OwnerError: a parameter is not owned, or a module holds no owned parameter.
         GraphError: one of them is frozen.
-        OptionError: something else was given, or nothing.
+        OptionError: ``into`` is empty, or holds anything other than modules and parameters.
     """
     given = [into] if isinstance(into, (nn.Module, Tensor)) else list(into)
     if not given:
-        raise OptionError("backward: into is empty, so the loss would go nowhere. Leave this call out.")
+        raise OptionError(
+            "backward: into is empty, so no parameter would receive a gradient. Leave this call out."
+        )
     ours = {id(parameter) for parameter in owned}
     chosen: set[int] = set()
     for target in given:
@@ -37,9 +39,9 @@ def receivers(into: Into, owned: Sequence[Tensor], models: Models) -> list[Tenso
         parts = [parameter for parameter in inside if id(parameter) in ours]
         if not parts:
             raise OwnerError(
-                f"backward: into names {_name(target, models)}, of which this accumulator's optimizers step "
-                "nothing. An update fills only what it owns: use the accumulator that owns it, or add it to the "
-                "optimizer."
+                f"backward: into names {_name(target, models)}, but this accumulator's optimizers own no "
+                "parameter of it. An update fills only parameters that it owns: use the accumulator that owns "
+                "it, or add it to the optimizer."
             )
         if not any(parameter.requires_grad for parameter in parts):
             raise GraphError(
@@ -51,14 +53,14 @@ def receivers(into: Into, owned: Sequence[Tensor], models: Models) -> list[Tenso
 
 
 def check_reached(loss: Tensor, parameters: Sequence[Tensor], models: Models) -> None:
-    """Raise GraphError if a loss reaches none of the parameters that it should go into."""
+    """Raise GraphError if a loss reaches none of the parameters that ``into`` names."""
     graph = Graph(loss)
     if not any(parameter in graph for parameter in parameters):
         names = ", ".join(_name(parameter, models) for parameter in parameters[:3])
         raise GraphError(
             f"backward: the loss reaches none of the {len(parameters)} parameters that into names: {names}. "
-            "Something between is detached, or they take no part: print(gg.flow(loss_fn, model)) shows where it "
-            "stops."
+            "Something between them is detached, or they take no part in the loss: print(gg.flow(loss_fn, "
+            "model)) shows where it stops."
         )
 
 

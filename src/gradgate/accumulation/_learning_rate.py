@@ -1,4 +1,4 @@
-"""How the learning rate scales with the effective batch."""
+"""Scale the learning rate with the effective batch size, and warm it up."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ def scale_lr(
     rule: Literal["linear", "sqrt"] = "linear",
     per_rank: bool = False,
 ) -> float:
-    """Scale the learning rate of every group to an effective batch other than the one it was tuned for.
+    """Scale the learning rate of every group from the batch size it was tuned for to the current one.
 
-    Accumulation changes the effective batch: micro-batch size times micro-batches per window, times ranks where
-    several train together. With a mean loss the gradient keeps its size and loses noise, so larger steps can be
-    taken.
+    Accumulation changes the effective batch size: micro-batch size times micro-batches per window, times the
+        number of ranks. With a mean loss a larger batch gives a gradient of the same size with less noise, so
+        it allows larger steps.
 
     Args:
         optimizer: its groups' ``lr`` are changed in place. Call this once, before a scheduler is made.
         batch: samples (or tokens) per update now, of all ranks together.
         base_batch: samples (or tokens) per update for which ``lr`` was tuned, of all ranks together.
-        rule: "linear", ``lr * batch / base_batch``, the usual one for SGD; "sqrt",
-            ``lr * sqrt(batch / base_batch)``, the usual one for Adam.
-        per_rank: ``batch`` is what one rank takes per update, and is multiplied by the number of processes of
-            ``torch.distributed``; by 1 where one process trains alone. Where only a part of the processes trains
-            on data of its own, leave this out and say the whole batch.
+        rule: "linear", ``lr * batch / base_batch``, is usual for SGD; "sqrt", ``lr * sqrt(batch /
+            base_batch)``, is usual for Adam.
+        per_rank: ``batch`` is the batch of a single rank, and is multiplied by the number of processes of
+            ``torch.distributed`` (1 without it). If only some of the processes train on their own data, leave
+            this out and pass the whole batch.
 
     Returns:
-        the factor, to be handed to :func:`warmup`.
+        the factor; pass it to :func:`warmup`.
 
     Raises:
-        OptionError: a batch is not positive, the rule is unknown, a scheduler already holds the old rate, or the
-            ranks are to be counted before torch.distributed is initialized.
+        OptionError: a batch is not positive, the rule is unknown, a scheduler already holds the old rate, or
+            ``per_rank`` is used before torch.distributed is initialized.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.zeros(1))
@@ -83,24 +83,25 @@ def _ranks() -> int:
     if started > 1:
         raise OptionError(
             f"scale_lr: per_rank is True, and WORLD_SIZE is {started}, but torch.distributed was not "
-            "initialised, so ranks cannot be counted. Call torch.distributed.init_process_group() before."
+            "initialised, so ranks cannot be counted. Call torch.distributed.init_process_group() first."
         )
     return 1
 
 
 def warmup(optimizer: Optimizer, *, updates: int, factor: float) -> LinearLR:
-    """Return a schedule that raises the learning rate evenly from ``lr / factor`` to ``lr``.
+    """Return a schedule that raises the learning rate linearly from ``lr / factor`` to ``lr``.
 
-    A rate scaled up for a large batch is too large for the first updates, where the loss curves most.
+    A rate scaled up for a large batch is too large for the first updates, where the loss has the most
+    curvature.
 
     Args:
-        optimizer: its rates are set to ``lr / factor`` here, as torch's schedulers do when made.
-        updates: over how many updates the rate rises, ``>= 1``; Goyal et al. take 5 epochs of them.
-        factor: what :func:`scale_lr` returned; ``>= 1``.
+        optimizer: its rates are set to ``lr / factor`` immediately, as torch's schedulers do on creation.
+        updates: the number of updates over which the rate rises, ``>= 1``. Goyal et al. use 5 epochs.
+        factor: the factor that :func:`scale_lr` returned, ``>= 1``.
 
     Returns:
-        a ``LinearLR``; hand it to ``Accumulator(scheduler=...)``, alone, in a list with another, or as the
-        first part of a ``SequentialLR``.
+        a ``LinearLR``; pass it to ``Accumulator(scheduler=...)``, alone, in a list with other schedulers, or
+        as the first part of a ``SequentialLR``.
 
     Raises:
         OptionError: ``updates`` or ``factor`` is below 1.
@@ -117,7 +118,7 @@ def warmup(optimizer: Optimizer, *, updates: int, factor: float) -> LinearLR:
     """
     if updates < 1 or not factor >= 1:
         raise OptionError(
-            f"warmup: updates is {updates} and factor {factor}; both are at least 1. A rate that was scaled down "
-            "needs no warm-up."
+            f"warmup: updates is {updates} and factor {factor}; both must be at least 1. A rate that was "
+            "scaled down needs no warm-up."
         )
     return LinearLR(optimizer, start_factor=1.0 / factor, end_factor=1.0, total_iters=updates)

@@ -1,4 +1,4 @@
-"""Each update written as scalars: for TensorBoard and whatever has its ``add_scalar``."""
+"""Logs each update as scalars, to TensorBoard or any writer with ``add_scalar``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from gradgate.torch_compat import foreach_norm
 
 
 class Writer(Protocol):
-    """Takes scalars, as ``torch.utils.tensorboard.SummaryWriter`` does."""
+    """Accepts scalars, as ``torch.utils.tensorboard.SummaryWriter`` does."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
-        """Write one number."""
+        """Write a scalar."""
 
 
 def log_to(
@@ -49,24 +49,27 @@ def log_to(
     gradgate/lr               the rate of the step; ``gradgate/lr/<number>`` where there are several groups
     ========================= ===========================================================================
 
-    A skipped update has no norms of parts. Numbers are read from the device when they are written, not before:
-    with ``every=100`` one update of a hundred synchronizes with it.
+    A skipped update has no norms of parts. Values are read from the device only when they are written: with
+    ``every=100``, one update in a hundred synchronizes with the device.
 
     Args:
-        writer: a ``torch.utils.tensorboard.SummaryWriter``, or whatever has its ``add_scalar``. Over several ranks
-            call this on one of them: figures are those of all ranks.
-        accumulator: whose updates are written.
-        model: whose parts get norms of their own; of these, what the accumulator owns.
-        every: write each update whose number can be divided by this.
-        depth: how many names of a parameter's path make a part: 1 for "encoder", 2 for "encoder.layers".
-        step: the number of the last update before this one, where a run goes on.
+        writer: a ``torch.utils.tensorboard.SummaryWriter``, or any object with its ``add_scalar``. With
+            several ranks, call this on one of them: the values are those of all ranks.
+        accumulator: the accumulator whose updates are written.
+        model: log a separate gradient norm for each part of this model, over the parameters that the
+            accumulator owns.
+        every: write every update whose number is a multiple of this.
+        depth: the number of leading names of a parameter's path that define a part: 1 for "encoder", 2 for
+            "encoder.layers".
+        step: the number of the last update before this one, to continue an earlier run.
 
     Returns:
-        what ends it: by ``remove()``, or as a context manager. The writer stays open.
+        a handle: ``remove()`` stops the logging. As a context manager, it stops at the end of the block. The
+            writer stays open.
 
     Raises:
-        OptionError: an option is out of range, the accumulator owns nothing of ``model``, or its parameters are
-            sharded over ranks, whose norms would have to be exchanged.
+        OptionError: an option is out of range, the accumulator owns nothing of ``model``, or ``model`` is
+            given and its parameters are sharded over ranks.
 
     Example:
         >>> class Prints:
@@ -89,13 +92,13 @@ def log_to(
         )
     for name, number in (("every", every), ("depth", depth)):
         if number < 1:
-            raise OptionError(f"log_to: {name} is {number}; it is at least 1.")
+            raise OptionError(f"log_to: {name} is {number}; it must be at least 1.")
     parts = {} if model is None else _parts(model, accumulator, depth)
     return Logging(writer, accumulator, parts, every, step)
 
 
 def _parts(model: nn.Module, accumulator: Accumulator, depth: int) -> dict[str, list[Tensor]]:
-    """Return what the accumulator owns of each part of a model."""
+    """Return the owned parameters of each part of a model."""
     owned = {id(parameter) for parameter in accumulator._settings.parameters}
     parts: dict[str, list[Tensor]] = defaultdict(list)
     for path, parameter in model.named_parameters():
@@ -109,8 +112,8 @@ def _parts(model: nn.Module, accumulator: Accumulator, depth: int) -> dict[str, 
         )
     if any(is_sharded(parameter) for several in parts.values() for parameter in several):
         raise OptionError(
-            "log_to: the model's parameters are sharded over ranks, each with the norms of its own shards only. "
-            "Leave model out; gradgate/grad_norm is that of all."
+            "log_to: the model's parameters are sharded over ranks, and each rank knows the norms of its own "
+            "shards only. Leave model out; gradgate/grad_norm covers all parameters."
         )
     return dict(parts)
 
@@ -132,7 +135,7 @@ class Logging:
         self._every = every
         self._step = step
         self._skipped = self._since = 0
-        self._clipped: int | Tensor = 0  # of those since the last writing
+        self._clipped: int | Tensor = 0  # updates since the last write
         self._norms: dict[str, float | Tensor] = {}
         self._rates: list[Any] = []
         self._handles = (
@@ -154,7 +157,7 @@ class Logging:
         self.remove()
 
     def _look_at_gradient(self, update: Update, values: Sequence[Tensor], factor: float) -> None:
-        """Look at the gradient before it is clipped, stepped on and cleared. No synchronization."""
+        """Record norms before the gradient is clipped, used and cleared. No synchronization."""
         settings = self._settings
         if settings.clip_norm is not None and update._norm is not None:
             self._clipped = self._clipped + (update._norm + 1e-6 > settings.clip_norm)
@@ -180,7 +183,7 @@ class Logging:
         self._norms, self._rates = {}, []
 
     def _scalars(self, update: Update) -> Iterator[tuple[str, float]]:
-        """Yield what is written. Synchronizes with the device."""
+        """Yield the scalars to write. Synchronizes with the device."""
         yield "loss", update.loss
         yield "count", update.count
         yield "grad_norm", update.grad_norm
@@ -189,11 +192,11 @@ class Logging:
         if self._settings.clip_norm is not None or self._settings.clip_value is not None:
             yield "clipped", float(self._clipped) / self._since
         yield "skipped", self._skipped
-        rates = [float(rate) for rate in self._rates or self._rates_now()]  # a skipped update made no step
+        rates = [float(rate) for rate in self._rates or self._rates_now()]  # a skipped update has no step
         for number, rate in enumerate(rates):
             yield "lr" if len(rates) == 1 else f"lr/{number}", rate
 
     def _rates_now(self) -> list[Any]:
-        """Return the rates of all groups; copies, as a schedule may write a tensor in place."""
+        """Return copies of the rates of all groups, since a schedule may change a tensor in place."""
         groups = [group for optimizer in self._settings.optimizers for group in optimizer.param_groups]
         return [rate.clone() if isinstance(rate := group["lr"], Tensor) else rate for group in groups]

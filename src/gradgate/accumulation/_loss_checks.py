@@ -1,4 +1,4 @@
-"""Checks of a loss before its backward pass; most of them at its first calls, where mistakes of a script show."""
+"""Checks of a loss before its backward pass, mostly at its first calls, when mistakes of a script show up."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ _ROUNDING = 1e-5  # a loss of class weights saves the sum of its targets' weight
 class LossChecks:
     """Checks the first backward calls of each loss of an accumulator.
 
-    Later, the first call of each window is compared with its ``reduction``, and a graph is walked where it changes.
+    Later, the first call of each window is compared with its ``reduction``, and a graph is walked again only
+    when its size changes.
 
     Attributes:
-        node_number: autograd's count of nodes when the last backward pass had ended. The size of a graph costs
-            nothing to know: autograd numbers the nodes that a thread makes.
-        passed: by name, and whether the window holds the loss already: the size of the last graph that was walked.
-        settled: the losses whose first calls were all checked.
+        node_number: autograd's node counter at the end of the last backward pass. Autograd numbers the nodes
+            that a thread creates, so the size of a graph is known at no cost.
+        passed: the size of the last graph that was walked, by loss name and by whether the window already
+            holds that loss.
+        settled: the losses whose first calls have all been checked.
     """
 
     def __init__(self) -> None:
@@ -33,7 +35,7 @@ class LossChecks:
         self.passed: dict[tuple[str, bool], int] = {}
         self.settled: set[str] = set()
         self._calls: dict[str, int] = {}
-        # Of each loss in this window: a count, and what its graph says.
+        # For each loss in this window: the count passed, and the count that its graph shows.
         self._counted: dict[str, tuple[float, float]] = {}
         self._contradicted = False
         self._checked_for_pairs: set[str] = set()
@@ -52,21 +54,23 @@ class LossChecks:
         """Check one loss before its backward pass.
 
         Args:
-            name: which loss.
+            name: the name of the loss.
             loss: as the caller passed it.
             count: as the caller passed it.
             reduction: as the caller passed it.
-            micro_batches: how many this window holds, as far as known.
+            micro_batches: how many micro-batches this window holds, if known.
             later: whether this window holds a micro-batch of this loss already.
             graph_size: the nodes made since the last backward pass.
-            batch_norms: where a warning of batch norms is due.
+            batch_norms: issues the warning about batch norms.
 
         Raises:
             GraphError: the graph hides parameters from autograd.
-            CountError: the graph says that the loss is a sum, and not a mean, or the other way round.
+            CountError: the graph shows that the loss is a sum although ``reduction`` is "mean", or the
+                reverse.
 
         Warns:
-            DividedTwiceWarning, CountWarning, BatchNormWarning, CoupledLossWarning: each says what to change.
+            DividedTwiceWarning, CountWarning, BatchNormWarning, CoupledLossWarning: each message names the
+                fix.
         """
         if self.passed.pop((name, later), None) != graph_size:
             refuse_hidden_parameters(loss)
@@ -89,9 +93,9 @@ class LossChecks:
             self._warn_if_counted_otherwise(name, loss, count, later)
 
     def _warn_if_counted_otherwise(self, name: str, loss: Tensor, count: Count, later: bool) -> None:
-        """Warn once where the counts of one window are not in proportion to what the losses' own graphs say.
+        """Warn once if the counts in a window are not proportional to those that the losses' graphs show.
 
-        Only proportions matter, and only within a window: sequences of one length may be counted for their tokens.
+        Only proportions within a window matter: sequences of equal length may stand for their tokens.
         """
         if not later:
             self._counted.pop(name, None)
@@ -106,22 +110,23 @@ class LossChecks:
             self._contradicted = True
             warnings.warn(
                 f"backward: count is {count:.10g}, but this loss is a mean over {known:.10g} items, as its graph "
-                f"shows, and an earlier one in this window came with count {first_count:.10g} for "
-                f"{first_known:.10g} items. So micro-batches are not weighed as in the whole batch. Pass the items "
-                "that took part in the loss: count=(labels != -100).sum(), of the labels as the loss gets them.",
+                f"shows, and an earlier loss in this window had count {first_count:.10g} for "
+                f"{first_known:.10g} items. So the micro-batches get the wrong weights. Pass the number of "
+                "items that took part in the loss: count=(labels != -100).sum(), for the labels that the "
+                "loss receives.",
                 CountWarning,
                 stacklevel=4,
             )
 
 
 def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:
-    """Warn of the ``/ N`` that an ordinary accumulation loop needs and an update does not."""
+    """Warn about the ``/ N`` that an ordinary accumulation loop needs and an update does not."""
     divisor = divided_by(loss) if micro_batches > 1 else None
     if divisor is not None and math.isclose(divisor, micro_batches):
         warnings.warn(
-            f"backward: loss is a mean that was divided by {micro_batches}, the number of micro-batches of this "
-            "window. The update divides once, by all counts, so its gradient will be "
-            f"{micro_batches} times too small. Pass the loss without the division.",
+            f"backward: loss is a mean divided by {micro_batches}, the number of micro-batches of this "
+            f"window. The update divides once, by all counts, so its gradient will be {micro_batches} times "
+            "too small. Pass the loss without the division.",
             DividedTwiceWarning,
             stacklevel=4,
         )
@@ -131,18 +136,18 @@ def check_scalar(loss: Tensor) -> None:
     """Raise ShapeError unless ``loss`` is a floating scalar."""
     if not isinstance(loss, Tensor):
         raise ShapeError(
-            f"backward: loss is a {type(loss).__name__}, a tensor with a graph is needed. Pass the loss itself, "
-            "not loss.item(); of a tuple, its loss."
+            f"backward: loss is a {type(loss).__name__}, but it must be a tensor with a graph. Pass the loss "
+            "itself, not loss.item(); if it is in a tuple, pass that element."
         )
     if loss.numel() != 1:
         raise ShapeError(
-            f"backward: loss has shape {list(loss.shape)}, a scalar is needed. Pass loss.mean() and "
+            f"backward: loss has shape {list(loss.shape)}, but it must be a scalar. Pass loss.mean() and "
             f"count={loss.numel()}, or loss.sum() with reduction='sum'."
         )
     if not loss.is_floating_point():
         raise ShapeError(
-            f"backward: loss is {loss.dtype}, a real floating type is needed. Pass loss.abs() of a complex one, "
-            "and compute others in floating numbers."
+            f"backward: loss is {loss.dtype}, but it must be a real floating-point dtype. For a complex loss "
+            "pass loss.abs(); compute integer losses in floating point."
         )
 
 
@@ -150,6 +155,6 @@ def check_graph(loss: Tensor) -> None:
     """Raise GraphError if nothing can be differentiated."""
     if not loss.requires_grad:
         raise GraphError(
-            "backward: loss has no graph: it was made under no_grad, from .item() or .detach(), or from frozen "
-            "parameters only. Compute it from the parameters with gradients enabled."
+            "backward: loss has no graph: it was computed under no_grad, from .item() or .detach(), or only "
+            "from frozen parameters. Compute it from the parameters with gradients enabled."
         )

@@ -1,4 +1,4 @@
-"""One window: what it holds, how it opens, ends in a step, or is undone."""
+"""One window: how it opens, and how it ends in a step or is rolled back."""
 
 from __future__ import annotations
 
@@ -50,12 +50,11 @@ class TrainingState:
     at_rest: AtRest = field(default_factory=AtRest)
     windows: int = 0
     samples_that_fit: int | None = None
-    unfinished: dict[str, Any] | None = (
-        None  # a window that was loaded, and that the next update goes on with
-    )
+    unfinished: dict[str, Any] | None = None  # a loaded window, which the next update continues
     open_update: OpenWindow | None = None
     stepping: bool = False
-    # Called with the sums that a step will use, and the factor that makes means of them; they change nothing.
+    # Called with the sums that a step will use and the factor that turns them into means; they change
+    # nothing.
     gradient_hooks: OrderedDict[int, Callable[[Any, list[Tensor], float], None]] = field(
         default_factory=OrderedDict
     )
@@ -71,7 +70,7 @@ class OpenWindow:
         self._shared = shared
         self._settings = shared.settings
         self._state: Literal["new", "open", "closed"] = "new"
-        # How to undo each thing that the window has done so far, in their order. Empty once it has ended.
+        # Undoes each action of the window so far, in order. Empty once the window has ended.
         self._undo: list[Callable[[], object]] = []
         self._counter = MicroBatchCounter()
         self._sums = _NO_SUMS
@@ -79,8 +78,8 @@ class OpenWindow:
         self._coordinator: SingleProcess = ALONE
         self._may_replay = may_replay
         self._number = shared.windows + 1
-        self._own = math.inf  # micro-batches of this rank; later ones repeat the last
-        self._tallies: dict[str, Tally] | None = None  # over all ranks, where there are several
+        self._own = math.inf  # micro-batches of this rank; after these, the last one is repeated
+        self._tallies: dict[str, Tally] | None = None  # over all ranks, if there are several
         self._norm: float | Tensor | None = None
         self._stepped = False
         self._first = False
@@ -88,19 +87,22 @@ class OpenWindow:
     def __enter__(self: Self) -> Self:
         if self._state != "new":
             raise UpdateError(
-                "update: this update was already entered; an update is one window. Write "
-                "`with accumulator.update() as update:` anew for each."
+                "update: this update was already entered, and an update is one window. Call "
+                "accumulator.update() again for each window."
             )
         try:
             self._open()
-            return self  # inside: an interrupt that arrives just now is rolled back too
+            return self  # inside the block, so that an interrupt arriving now is rolled back too
         except BaseException as error:
             self._give_up()
             self._report(error)
             raise
 
     def _open(self) -> None:
-        """Open the window. Each part registers how to undo itself before it changes anything: a signal may come."""
+        """Open the window.
+
+        Each part registers its rollback before it changes anything, in case a signal arrives.
+        """
         shared, settings = self._shared, self._settings
         # Read anew for each window, so that groups which are added later belong to the next window.
         groups = [group for optimizer in settings.optimizers for group in optimizer.param_groups]
@@ -108,7 +110,7 @@ class OpenWindow:
         if not (shared.ranks.alone or not dist.is_initialized()):
             self._coordinator = shared.ranks.coordinator(parameters, settings)
         coordinator = self._coordinator
-        if shared.open_update is None:  # else this one is refused below
+        if shared.open_update is None:  # otherwise this update is refused below
             coordinator.start(may_replay=self._may_replay)
         self._undo.append(partial(claims.pop, self, None))
         claim(self, parameters, settings)
@@ -139,7 +141,7 @@ class OpenWindow:
         try:
             self._leave(error)
         finally:
-            # Only if an interrupt arrived where _leave was about to do this itself.
+            # Only if an interrupt arrived just before _leave would have done this.
             if self._undo:
                 self._give_up()
 
@@ -191,7 +193,7 @@ class OpenWindow:
                 for scheduler in settings.schedulers:
                     scheduler.step()
             finally:
-                # Also if a scheduler raises: the step was made, so the update is as after it.
+                # Even if a scheduler raises: the step was made, so the update counts as stepped.
                 self._undo.clear()
                 slots.close()
                 self._end()
@@ -200,19 +202,19 @@ class OpenWindow:
         self._coordinator.report(error, out_of_memory=self._may_replay and is_out_of_memory(error))
 
     def _give_up(self) -> None:
-        """Roll back if the window is still open, whatever else arrives meanwhile."""
+        """Roll back if the window is still open, even if more signals arrive meanwhile."""
         try:
             if self._undo:
                 with uninterrupted(), ExitStack() as stack:  # which undoes the rest even if a part raises
                     stack.callback(self._undo.clear)
                     for undo in self._undo:
                         stack.callback(undo)
-        except KeyboardInterrupt:  # it came before signals were held back
+        except KeyboardInterrupt:  # it arrived before signals were delayed
             self._give_up()
             raise
 
     def _end(self) -> None:
-        """Let go of everything but the numbers for logging."""
+        """Release everything except the values for logging."""
         shared = self._shared
         self._state = "closed"
         self._tallies = self._coordinator.tallies
@@ -231,22 +233,22 @@ class OpenWindow:
 
 
 def register(hooks: OrderedDict[int, Any], hook: Callable[..., object]) -> RemovableHandle:
-    """Have a hook called from now on; the handle removes it."""
+    """Register a hook; the returned handle removes it."""
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
 
 
 def refuse_steps_inside(optimizer: Optimizer, state: TrainingState) -> list[RemovableHandle]:
-    """Refuse steps by hand while a window is open. Holds the state weakly."""
+    """Make manual steps raise while a window is open. Holds a weak reference to the state."""
     weak = weakref.ref(state)
 
     def refuse(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         state = weak()
         if state is not None and state.open_update is not None and not state.stepping:
             raise UpdateError(
-                "update: optimizer.step() was called inside the block; it would step on an unfinished sum. "
-                "Leave it out: leaving the block steps once."
+                "update: optimizer.step() was called inside the block; it would use an unfinished sum. Remove "
+                "the call: leaving the block steps once."
             )
 
     try:

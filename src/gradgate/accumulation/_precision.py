@@ -26,7 +26,7 @@ _NARROW = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Wide:
-    """A parameter whose gradient sum is kept in another type than usual, and the usual one."""
+    """A parameter whose gradient sum is kept in a dtype other than the usual one, and the usual dtype."""
 
     parameter: Tensor
     dtype: torch.dtype
@@ -34,8 +34,8 @@ class Wide:
 
 
 def sum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    """Return the type in which a parameter's gradients are added up; ``dtype`` is what was asked for."""
-    if not parameter.is_floating_point() or is_sharded(parameter):  # the engine adds shards up in its type
+    """Return the dtype in which a parameter's gradients are added up; ``dtype`` is the requested dtype."""
+    if not parameter.is_floating_point() or is_sharded(parameter):  # FSDP adds shards in its own dtype
         return parameter.dtype
     return dtype or (torch.float32 if parameter.dtype in _NARROW else parameter.dtype)
 
@@ -46,8 +46,8 @@ def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None, wide: list[Wi
     Args:
         parameters: the owned parameters.
         dtype: as the accumulator was given it.
-        wide: gets an entry for each parameter, before its ``.grad_dtype`` is set. A ``.grad`` of another type is
-            dropped; the caller keeps what is still needed.
+        wide: gets an entry for each parameter, before its ``.grad_dtype`` is set. A ``.grad`` of another
+            dtype is dropped; the caller saves it if it is still needed.
     """
     for parameter in parameters:
         wanted = sum_dtype(parameter, dtype)
@@ -73,23 +73,23 @@ def round_gradients(wide: Iterable[Wide]) -> None:
         gradient = each.parameter.grad
         narrow(
             [each]
-        )  # also where no loss reached it, or the next window takes the wide type for the usual one
+        )  # even if no loss reached it, or the next window would take the wide dtype for the usual one
         if gradient is not None:
             each.parameter.grad = gradient.to(each.parameter.dtype)
 
 
 def takes_wide_gradients(optimizer: Optimizer) -> bool:
-    """Say whether an optimizer computes with a gradient that is wider than its parameter.
+    """Return whether an optimizer can use a gradient that is wider than its parameter.
 
-    torch's own do, given a wide state; their fused kernels want one type throughout. Other people's
-    optimizers are not put to the test: a step that fails half-way cannot be undone.
+    torch's own optimizers can if their state is wide, except for fused kernels, which need a single dtype.
+    Optimizers of other libraries are not tried: a step that fails halfway cannot be undone.
     """
     ours = type(optimizer).__module__.startswith("torch.optim")
     return ours and not any(group.get("fused") for group in optimizer.param_groups)
 
 
 def widen_state(optimizer: Optimizer, wide: Iterable[Wide]) -> None:
-    """Give state that was made narrow (by a plain loop, or loaded) the type of the sums. Rounds nothing."""
+    """Convert narrow state (from a plain loop, or loaded) to the dtype of the sums. Rounds nothing."""
     for each in wide:
         state = optimizer.state.get(each.parameter, {})
         for key, value in state.items():
@@ -98,7 +98,7 @@ def widen_state(optimizer: Optimizer, wide: Iterable[Wide]) -> None:
 
 
 def keep_loaded_state_wide(optimizer: Optimizer, dtype: torch.dtype | None) -> list[RemovableHandle]:
-    """Make ``optimizer.load_state_dict`` keep moments in the type of the sums; ``dtype`` is what was asked for.
+    """Make ``optimizer.load_state_dict`` keep moments in the dtype of the sums; ``dtype`` is the requested one.
 
     torch rounds loaded state to the parameter's own type, so that a resumed run would differ from one that
     was not stopped. Registers two hooks on the optimizer, none where it cannot take wide gradients.
@@ -124,7 +124,7 @@ def keep_loaded_state_wide(optimizer: Optimizer, dtype: torch.dtype | None) -> l
 
 
 def has_wide_state(optimizers: Iterable[Optimizer]) -> bool:
-    """Say whether any optimizer keeps state of a parameter in a wider type."""
+    """Return whether any optimizer keeps the state of a parameter in a wider dtype."""
     return any(
         _has_entries(value, parameter) and value.dtype.itemsize > parameter.dtype.itemsize
         for optimizer in optimizers
@@ -135,7 +135,7 @@ def has_wide_state(optimizers: Iterable[Optimizer]) -> bool:
 
 
 def _has_entries(value: Any, parameter: Tensor) -> bool:
-    """Say whether a value of the state has entries like the parameter's, and is no count of steps."""
+    """Return whether a state value has the parameter's shape, so is not a step count."""
     floating = isinstance(value, Tensor) and value.is_floating_point()
     return floating and (value.shape == parameter.shape or value.dim() > 0)
 
@@ -159,7 +159,7 @@ class WideState(TorchFunctionMode):
 
 
 class LossScale:
-    """Holds on to the scale of a GradScaler that a window began with, so that all its terms carry the same one."""
+    """Keeps the GradScaler scale with which a window began, so that all its terms carry the same scale."""
 
     def __init__(self, scaler: GradScaler) -> None:
         self._scaler = scaler
@@ -171,7 +171,7 @@ class LossScale:
         self._judged: set[Optimizer] = set()
 
     def look_at(self, loss: Tensor) -> None:
-        """Keep the last factor of a loss, to see at the end whether it was the scale. No synchronization."""
+        """Keep the last factor of a loss, to check at the end whether it was the scale. No synchronization."""
         node: Any = loss.grad_fn
         if node is not None and node.name() == "MulBackward0":
             self._factor = node._saved_other
@@ -183,14 +183,14 @@ class LossScale:
 
     def apply(self, seed: Tensor) -> Tensor:
         """Multiply a backward seed by the window's scale. No synchronization."""
-        # Asked also where a scale was resumed: a new scaler makes its own tensors when it first scales.
+        # Done even if a scale was resumed: a new scaler creates its tensors when it first scales.
         now = self._scaler.scale(torch.ones((), device=seed.device)) if not self._begun else None
         if not self._begun and self._resumed is not None:
             self._scale = torch.full_like(seed, self._resumed, dtype=torch.float32).reshape(())
         self._begun = True
         if self._scale is None:
             self._scale = now
-        # In float32 at least: the scale itself, 65536, is more than float16 holds.
+        # In float32 at least: the scale itself, 65536, overflows float16.
         wide = seed.to(torch.promote_types(seed.dtype, torch.float32))
         return seed if self._scale is None else (wide * self._scale.to(seed.device)).to(seed.dtype)
 
@@ -201,19 +201,19 @@ class LossScale:
     def unscale(self, optimizers: Iterable[Optimizer], device: torch.device) -> None:
         """Divide ``.grad`` by the scale; the scaler notes whether it overflowed."""
         if not self._begun:
-            self._scaler.scale(torch.ones((), device=device))  # a resumed window may have nothing more to add
+            self._scaler.scale(torch.ones((), device=device))  # a resumed window may have nothing to add
         now = self._scaler.get_scale()
         if self.value() is not None and now != self.value():
             raise UpdateError(
-                f"update: the scaler's scale moved from {self.value()} to {now} while this window was open, so "
-                "its gradients carry another scale than the one they would be divided by. Give each "
-                "accumulator its own GradScaler, and leave scaler.update() to it."
+                f"update: the scaler's scale changed from {self.value()} to {now} while this window was open, "
+                "so its gradients would be divided by the wrong scale. Give each accumulator its own "
+                "GradScaler, and leave scaler.update() to it."
             )
         factor = self._factor
         if factor is not None and factor.numel() == 1 and float(factor) == now != 1:
             raise UpdateError(
-                f"update: the loss was already multiplied by the loss scale {now}, and the update does so itself. "
-                "Pass the plain loss: update.backward(loss), without scaler.scale(...)."
+                f"update: the loss was already multiplied by the loss scale {now}, but the update multiplies "
+                "it as well. Pass the unscaled loss: update.backward(loss), without scaler.scale(...)."
             )
         self._unscaled = True
         for optimizer in optimizers:
@@ -222,7 +222,7 @@ class LossScale:
                 self._judged.add(optimizer)
 
     def step(self, optimizer: Optimizer) -> None:
-        """Step an optimizer: by the scaler, which refuses an optimizer without gradients."""
+        """Step an optimizer through the scaler, unless it has no gradients, which the scaler rejects."""
         if optimizer in self._judged:
             self._scaler.step(optimizer)
         else:

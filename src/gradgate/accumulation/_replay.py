@@ -1,4 +1,4 @@
-"""Run a window; again, in smaller micro-batches, when memory runs out."""
+"""Run a window, and run it again in smaller micro-batches if memory runs out."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run_batch(
             )
         return run_window(state, loss_fn, reduction, partial(PlannedMicroBatches, state, plan, batch, deal))
     if deal is not None:
-        raise OptionError("step: deal is given without a plan, which says what a sample takes. Pass one.")
+        raise OptionError("step: deal needs a plan, which estimates the cost of each sample. Pass plan=...")
     if plain:
         check_batch(batch, "step", "accumulator.step_window(loss_fn, window)", Windows)
     return run_given(state, loss_fn, [batch], reduction, batch_dim, collate)
@@ -70,7 +70,7 @@ def run_given(
     batch_dim: BatchDim | Unsaid,
     collate: Callable[[list[Any]], Any] | None,
 ) -> Update:
-    """Run a window of micro-batches that exist."""
+    """Run a window of given micro-batches."""
     if collate is not None:
         batch_dim = "list"
 
@@ -91,16 +91,16 @@ def run_window(
     """Run a window; each time memory runs out, roll back, split finer, and replay.
 
     Args:
-        state: of the accumulator whose update it is.
+        state: the state of the accumulator.
         loss_fn: takes a micro-batch.
-        reduction: what the loss is, over its items.
-        source_of: takes the coordinator of the ranks; returns the micro-batches.
+        reduction: whether the loss is the "mean" or the "sum" over its items.
+        source_of: takes the rank coordinator; returns the micro-batches.
     """
     settings = state.settings
     parameters = settings.parameters
     coordinator = state.ranks.coordinator(parameters, settings)
     versions = [tensor_version(parameter) for parameter in parameters]
-    # What is sharded is not replayed, see can_replay.
+    # Sharded models are not replayed, see can_replay.
     modules = settings.models if coordinator.sharded is None else ()
     with on_purpose():  # copies leave no graph
         forward_state = ForwardState(modules, parameters, state.at_rest)
@@ -127,19 +127,19 @@ def run_window(
                 raise BudgetError(
                     f"step: memory ran out ({first_line(error)}), and without the whole model the window cannot "
                     "be replayed in smaller micro-batches: what the forward pass has changed in it (batch norms, "
-                    "momentum encoders, counters) could not be put back. Name all modules that the optimizers "
+                    "momentum encoders, counters) could not be restored. Pass all modules that the optimizers "
                     "step: Accumulator(optimizer, model=model). Nothing was stepped."
                 ) from error
             with attempt.reporting():
                 reason = source.ran_out(attempt.index, error)
-        # Only here, after the exception and the frames that it held are gone, is their memory free.
+        # Memory is free only here, after the exception and its frames are gone.
         state.unfinished = unfinished
         _free_caches()
         with attempt.reporting():
             if versions != [tensor_version(parameter) for parameter in parameters]:
                 raise BudgetError(
-                    "step: memory ran out, and the window cannot be replayed: loss_fn has changed parameters that "
-                    "this accumulator's optimizers own, beside their step. Do that after it."
+                    "step: memory ran out, and the window cannot be replayed: loss_fn itself changed "
+                    "parameters that this accumulator's optimizers own. Change them after step() instead."
                 )
             with on_purpose():
                 forward_state.restore()
@@ -147,7 +147,7 @@ def run_window(
 
 
 class _Attempt:
-    """One run through a window, and how far it came."""
+    """One run through a window, and its progress."""
 
     def __init__(self, state: TrainingState, coordinator: SingleProcess) -> None:
         self.update = Update(state, may_replay=True)
@@ -173,17 +173,17 @@ class _Attempt:
             self._finished_adding = True
 
     def can_replay(self, error: BaseException) -> bool:
-        """Say whether a finer split can help: memory ran out in a forward or backward, not in the step.
+        """Return whether a finer split can help: memory ran out in a forward or backward, not in the step.
 
-        Over ranks all of them have to replay, which they do unless one stopped by something else.
+        All ranks must replay together, which they do unless a rank stopped for another reason.
         """
         if self._coordinator.sharded is not None:
-            return False  # the others are in the middle of a pass, and wait for this rank there
+            return False  # the other ranks are in the middle of a pass and wait for this rank
         return not self._finished_adding and is_out_of_memory(error) and self._coordinator.replays(True)
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
-        """Report a BudgetError to the other ranks, which replay and would wait for this one."""
+        """Report a BudgetError to the other ranks, which would otherwise replay and wait for this rank."""
         try:
             yield
         except BudgetError as end:
@@ -192,7 +192,7 @@ class _Attempt:
 
 
 def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
-    """Take apart what a loss function returned."""
+    """Unpack what a loss function returned."""
     if isinstance(outcome, Tensor):
         return outcome, None
     if isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[0], Tensor):
@@ -205,6 +205,6 @@ def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
 
 
 def _free_caches() -> None:
-    gc.collect()  # graphs of Python autograd functions can be in reference cycles
+    gc.collect()  # graphs with Python autograd functions can form reference cycles
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()

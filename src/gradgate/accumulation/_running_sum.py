@@ -1,4 +1,4 @@
-"""What a window counts: its micro-batches, and of each loss the items, the values and the unit of its sum."""
+"""The running counts of a window: its micro-batches, and the items, value and unit of each loss's sum."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from gradgate.tally import Tally
 
 T = TypeVar("T")
 
-# Times the mean, to which a sum may grow: float16 holds no more than 65504, other types at least 3e38.
+# A sum may grow to this multiple of the mean: float16 ends at 65504, other dtypes at 3e38 or above.
 _HEADROOM, _HALF_HEADROOM = 2.0**32, 16.0
 
 
 @dataclass
 class RunningSum:
-    """What a window has added up for one loss: ``sum(count * gradient) / unit``, and the counts.
+    """The sum of one loss over a window: ``sum(count * gradient) / unit``, and the counts.
 
     The divisor of the window is not known before the window ends, so the sum is held in units of ``unit`` items
-    and multiplied by ``unit / count`` at the end. The unit is the count of the latest micro-batch: its gradient
-    enters as the backward pass of the loss itself leaves it, so that hooks and gates see the gradient of a plain
-    ``loss.backward()``. Where counts are equal, nothing is multiplied before the end.
+    and multiplied by ``unit / count`` at the end. The unit is the count of the latest micro-batch: its
+    gradient is added unscaled, so that hooks and gates see the gradient of a plain ``loss.backward()``. If
+    counts are equal, nothing is multiplied before the end.
 
     Args:
         name: the name of the loss.
-        headroom: returns the multiple of the mean to which the sum may grow. Beyond it a gradient enters with a
-            weight below 1.
+        headroom: returns the largest allowed multiple of the mean for the sum. Beyond it, a gradient is added
+            with a weight below 1.
     """
 
     name: str
@@ -41,14 +41,14 @@ class RunningSum:
     counts: list[Count] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
     losses: list[Tensor | float] = field(default_factory=list)
-    known: float = 0  # the counts so far that are numbers, added up
+    known: float = 0  # the sum of the counts so far that are plain numbers
     aside: list[Tensor | None] | None = None  # its gradients while another loss's are in `.grad`
 
     def prepare(self, loss: Tensor, count: Count, reduction: Reduction) -> tuple[Count, Count]:
         """Choose the unit for the next contribution.
 
         Returns:
-            the factor that converts the sum so far to that unit, and the weight with which the contribution enters.
+            the factor that converts the sum so far to that unit, and the weight of the contribution.
         """
         before, per_item = self.unit, 1.0 if reduction == "sum" else count
         self.unit = unit = self._unit_for(loss, count, per_item)
@@ -57,7 +57,7 @@ class RunningSum:
         return 1.0 if before is None else _ratio(before, unit, loss), self.weight(loss, per_item)
 
     def weight(self, loss: Tensor, per_item: Count) -> Count:
-        """Return the weight with which a contribution enters the sum in its present unit."""
+        """Return the weight of a contribution in the current unit of the sum."""
         if self.unit is None:
             raise ValueError("weight: there is no unit yet; call prepare first.")
         return _ratio(per_item, self.unit, loss)
@@ -78,22 +78,25 @@ class RunningSum:
         return float(per_item * 2.0 ** math.ceil(math.log2(least / per_item)))
 
     def record(self, loss: Tensor, count: Count, reduction: Reduction) -> None:
-        """Note one contribution whose gradient has been added (or is zero, for a count of zero)."""
+        """Record a contribution whose gradient has been added (or is zero, for a count of zero)."""
         self.counts.append(count)
         if not isinstance(count, Tensor):
             self.known += count
         self.reductions.append(reduction)
-        # A number where reading it needs no synchronization. Else a clone: some of torch's losses return their one
-        # number in a storage as large as the input.
+        # A number if reading it needs no synchronization. Otherwise a clone: some of torch's losses return
+        # their one number in a storage as large as the input.
         self.losses.append(loss.item() if loss.is_cpu else loss.detach().clone())
 
     def total_count(self) -> int | float:
-        """Return the items so far. Synchronizes with the device where counts are on one."""
+        """Return the items so far. Synchronizes with the device if counts are on a device."""
         on_device = any(isinstance(count, Tensor) for count in self.counts)
         return total(self.counts) if on_device else self.known
 
     def factor(self, count: float) -> float:
-        """Return what turns the sum into the mean over ``count`` items. Synchronizes as :meth:`total_count`."""
+        """Return the factor that turns the sum into the mean over ``count`` items.
+
+        Synchronizes as :meth:`total_count`.
+        """
         if self.unit is None or not count:
             return 0.0
         unit = as_number(self.unit) if isinstance(self.unit, Tensor) else self.unit
@@ -124,9 +127,9 @@ class RunningSum:
     @classmethod
     def from_state(cls, state: dict[str, Any], headroom: Callable[[], float]) -> RunningSum:
         """Rebuild what :meth:`state_dict` returned."""
-        # The caller's state stays as it is.
+        # The caller's state is not changed.
         lists = {key: list(item) for key, item in state.items() if isinstance(item, list)}
-        known = {key: item for key, item in state.items() if key != "expected"}  # which gradgate 0.1 wrote
+        known = {key: item for key, item in state.items() if key != "expected"}  # the format of gradgate 0.1
         return cls(**{**known, **lists}, headroom=headroom)
 
 
@@ -164,12 +167,12 @@ def _numbers(scalars: list[Tensor | float]) -> list[float]:
 
 
 class MicroBatchCounter:
-    """Counts the micro-batches and backward calls of a window, and tells its losses apart.
+    """Counts the micro-batches and backward calls of a window, and distinguishes its losses.
 
     Attributes:
         in_loop: whether the loop is over ``update.micro_batches(...)``.
-        expected: how many micro-batches will come, as far as known; else 1.
-        micro_batches: those begun so far, the ones of a resumed window included.
+        expected: how many micro-batches the window will have, if known; otherwise 1.
+        micro_batches: the number begun so far, including those of a resumed window.
         last: whether the current one is known to be the last.
         calls: backward calls in the current micro-batch.
     """
@@ -182,7 +185,7 @@ class MicroBatchCounter:
         self.calls = 0
         self._to_skip = 0
         self._unnamed = 0  # losses without a name in the current micro-batch
-        self._usual = 0  # as many as the micro-batches before it had
+        self._usual = 0  # the number in earlier micro-batches
 
     @property
     def done(self) -> int:
@@ -190,11 +193,11 @@ class MicroBatchCounter:
         return self.micro_batches - (self.in_loop and not self.calls)
 
     def resume(self, done: int) -> None:
-        """Go on after the micro-batches that a saved window holds."""
+        """Continue after the micro-batches that a saved window holds."""
         self.micro_batches = self._to_skip = done
 
     def start_loop(self) -> None:
-        """Take it that the window is given as one iterable."""
+        """Record that the window is passed as a single iterable."""
         if self.in_loop:
             raise UpdateError(
                 "micro_batches: this update was already given its micro-batches. One update is one window; "
@@ -203,9 +206,10 @@ class MicroBatchCounter:
         self.in_loop = True
 
     def iterate(self, source: Iterator[T], begin: Callable[[], None], *, look_ahead: bool) -> Iterator[T]:
-        """Go through a window, calling ``begin`` at each micro-batch; those that are done are skipped.
+        """Iterate over a window, calling ``begin`` at each micro-batch; those already done are skipped.
 
-        With ``look_ahead`` the next one is drawn before the current one is handed out, to know which is the last.
+        With ``look_ahead``, the next micro-batch is drawn before the current one is yielded, to find the last
+        one.
         """
         return self._counted(self._looking_ahead(source) if look_ahead else source, begin)
 
@@ -236,30 +240,30 @@ class MicroBatchCounter:
             raise UpdateError(
                 "backward: a second call without a name, outside update.micro_batches(...): is it another "
                 "micro-batch (the mean is over both) or another loss (the two means add)? Loop over "
-                "`update.micro_batches(window)`, or give each loss its name: name='fake'."
+                "`update.micro_batches(window)`, or name each loss: name='fake'."
             )
         self._unnamed += 1
         return "loss" if self._unnamed == 1 else f"loss {self._unnamed}"
 
     def called(self, times: int) -> None:
-        """Note a backward call, the ``times``-th one of its loss."""
+        """Record a backward call, the ``times``-th of its loss."""
         self.calls += 1
         if not self.in_loop and times > self.micro_batches:
             self.micro_batches = times
 
     def check_losses(self) -> None:
-        """Raise UpdateError if a micro-batch had another number of losses, which only order tells apart."""
+        """Raise UpdateError if a micro-batch had a different number of unnamed losses."""
         if self._usual and self._unnamed and self._unnamed != self._usual:
             raise UpdateError(
-                f"backward: micro-batch {self.micro_batches} had {self._unnamed} losses without a name, those "
-                f"before it {self._usual}. Losses are told apart by their order, so one that is left out would be "
-                "taken for another. Give each its name: update.backward(loss, name='auxiliary')."
+                f"backward: micro-batch {self.micro_batches} had {self._unnamed} unnamed losses, but earlier "
+                f"micro-batches had {self._usual}. Unnamed losses are matched by their order, so a missing "
+                "loss would be mistaken for another. Name each loss: update.backward(loss, name='auxiliary')."
             )
         self._usual = self._usual or self._unnamed
 
 
 def length_of(loader: Iterable[object]) -> int | None:
-    """Return the length of an iterable where it has one. An IterableDataset's loader may raise TypeError."""
+    """Return the length of an iterable, or None without one. An IterableDataset's loader may raise TypeError."""
     try:
         return len(loader) if isinstance(loader, Sized) else None
     except TypeError:

@@ -1,4 +1,4 @@
-"""What an accumulator was given: modules, whose names messages use, optimizers, and settings, checked once."""
+"""The modules, optimizers and settings of an accumulator, checked once."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ Model: TypeAlias = "nn.Module | Sequence[nn.Module]"
 """A module, wrapped or not, or several."""
 
 in_use: weakref.WeakSet[Models] = weakref.WeakSet()
-"""The models of all accumulators: another network that runs in a window may synchronize too."""
+"""The models of all accumulators: another network that runs in a window may also all-reduce."""
 
 _WRAPPERS = ("module.", "_orig_mod.")  # what DDP and torch.compile put before a path
 
 
 class Models:
-    """What a window has to know beside parameters: wrappers, batch norms, buffers, and names for messages.
+    """The modules of an accumulator: source of wrappers, batch norms, buffers, and names for messages.
 
-    Only what was given is looked at. A search through the process would miss objects that ``gc.freeze()`` hides,
-    and find modules that belong to somebody else.
+    Only the given modules are searched. A search through the process would miss objects that ``gc.freeze()``
+    hides, and find modules that belong to other code.
 
     Args:
-        model: as the caller gave it; None where it was left out.
-        verb: whose argument it is, for the message.
+        model: as passed by the caller; None if it was left out.
+        verb: the function that takes the argument, for the message.
 
     Attributes:
-        given: as the caller gave it.
+        given: the model as passed by the caller.
         roots: the modules themselves.
 
     Raises:
-        OptionError: something else than modules was given.
+        OptionError: ``model`` holds anything other than modules.
     """
 
     def __init__(self, model: Model | None, verb: str) -> None:
@@ -54,7 +54,7 @@ class Models:
         self.replace(model)
 
     def replace(self, model: Model | None) -> None:
-        """Take another model in place of the one that was given: one that was wrapped again, say."""
+        """Replace the model, for example after it was wrapped again."""
         roots: tuple[Any, ...] = (
             () if model is None else (model,) if isinstance(model, nn.Module) else tuple(model)
         )
@@ -74,11 +74,11 @@ class Models:
         return iter({id(module): module for root in self.roots for module in root.modules()}.values())
 
     def neighbours(self) -> list[nn.Module]:
-        """Return the modules of all other accumulators, which may run in this one's windows."""
+        """Return the modules of all other accumulators, which may run in this accumulator's windows."""
         return [module for models in in_use if models is not self for module in models]
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Yield every parameter of the modules; one that is shared comes more than once."""
+        """Yield every parameter of the modules; shared parameters are repeated."""
         return (parameter for root in self.roots for parameter in root.parameters())
 
     def parameter_name(self, parameter: Tensor) -> str | None:
@@ -107,7 +107,7 @@ class Models:
 def owned_parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
     """Return every parameter that the optimizers step, in their order.
 
-    Read anew for each window, so that groups which are added later belong to the next window.
+    Read again for each window, so that groups added later belong to the next window.
     """
     return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
 
@@ -141,14 +141,14 @@ Clear: TypeAlias = Literal["none", "zero"] | Decay
 
 
 def decay(factor: float) -> Decay:
-    """Decay gradients after a step in place of clearing them.
+    """Decay gradients after a step instead of clearing them.
 
-    The next update's gradient is then ``factor`` times the last one, as the optimizer received it, plus
-    the new mean. The part that is carried over is not divided again. The effect is that of momentum
+    The next update's gradient is then ``factor`` times the last one, as the optimizer received it, plus the new
+    mean. The part that is carried over is not divided again. The effect is that of momentum
     outside the optimizer: a constant gradient ``g`` grows towards ``g / (1 - factor)``.
 
     Args:
-        factor: from 0 (as good as cleared) to below 1 (at 1 gradients would add up for ever).
+        factor: at least 0 (the same as clearing) and below 1 (at 1, gradients would grow forever).
 
     Raises:
         OptionError: ``factor`` is not in ``[0, 1)``.
@@ -167,7 +167,7 @@ def decay(factor: float) -> Decay:
     """
     if not 0 <= factor < 1:
         raise OptionError(
-            f"decay: factor is {factor}, it must be at least 0 and below 1, or gradients would grow for ever. "
+            f"decay: factor is {factor}, it must be at least 0 and below 1, or gradients would grow forever. "
             "Use clear='none' to drop gradients after a step."
         )
     return Decay(float(factor))
@@ -175,7 +175,7 @@ def decay(factor: float) -> Decay:
 
 @dataclass(frozen=True)
 class UpdateSettings:
-    """What happens to each window's gradient, in the order in which it happens.
+    """The settings for the end of each window.
 
     Raises:
         OptionError: an option cannot be used.
@@ -196,12 +196,13 @@ class UpdateSettings:
         if self.scaler is not None and not self.scaler.is_enabled():
             object.__setattr__(self, "scaler", None)
         if self.nonfinite is None:
-            # With a scaler an overflow is the ordinary sign that its scale is too large.
+            # With a scaler, an overflow is normal: it shows that the scale is too large.
             object.__setattr__(self, "nonfinite", "raise" if self.scaler is None else "skip")
         for name, limit in (("clip_norm", self.clip_norm), ("clip_value", self.clip_value)):
             if limit is not None and not 0 < limit < math.inf:
                 raise OptionError(
-                    f"Accumulator: {name} is {limit}, it must be positive and finite. Leave it out to clip nothing."
+                    f"Accumulator: {name} is {limit}, it must be positive and finite. To disable clipping, "
+                    "leave it out."
                 )
         if self.clip_norm is not None and self.clip_value is not None:
             raise OptionError(
@@ -211,7 +212,7 @@ class UpdateSettings:
         dtype = self.accumulate_dtype
         if dtype is not None and not dtype.is_floating_point:
             raise OptionError(
-                f"Accumulator: accumulate_dtype is {dtype}; sums of gradients need a floating type, "
+                f"Accumulator: accumulate_dtype is {dtype}; sums of gradients need a floating-point dtype, "
                 "such as torch.float32."
             )
         if self.scaler is not None and dtype == torch.float16:
@@ -221,7 +222,7 @@ class UpdateSettings:
             )
         if self.nonfinite not in ("raise", "skip", "step"):
             raise OptionError(
-                f"Accumulator: nonfinite is {self.nonfinite!r}; it is 'raise', 'skip' or 'step'."
+                f"Accumulator: nonfinite is {self.nonfinite!r}; it must be 'raise', 'skip' or 'step'."
             )
         if self.nonfinite == "step" and self.scaler is not None:
             raise OptionError(
@@ -230,7 +231,7 @@ class UpdateSettings:
             )
         if self.clear not in ("none", "zero") and not isinstance(self.clear, Decay):
             raise OptionError(
-                f"Accumulator: clear is {self.clear!r}; it is 'none', 'zero' or gradgate.decay(factor)."
+                f"Accumulator: clear is {self.clear!r}; it must be 'none', 'zero' or gradgate.decay(factor)."
             )
 
     @property
@@ -243,28 +244,29 @@ class UpdateSettings:
         return parameter_name(parameter, self.optimizers, self.models)
 
     def names(self, parameters: Sequence[Tensor], most: int = 3) -> str:
-        """List a few parameters by name, and say how many more there are."""
+        """List a few parameters by name, and the number of the others."""
         names = ", ".join(map(self.name, parameters[:most]))
         rest = len(parameters) - most
         return f"{names} and {rest} more" if rest > 0 else names
 
 
 def as_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer, ...]:
-    """Return one optimizer or several as a tuple; refuse what cannot be stepped once per window."""
+    """Return the optimizers as a tuple; raise for one that cannot be stepped once per window."""
     optimizers = tuple(optimizer) if isinstance(optimizer, Sequence) else (optimizer,)
     if not optimizers:
         raise OptionError("Accumulator: no optimizer was given, so it owns no parameters. Pass at least one.")
     for each in optimizers:
         if not hasattr(each, "param_groups") or not callable(getattr(each, "step", None)):
             raise OptionError(
-                f"Accumulator: {type(each).__name__} is no optimizer (it has no param_groups and step). "
+                f"Accumulator: {type(each).__name__} is not an optimizer (it has no param_groups and step). "
                 "Pass a torch.optim optimizer, or a sequence of them."
             )
         if _needs_closure(each):
             raise OptionError(
-                f"Accumulator: {type(each).__name__} evaluates the loss several times within one step, by a "
-                "closure; a window is run once. Use it without gradgate, with a closure that runs the whole batch "
-                "(or all micro-batches, each weighed by its items), or take an optimizer that steps once."
+                f"Accumulator: {type(each).__name__} evaluates the loss several times per step through a "
+                "closure, but a window runs once. Use it without gradgate, with a closure that runs the whole "
+                "batch (or all micro-batches, each weighted by its items), or use an optimizer that needs no "
+                "closure."
             )
     return optimizers
 
@@ -278,7 +280,7 @@ def _needs_closure(optimizer: Optimizer) -> bool:
 
 
 def as_schedulers(scheduler: Any) -> tuple[Any, ...]:
-    """Return one scheduler, several or none as a tuple; refuse what cannot be stepped once per update."""
+    """Return the schedulers as a tuple; raise for one that cannot be stepped once per update."""
     if scheduler is None:
         return ()
     schedulers = tuple(scheduler) if isinstance(scheduler, Sequence) else (scheduler,)
@@ -290,7 +292,7 @@ def as_schedulers(scheduler: Any) -> tuple[Any, ...]:
             )
         if not callable(getattr(each, "step", None)):
             raise OptionError(
-                f"Accumulator: {type(each).__name__} is no learning-rate scheduler (it has no step). Pass "
-                "one of torch.optim.lr_scheduler, or several in a list."
+                f"Accumulator: {type(each).__name__} is not a learning-rate scheduler (it has no step). Pass a "
+                "scheduler from torch.optim.lr_scheduler, or a list of them."
             )
     return schedulers

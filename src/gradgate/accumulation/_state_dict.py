@@ -1,4 +1,4 @@
-"""The saved form of an accumulator, also over several ranks: plain containers, checked before they are used."""
+"""Saving and loading an accumulator, also with several ranks: plain containers, checked before they are used."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _KEYS = {"shapes", "window", "carried", "samples_that_fit", "wide_state"}
 
 
 class Checkpointed:
-    """What of an accumulator is saved and loaded."""
+    """Saving and loading of an accumulator."""
 
     _state: TrainingState
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is needed to go on from here, an unfinished window included.
+        """Return what is needed to resume, including an unfinished window.
 
         Tensors are copies. Only tensors, numbers, strings and containers, so that
         ``torch.load(..., weights_only=True)`` reads it. The model, the optimizer, the scheduler, the scaler
-        and the random state have states of their own: save them beside it. Inside a window, call it after
-        the last backward of a micro-batch.
+        and the random state are saved separately, with their own states. Inside a window, call it after the
+        last backward of a micro-batch.
         """
         state, settings, update = self._state, self._state.settings, self._state.open_update
         parameters = settings.parameters
@@ -45,7 +45,7 @@ class Checkpointed:
             "shapes": [list(parameter.shape) for parameter in parameters],
             "window": window,
             "carried": [None if g is None else g.detach().clone() for g in gradients] if decays else None,
-            # Which gradients are zeros that clear="zero" left: an optimizer steps on them.
+            # Which gradients are zeros left by clear="zero": an optimizer steps on them.
             "zeros": [g is not None for g in gradients] if settings.clear == "zero" else None,
             "samples_that_fit": state.samples_that_fit,
             "wide_state": has_wide_state(settings.optimizers),
@@ -54,53 +54,55 @@ class Checkpointed:
     def state_by_rank(self) -> dict[str, Any]:
         """Return :meth:`state_dict` for a checkpoint that all ranks write together.
 
-        For ``torch.distributed.checkpoint.save({"accumulator": accumulator.state_by_rank(), ...}, ...)``: each rank
-        has a part of an unfinished window, and saves it under a key of its own.
+        For ``torch.distributed.checkpoint.save({"accumulator": accumulator.state_by_rank(), ...}, ...)``:
+        each rank saves its part of an unfinished window under its own key.
 
         Raises:
-            StateError: a window is unfinished whose sum is in ``fully_shard``.
+            StateError: under ``fully_shard``, a window is unfinished.
         """
         rank, ranks = self._state.ranks.position()
         update = self._state.open_update
         if update is not None and update._coordinator.sharded is not None:
             raise StateError(
-                "state_by_rank: under fully_shard the sum of an unfinished window is in the engine, which does "
-                "not give it. Save between two windows."
+                "state_by_rank: under fully_shard the sum of an unfinished window is inside the engine and "
+                "cannot be read. Save between two windows."
             )
-        file = io.BytesIO()  # as bytes: the ranks that read it do not know its size
+        file = io.BytesIO()  # as bytes: the ranks that load it do not know its size
         torch.save(self.state_dict(), file)
         return {"ranks": ranks, f"rank {rank}": file.getvalue()}
 
     def load_checkpoint(self, checkpoint_id: Any, key: str = "accumulator") -> None:
-        """Take over what :meth:`state_by_rank` has put into a checkpoint of ``torch.distributed``.
+        """Load from a ``torch.distributed`` checkpoint what :meth:`state_by_rank` returned.
 
-        On as many ranks as have saved, each goes on with its own part of an unfinished window, bit for bit: hand it
-        the same window. On another number of ranks the parts are added up and split among these; hand each its
-        share of what is left of the window. The update is then the same to rounding.
+        With the same number of ranks, each continues its own part of an unfinished window, bit for bit: pass
+            it the same window. With another number of ranks, the parts are added up and split among the new
+            ranks; pass each rank its share of the rest of the window. The update is then the same up to
+            rounding.
 
         Args:
-            checkpoint_id: as given to ``torch.distributed.checkpoint.save``: a folder.
-            key: under which the accumulator was saved.
+            checkpoint_id: the folder given to ``torch.distributed.checkpoint.save``.
+            key: the key of the
+                accumulator in the checkpoint.
 
         Raises:
-            StateError: there is none, or it belongs to other parameters.
+            StateError: the checkpoint has no such key, or belongs to other parameters.
             UpdateError, GradientError: as :meth:`load_state_dict`.
         """
         rank, ranks = self._state.ranks.position()
         self.load_state_dict(_read(checkpoint_id, key, rank, ranks))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a saved state. The next update goes on with the window that it holds, if any.
+        """Load a saved state. The next update continues the unfinished window in it, if any.
 
         Make the accumulator before ``optimizer.load_state_dict(...)``: torch rounds the loaded moments of
-        16-bit parameters, and the accumulator keeps them wide. Hand the update the same micro-batches: those
-        that are already in the sum are skipped. The parameters that follow are then, bit for bit, those of a
-        run without the stop.
+        16-bit parameters, and the accumulator keeps them wide. Pass the update the same micro-batches: those
+        already in the sum are skipped. The resulting parameters are then, bit for bit, those of an
+        uninterrupted run.
 
         Raises:
             StateError: the state belongs to other parameters or another version; nothing is changed.
             UpdateError: an update is open.
-            GradientError: decayed gradients are to be put where others already stand.
+            GradientError: decayed gradients would overwrite existing gradients.
         """
         kept = self._state
         if kept.open_update is not None:
@@ -130,8 +132,8 @@ def _unfinished(window: OpenWindow) -> dict[str, Any]:
     """Return a copy of a window so far, in plain containers."""
     if window._shared.batch_norms.pools:
         raise UpdateError(
-            "state_dict: batch_norm='window' keeps running statistics aside while a window is open, and the "
-            "model's own buffers hold those of the last micro-batch. Save between two windows."
+            "state_dict: with batch_norm='window', the model's buffers hold only the statistics of the last "
+            "micro-batch while a window is open. Save between two windows."
         )
     scale = window._scale
     return {
@@ -146,8 +148,8 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
     found = state.get("format") if isinstance(state, dict) else type(state).__name__
     if found != _FORMAT or not state.keys() >= _KEYS:
         raise StateError(
-            f"load_state_dict: format is {found!r}, this version reads {_FORMAT}, with {', '.join(sorted(_KEYS))}. "
-            "Pass what Accumulator.state_dict() returned."
+            f"load_state_dict: format is {found!r}, but this version reads {_FORMAT}, with "
+            f"{', '.join(sorted(_KEYS))}. Pass what Accumulator.state_dict() returned."
         )
     shapes = [list(parameter.shape) for parameter in parameters]
     if state["shapes"] != shapes:
@@ -159,14 +161,14 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
         )
     if state["carried"] is not None and not isinstance(settings.clear, Decay):
         raise StateError(
-            f"load_state_dict: the state carries decayed gradients, but clear is {settings.clear!r}. Make the "
+            f"load_state_dict: the state holds decayed gradients, but clear is {settings.clear!r}. Create the "
             "accumulator with the clear=gradgate.decay(...) that it was saved with."
         )
     if state["wide_state"] and not has_wide_state(settings.optimizers):
         raise StateError(
-            "load_state_dict: the optimizer's moments were wider than its parameters when this was saved, and are "
-            "not now: torch rounds them when it loads. Make the accumulator first, then call "
-            "optimizer.load_state_dict(...), then this."
+            "load_state_dict: the optimizer's moments were wider than its parameters when this was saved, but "
+            "are not any more: torch rounds them on loading. Create the accumulator first, then call "
+            "optimizer.load_state_dict(...), then accumulator.load_state_dict(...)."
         )
     _check_types(state["window"], parameters, settings)
     scaled = state["window"] is not None and state["window"]["scale"] is not None
@@ -175,27 +177,28 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
     if begun and scaled != (settings.scaler is not None):
         raise StateError(
             "load_state_dict: the unfinished window was saved "
-            f"{'with' if scaled else 'without'} a GradScaler, this accumulator has {'none' if scaled else 'one'}. "
-            "Make it as it was when it was saved."
+            f"{'with' if scaled else 'without'} a GradScaler, but this accumulator has "
+            f"{'none' if scaled else 'one'}. Create it with the settings with which it was saved."
         )
 
 
 def _check_types(
     window: dict[str, Any] | None, parameters: Sequence[Tensor], settings: UpdateSettings
 ) -> None:
-    """Raise StateError if sums were saved in another type than this accumulator adds in."""
+    """Raise StateError if sums were saved in another dtype than this accumulator uses."""
     for saved in window["sums"] if window is not None else ():
         for index, (gradient, parameter) in enumerate(zip(saved["gradients"], parameters, strict=False)):
             wanted = sum_dtype(parameter, settings.accumulate_dtype)
             if gradient is not None and gradient.dtype != wanted:
                 raise StateError(
                     f"load_state_dict: the unfinished window holds {gradient.dtype} sums for parameter {index}, "
-                    f"this accumulator adds in {wanted}. Give it the accumulate_dtype that it was saved with."
+                    f"but this accumulator sums in {wanted}. Create it with the accumulate_dtype with which it "
+                    "was saved."
                 )
 
 
 def _read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]:
-    """Return what this rank goes on from: its own state, or its share of those of another number of ranks.
+    """Return this rank's own state, or its share of the states of another number of ranks.
 
     Raises:
         StateError: the checkpoint holds none under this key.
@@ -207,7 +210,7 @@ def _read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]
     saved = sum(name.startswith(f"{key}.rank ") for name in known)
     if not saved:
         raise StateError(
-            f"load_checkpoint: the checkpoint holds no accumulator under {key!r}. Save it there: "
+            f"load_checkpoint: the checkpoint holds no accumulator under {key!r}. Save it with that key: "
             f"dcp.save({{{key!r}: accumulator.state_by_rank(), ...}}, checkpoint_id=...)."
         )
     mine = range(rank, saved, ranks) if saved != ranks else [rank]
@@ -227,9 +230,10 @@ def _unpacked(state: bytes) -> dict[str, Any]:
 
 
 def _merged(states: Sequence[dict[str, Any]], like: dict[str, Any]) -> dict[str, Any]:
-    """Merge the unfinished windows of some ranks: their sums add. What is the same on all is taken from the first.
+    """Merge the unfinished windows of some ranks: their sums add.
 
-    Micro-batches are counted anew, for another number of ranks splits the rest of the window in its own way.
+    Values that all ranks share are taken from the first. Micro-batches are counted from zero, because another
+    number of ranks splits the rest of the window differently.
     """
     windows = [state["window"] for state in states if state["window"] is not None]
     if like["window"] is None:

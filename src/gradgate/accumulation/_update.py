@@ -1,4 +1,4 @@
-"""One update: what a window of micro-batches does to the parameters that its optimizers own."""
+"""One update: adds up a window of micro-batches and steps the optimizers."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ T = TypeVar("T")
 
 
 class Update(OpenWindow):
-    """A window being added up. Made by :meth:`Accumulator.update` and used as a context manager.
+    """A window of micro-batches. Made by :meth:`Accumulator.update` and used as a context manager.
 
-    Leaving the block unscales, divides once, clips, steps, clears and schedules, in this order. An
-    exception inside the block steps nothing, puts ``.grad`` back as it was and goes on to the caller.
+    Leaving the block unscales, divides once, clips, steps, clears and schedules, in this order. If the block
+    raises, nothing is stepped, ``.grad`` is restored, and the exception propagates.
     """
 
     def micro_batches(self, window: Iterable[T]) -> Iterator[T]:
-        """Go through the micro-batches of this window.
+        """Iterate over the micro-batches of this window.
 
-        Between two of them the backward calls belong to one micro-batch. In an update that goes on from a
-        saved state, the micro-batches that it already holds are skipped: hand it the same window.
+        All backward calls in an iteration belong to one micro-batch. An update that resumes from a saved state
+        skips the micro-batches that are already in its sum: pass it the same window.
 
         Args:
             window: an iterable of micro-batches, such as the windows of :func:`windows`, or a list.
 
         Yields:
-            each micro-batch, as it is.
+            each micro-batch, unchanged.
 
         Raises:
             UpdateError: the update is not open, or has already been given its micro-batches.
@@ -73,38 +73,38 @@ class Update(OpenWindow):
         into: Into | None = None,
         retain_graph: bool = False,
     ) -> None:
-        """Add one loss's gradient to the window, weighed by the items that it was taken over.
+        """Add one loss's gradient to the window, weighted by its number of items.
 
-        Only parameters that the accumulator's optimizers own receive anything, whatever else the graph
-        contains; parts of the backward pass that would only serve others are skipped. The sum is divided
-        by the whole window's count when the block ends, not before.
+        Only parameters that the accumulator's optimizers own receive gradients, whatever else the graph contains;
+        the parts of the backward pass that only other parameters need are skipped. The sum is divided by the whole
+        window's count when the block ends, not before.
 
         Args:
             loss: a scalar, shape ``[]`` or ``[1]``, floating, attached to a graph. The graph is freed.
-            count: items in the loss, ``>= 0``: samples, valid tokens, or their summed weights. A number,
-                or a tensor of one element; one on a device is read when the block ends. Left out, it is read where
-                the graph proves it: of ``cross_entropy`` with its ignored and weighted targets, ``mse_loss``,
-                ``.mean()``, if every operation down to the model's last layer is known to keep samples apart.
-                Zero is fine: nothing is run. A zero on a device is read too late for that, so its loss has to be
-                finite.
+            count: items in the loss, ``>= 0``: samples, valid tokens, or their summed weights. A number, or a
+                tensor with one element; a tensor on a device is read when the block ends. If left out, it is read
+                from the graph when the graph proves it: for ``cross_entropy`` with its ignored and weighted
+                targets, ``mse_loss`` and ``.mean()``, if every operation down to the model's last layer is known
+                to keep samples apart. With a count of zero nothing runs. A zero on a device is read too late to
+                skip the pass, so its loss has to be finite.
             reduction: "mean" if ``loss`` is a mean over its items, "sum" if it is their sum.
-            name: which loss this is. Several calls in one micro-batch are several losses, told apart by
-                their order if they have no names. Each is averaged over its own items of the window, and
-                the means add, as in ``loss_a + loss_b``. A second loss keeps a second set of gradients
-                until the block ends; add losses of equal counts up to save that.
-            into: modules and parameters, or one, that this loss goes into; of a module, what is owned. Without it
-                all that is owned and reached. What is left out receives nothing from this loss, and parts of the
-                backward pass that would only serve it are skipped.
-            retain_graph: keep the graph, for another loss that shares it.
+            name: the name of the loss. Several calls in one micro-batch are several losses, matched by their order
+                if they have no names. Each is averaged over its own items in the window, and the means are added,
+                as in ``loss_a + loss_b``. A second loss keeps a second set of gradients until the block ends; to
+                avoid that, add up losses with equal counts.
+            into: the module or parameter, or several, that receive this loss's gradient; of a module, its owned
+                parameters. By default, all owned parameters that the loss reaches. Other parameters receive
+                nothing from this loss, and the parts of the backward pass that only they need are skipped.
+            retain_graph: keep the graph for another loss that shares it.
 
         Raises:
-            OwnerError: ``into`` names something of which nothing is owned.
+            OwnerError: ``into`` names a module or parameter that the accumulator does not own.
             ShapeError: ``loss`` is not a floating scalar.
-            CountError: ``count`` is negative, not finite, or missing where the graph does not prove it.
-            GraphError: ``loss`` has no graph, or every owned parameter is frozen, or one in ``into``; or the loss
-                reaches nothing in ``into`` (asked in an accumulator's first windows).
-            UpdateError: the update is not open, or it is unclear whether this is another micro-batch or
-                another loss.
+            CountError: ``count`` is negative, not finite, or missing when the graph does not prove it.
+            GraphError: ``loss`` has no graph; or every owned parameter is frozen, or a parameter in ``into`` is;
+                or the loss reaches nothing in ``into`` (checked in an accumulator's first windows).
+            UpdateError: the update is not open, or it is unclear whether this is another micro-batch or another
+                loss.
         """
         if self._state != "open":
             self._require_open("backward")
@@ -127,8 +127,8 @@ class Update(OpenWindow):
                 self._scale.look_at(loss)
         elif not counter.in_loop and shared.batch_norms.pools:
             raise UpdateError(
-                "backward: batch_norm='window' has to know where a micro-batch begins, and this window has "
-                "another one outside update.micro_batches(...). Loop over `update.micro_batches(window)`."
+                "backward: batch_norm='window' needs to know where each micro-batch begins, but this call is "
+                "outside update.micro_batches(...). Loop over `update.micro_batches(window)`."
             )
         checks, later = shared.loss_checks, before is not None and bool(before.counts)
         graph_size = next_node_number.use() - checks.node_number
@@ -151,13 +151,14 @@ class Update(OpenWindow):
         if self._coordinator.all_reduced:
             raise UpdateError(
                 f"backward: {name!r} comes after the last backward pass of the window, whose gradients have been "
-                "all-reduced. With sync='overlap' each micro-batch has one loss: add them up, or take sync='last'."
+                "all-reduced. With sync='overlap' each micro-batch has one loss: add up the losses, or use "
+                "sync='last'."
             )
         if {*self._sums.by_name} - {name}:
             return nullcontext()  # several losses have several divisors: they are all-reduced at the end
         running, weight = self._sums.prepare(name, loss, count, reduction)
         if not is_zero(count) and weight != 1:
-            return nullcontext()  # it is added apart, so `.grad` does not hold the sum during the pass
+            return nullcontext()  # it is added separately, so `.grad` does not hold the sum during the pass
         unit = None if running.unit is None else float(running.unit)
         return self._coordinator.overlapping(self._sums, name, unit)
 
@@ -165,12 +166,12 @@ class Update(OpenWindow):
 
     @property
     def stepped(self) -> bool:
-        """Whether the parameters were moved: False until the block ends, and if the update was skipped."""
+        """Whether the parameters were updated: False until the block ends, and if the update was skipped."""
         return self._stepped
 
     @property
     def losses(self) -> dict[str, Tally]:
-        """Each loss's sum and count, by name; of all ranks once the block has ended.
+        """Each loss's sum and count, by name; over all ranks once the block has ended.
 
         Synchronizes with the device.
         """
@@ -178,7 +179,7 @@ class Update(OpenWindow):
 
     @property
     def loss(self) -> float:
-        """The mean loss of the window so far; of several losses, the sum of their means.
+        """The mean loss of the window so far; with several losses, the sum of their means.
 
         Synchronizes with the device.
         """
@@ -191,7 +192,7 @@ class Update(OpenWindow):
 
     @property
     def count(self) -> float:
-        """The items of the window so far, in its first loss; of all ranks once the block has ended.
+        """The items of the window so far, in its first loss; over all ranks once the block has ended.
 
         Synchronizes with the device if counts are on one.
         """
@@ -219,10 +220,10 @@ class Update(OpenWindow):
         return float(self._norm)
 
     def _described(self) -> tuple[str, str]:
-        """Return how far the window is, and its micro-batches, in words."""
+        """Return the state of the window and its number of micro-batches, as text."""
         number = self.micro_batch_count
         if self._state == "closed" and self._norm is not None:
-            how = "stepped" if self._stepped else "skipped: nothing was stepped"
+            how = "stepped" if self._stepped else "skipped, without a step"
         else:
             how = self._state
         return how, f"{number} micro-batch{'' if number == 1 else 'es'}"
@@ -247,18 +248,19 @@ class Update(OpenWindow):
 
 
 def check_window(window: Iterable[object], verb: str) -> None:
-    """Raise OptionError for one batch in place of a sequence of micro-batches."""
+    """Raise OptionError if a single batch was passed instead of a sequence of micro-batches."""
     if isinstance(window, Window):
         return
     if isinstance(window, (Tensor, Mapping, str)):
         raise OptionError(
-            f"{verb}: a window is a sequence of micro-batches, this is one {type(window).__name__}. Pass a "
-            "list, [batch], or split it: batch.split(32); a stack of micro-batches is stack.unbind()."
+            f"{verb}: a window is a sequence of micro-batches, but this is a single {type(window).__name__}. "
+            "Pass a list, [batch], or split it: batch.split(32). For a stack of micro-batches, pass "
+            "stack.unbind()."
         )
     of_batches = isinstance(window, (list, tuple)) and window and isinstance(window[0], (list, tuple, dict))
     if not of_batches and looks_like_batch(window):
         raise OptionError(
-            f"{verb}: a window is a sequence of micro-batches, and these tensors look like the fields of one "
-            "batch: as many samples in each, of different kinds. Pass a list, [batch], or call "
+            f"{verb}: a window is a sequence of micro-batches, but these tensors look like the fields of one "
+            "batch: the same number of samples in each, but of different kinds. Pass a list, [batch], or call "
             "accumulator.step(loss_fn, batch)."
         )

@@ -1,4 +1,4 @@
-"""Micro-batches: grouped from a loader into windows; split when memory runs out."""
+"""Groups the micro-batches of a loader into windows, and splits them when memory runs out."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ T = TypeVar("T")
 
 
 class _Released:
-    """Marks a micro-batch that was handed out and let go of."""
+    """Marks a micro-batch that was yielded and released."""
 
 
 _RELEASED = _Released()
 
 
 class Window(Sequence[T]):
-    """The micro-batches between two steps: a list that is drawn from the loader as it is read.
+    """The micro-batches between two steps: a sequence that is drawn from the loader lazily.
 
-    So the first micro-batch can be computed while the loader prepares the next. A window can be iterated over
-    again, except for what ``update.micro_batches(window)`` has handed out: each of those is released, so that no
-    more inputs stay alive than in a plain loop. Asking for the length draws all of it.
+    The first micro-batch can be computed while the loader prepares the next. A window can be iterated over again,
+    except for micro-batches that ``update.micro_batches(window)`` has yielded: each of those is released, so that
+    no more inputs stay alive than in a plain loop. ``len()`` draws the whole window.
     """
 
     def __init__(self, source: Iterator[T], size: int, first: T, expected: int) -> None:
@@ -35,10 +35,10 @@ class Window(Sequence[T]):
         self._size = size
         self._items: list[T | _Released] = [first]
         self.expected = expected
-        """How many micro-batches will come, as far as the loader tells; at most the size asked for."""
+        """The expected number of micro-batches, from the loader's length if it has one; at most the window size."""
 
     def drain(self) -> Iterator[T]:
-        """Yield the micro-batches and let go of each."""
+        """Yield the micro-batches and release each."""
         number = 0
         while number < len(self._items) or self._draw():
             item, self._items[number] = self._present(self._items[number]), _RELEASED
@@ -49,8 +49,8 @@ class Window(Sequence[T]):
     def _present(self, item: T | _Released) -> T:
         if isinstance(item, _Released):
             raise UpdateError(
-                "windows: this window's micro-batches were handed out by update.micro_batches(window) and let go "
-                "of. To go through them again, make a list first: window = list(window)."
+                "windows: update.micro_batches(window) has yielded and released this window's micro-batches. "
+                "To iterate over them again, make a list first: window = list(window)."
             )
         return item
 
@@ -91,7 +91,7 @@ class Window(Sequence[T]):
 
 
 class Windows(Iterable[Window[T]], Generic[T]):
-    """The windows of a loader, anew each time they are iterated over. Made by :func:`windows`."""
+    """The windows of a loader, which can be iterated over repeatedly. Made by :func:`windows`."""
 
     def __init__(self, loader: Iterable[T], size: int, progress: bool) -> None:
         self._loader = loader
@@ -102,10 +102,10 @@ class Windows(Iterable[Window[T]], Generic[T]):
         return f"windows({type(self._loader).__name__}, size={self._size})"
 
     def __len__(self) -> int:
-        """How many updates an epoch makes, the last, shorter one included."""
+        """The number of updates in an epoch, including the last, shorter one."""
         if not isinstance(self._loader, Sized):
             raise TypeError(
-                f"windows: a {type(self._loader).__name__} has no length, so neither have its windows."
+                f"windows: a {type(self._loader).__name__} has no length, so its windows have none either."
             )
         return math.ceil(len(self._loader) / self._size)
 
@@ -117,27 +117,27 @@ class Windows(Iterable[Window[T]], Generic[T]):
             expected = self._size if left is None else max(1, min(self._size, left))
             window = Window(source, self._size, first, expected)
             yield window
-            window.fill()  # what was left unread belongs to this window, not to the next one
+            window.fill()  # unread micro-batches belong to this window, not to the next one
             left = None if left is None else left - len(window)
 
 
 def windows(loader: Iterable[T], size: int, *, progress: bool = False) -> Windows[T]:
-    """Group what a loader yields into windows of ``size`` micro-batches each, one for every update.
+    """Group the micro-batches of a loader into windows of ``size``, one window per update.
 
     The last window may be shorter. Nothing is dropped and nothing leaks into the next epoch.
 
     Args:
         loader: yields micro-batches: a ``DataLoader``, a list, a generator.
-        size: micro-batches in a window, ``>= 1``.
+        size: the number of micro-batches in a window, ``>= 1``.
         progress: show a progress bar over the micro-batches (needs ``tqdm``: ``pip install
             'gradgate[progress]'``).
 
     Returns:
-        an iterable of windows, and each window a sequence of micro-batches. It can be iterated over once
-        per epoch if the loader can. Its length is the number of updates of an epoch.
+        an iterable of windows, each a sequence of micro-batches. It can be iterated over once per epoch if the
+        loader can. Its length is the number of updates in an epoch.
 
     Raises:
-        OptionError: ``size`` is not a whole number of at least 1.
+        OptionError: ``size`` is not an integer of at least 1.
 
     Example:
         >>> [list(window) for window in windows([1, 2, 3, 4, 5], size=2)]
@@ -145,7 +145,8 @@ def windows(loader: Iterable[T], size: int, *, progress: bool = False) -> Window
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise OptionError(
-            f"windows: size is {size!r}; a window holds a whole number of micro-batches, at least 1."
+            f"windows: size is {size!r}; it must be an integer of at least 1, the number of micro-batches in a "
+            "window."
         )
     return Windows(loader, size, progress)
 
@@ -163,33 +164,33 @@ def _with_progress(loader: Iterable[T], size: int) -> Iterable[T]:
 
 
 Dealt: TypeAlias = Literal["whole", "parts"]
-"""What each rank brings of a batch that is dealt to all: the whole of it, or a part."""
+"""What each rank passes when a batch is distributed over ranks: the whole batch, or its own part."""
 
 
 class SplitPlan(Protocol):
-    """What splits a batch so that it fits: see ``gradgate.plan``."""
+    """Splits a batch so that it fits into memory: see ``gradgate.plan``."""
 
     def split(self, batch: Any, /, *, rank: int, ranks: int) -> Any:
-        """Return the micro-batches of one rank's share, with ``data``."""
+        """Return the micro-batches of one rank's share; each has ``data``."""
         ...
 
     def pool(self, window: Any, /) -> Any:
-        """Return one batch of several."""
+        """Join several batches into one."""
         ...
 
     def finer(self, split: Any, index: int, /, *, keep: int) -> Any:
-        """Learn that one of them did not fit, and split all but the first ones anew."""
+        """Record that a micro-batch did not fit, and split all but the first ``keep`` again."""
         ...
 
 
 class GivenMicroBatches:
-    """Micro-batches as the caller has them; smaller ones where these do not fit."""
+    """The caller's micro-batches, split further if they do not fit."""
 
     def __init__(
         self, state: TrainingState, micro_batches: Sequence[Any], batch_dim: BatchDim | Unsaid
     ) -> None:
         self._state, self._batch_dim = state, batch_dim
-        # What is in a sum that goes on was split as the saved state says, and is counted off in these pieces.
+        # The saved state counts pieces of its own split size; skip as many pieces.
         keep = _kept(state)
         pieces = self._split(micro_batches) if keep else []
         self._kept = pieces[:keep]
@@ -216,7 +217,7 @@ class GivenMicroBatches:
         return f"{samples} samples; replaying the window with {fits}"
 
     def _split(self, micro_batches: Sequence[Any]) -> list[tuple[Any, int | None]]:
-        """Split what holds more samples than fit into equal parts; return them with their samples."""
+        """Split micro-batches that are too large into equal parts; return the parts with their sample counts."""
         most = self._state.samples_that_fit
         if most is None:
             return [(micro_batch, None) for micro_batch in micro_batches]
@@ -225,7 +226,7 @@ class GivenMicroBatches:
     def _split_to(self, micro_batch: Any, most: int) -> list[tuple[Any, int | None]]:
         try:
             layout = layout_of(micro_batch, self._batch_dim)
-        except OptionError:  # it may fit as it is; otherwise this is raised when memory runs out
+        except OptionError:  # it may fit unsplit; otherwise this error is raised when memory runs out
             return [(micro_batch, None)]
         if layout.samples <= most:
             return [(micro_batch, layout.samples)]
@@ -233,9 +234,9 @@ class GivenMicroBatches:
 
 
 class PlannedMicroBatches:
-    """Micro-batches as a plan splits a batch; it learns from those that do not fit.
+    """The micro-batches of a plan, which adjusts if some do not fit.
 
-    ``dealt`` says what each rank brings of a batch that is distributed over all; None for a batch of its own.
+    ``dealt`` is what each rank passes of a batch that is distributed over ranks; None if each rank has its own.
     """
 
     def __init__(
@@ -259,15 +260,15 @@ class PlannedMicroBatches:
         return _LazyData(self._split)
 
     def ran_out(self, index: int, error: BaseException) -> str:
-        """Have the plan split the rest finer."""
+        """Let the plan split the rest into smaller micro-batches."""
         samples = len(self._split[index].indices)
         _next_size(samples, error)
         self._split = self._plan.finer(self._split, index, keep=self._keep)
-        return f"{samples} samples, for which the plan estimated less; replaying the window with fewer"
+        return f"{samples} samples, which the plan had estimated to fit; replaying the window with fewer"
 
 
 class _LazyData(Sequence[Any]):
-    """The data of micro-batches, each collected when it is its turn."""
+    """The data of micro-batches, each assembled on access."""
 
     def __init__(self, micro_batches: Sequence[Any]) -> None:
         self._micro_batches = micro_batches
@@ -281,7 +282,7 @@ class _LazyData(Sequence[Any]):
 
 
 def _kept(state: TrainingState) -> int:
-    """Return how many micro-batches are in the sum of a saved window already."""
+    """Return how many micro-batches are already in the sum of a saved window."""
     return state.unfinished["micro_batches"] if state.unfinished is not None else 0
 
 

@@ -57,11 +57,11 @@ class Flow:
         return to_html(self.model, self.parameters)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it in plain containers, for JSON."""
+        """Return the flow in plain containers, for JSON."""
         return dataclasses.asdict(self)
 
     def figure(self) -> Any:
-        """Return a Sankey diagram as a ``plotly`` figure: from the loss through modules to what becomes of it.
+        """Return a Sankey diagram as a ``plotly`` figure: from the loss through modules to where the gradient ends.
 
         Widths are numbers of parameters. Needs plotly: ``pip install 'gradgate[show]'``.
         """
@@ -71,16 +71,16 @@ class Flow:
 def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimizer] | None = None) -> Flow:
     """Report which parameters of a model a loss reaches, and where and why gradient is stopped.
 
-    The graph of a loss shows what it reaches, but not where a path was cut. Pass a function that computes the loss:
-    its operations are traced. No backward pass runs, and no gradient changes.
+    The graph of a loss shows which parameters it reaches, but not where a path was cut. Pass a function that
+    computes the loss: its operations are traced. No backward pass runs, and no gradient changes.
 
     Args:
         loss: a scalar tensor with a graph; or a function without arguments that returns one (or a loss and its
             count). The function runs once, as in training: batch norms update their statistics, and dropout
             draws random numbers.
         model: the module whose parameters are reported.
-        optimizer: one or several. With it, the flow also reports unused gradients: of parameters that no optimizer
-            has, or whose learning rate is 0.
+        optimizer: one or several. If given, the flow also reports unused gradients: those of parameters that
+            are in no optimizer, or whose learning rate is 0.
 
     Returns:
         The flow: ``print`` shows a tree, ``flow["encoder.weight"].stops`` has the data, ``flow.figure()`` draws it.
@@ -148,7 +148,8 @@ def trace_loss(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Gra
             )
     if loss.numel() != 1:
         raise ShapeError(
-            f"{verb}: the loss has shape {list(loss.shape)}, a scalar is needed. Pass loss.mean() or loss.sum()."
+            f"{verb}: the loss has shape {list(loss.shape)}, but it must be a scalar. Pass loss.mean() or "
+            "loss.sum()."
         )
     if trace is not None:
         trace.end(loss)

@@ -1,4 +1,4 @@
-"""Freeze modules: nothing in them changes, and unfreezing restores exactly what was."""
+"""Freeze modules: nothing in them changes, and unfreezing restores their previous state exactly."""
 
 from __future__ import annotations
 
@@ -48,21 +48,22 @@ class Frozen:
     def unfreeze(self, *modules: nn.Module) -> None:
         """Unfreeze these modules, or all if none is given. Others stay frozen.
 
-        What another handle has frozen as well stays frozen until that handle releases it.
+        A module that another handle has also frozen stays frozen until that handle releases it.
 
         Args:
-            modules: some of the frozen modules or their submodules: the last layers first, as fine-tuning goes on.
+            modules: some of the frozen modules or their submodules: for example the last layers first, as
+                fine-tuning progresses.
 
         Raises:
-            OptionError: this handle does not hold one of them, nor any part of it.
+            OptionError: this handle holds neither one of them nor a part of it.
             UpdateError: an open update owns one of their parameters.
         """
         chosen = dict.fromkeys(part for module in modules for part in self._parts_of(module))
         for module in modules:
             if not any(part in chosen for part in module.modules()):
                 raise OptionError(
-                    f"unfreeze: {type(module).__name__} is not frozen by this. Pass modules that `frozen` was "
-                    "given, or parts of them, once."
+                    f"unfreeze: {type(module).__name__} is not frozen by this handle. Pass modules that "
+                    "`frozen` was given, or parts of them, once."
                 )
         chosen = chosen if modules else dict.fromkeys(self._frozen)
         _check_no_update(chosen, "unfreeze")
@@ -99,13 +100,14 @@ def _check_no_update(modules: Iterable[nn.Module], verb: str) -> None:
 
 
 def frozen(*modules: nn.Module) -> Frozen:
-    """Freeze modules: parameters and buffers stay as they are, to the bit, and gradient passes through.
+    """Freeze modules: parameters and buffers stay bit for bit the same, and gradients pass through.
 
     Parameters require no gradient, so that none is computed and torch's optimizers skip them, whatever their weight
     decay or momentum (except LBFGS, which steps all of its parameters as one vector). Existing gradients are saved
     and removed, since an optimizer would use them. Modules are in evaluation mode, and ``model.train()`` does not
-    change that: batch norms use their statistics and do not update them, dropout drops nothing. A forward pass that
-    writes buffers all the same writes copies; only a non-persistent buffer that it replaces, a cache, is kept. A
+    change that: batch norms use their statistics and do not update them, dropout drops nothing. If a forward
+        pass writes to buffers anyway, it writes to copies; only a non-persistent buffer that it replaces, a
+        cache, is kept. A
     copy (``deepcopy``, ``pickle``, ``torch.save``, an average such as EMA's) is as the modules were before, and is
     frozen only if the handle is copied with it.
 

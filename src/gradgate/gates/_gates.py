@@ -19,9 +19,9 @@ Factor: TypeAlias = "float | Tensor | Callable[[], float | Tensor]"
 
 
 def stop_gradient(x: T) -> T:
-    """Stop the gradient: what comes before ``x`` gets none from here.
+    """Stop the gradient: nothing before ``x`` receives a gradient through it.
 
-    The backward pass before it is skipped, and its activations are not kept, so this is the cheapest gate.
+    That part of the backward pass is skipped and its activations are not kept, so this is the cheapest gate.
 
     Args:
         x: a tensor, or a pytree of tensors (tuples, lists, dicts, dataclasses).
@@ -46,13 +46,13 @@ def scale_gradient(x: T, factor: Factor) -> T:
     Args:
         x: a tensor, or a pytree of tensors. Integer tensors, which carry no gradient, pass unchanged.
         factor: a finite number; a tensor that broadcasts to ``x``; or a function that returns one of these, and is
-            called each time. 0 sends zeros back; :func:`stop_gradient` costs less.
+            called each time. A factor of 0 sends zeros back; :func:`stop_gradient` costs less.
 
     Returns:
         The same values, bit by bit. Memory is shared: torch refuses in-place operations on it (``inplace=True``).
 
     Raises:
-        OptionError: the factor is not finite, or no number.
+        OptionError: the factor is not a finite number.
         ShapeError: the factor does not broadcast to ``x``.
 
     Example:
@@ -66,7 +66,7 @@ def scale_gradient(x: T, factor: Factor) -> T:
 
 
 def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
-    """Reverse the gradient: what comes before ``x`` learns to make the loss worse.
+    """Reverse the gradient: the layers before ``x`` learn to increase the loss.
 
     Args:
         x: a tensor, or a pytree of tensors.
@@ -118,7 +118,7 @@ def mask_gradient(x: T, mask: Tensor) -> T:
 
 
 def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | None = None) -> T:
-    """Limit the gradient of each tensor by itself.
+    """Clip the gradient of each tensor separately.
 
     Args:
         x: a tensor, or a pytree of tensors.
@@ -129,7 +129,7 @@ def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | Non
         The same values, bit by bit.
 
     Raises:
-        OptionError: none or both are given, or one is not above 0.
+        OptionError: neither or both limits are given, or a limit is not above 0.
 
     Example:
         >>> x = torch.ones(2, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Train some rows or entries of a parameter, and leave the others unchanged, to the bit."""
+"""Train some rows or entries of a parameter, and leave the others bit for bit unchanged."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class TrainedOnly:
 
 
 def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> TrainedOnly:
-    """Train these rows of an embedding; the others stay as they are, to the bit.
+    """Train these rows of an embedding; the others stay bit for bit the same.
 
     The usual case is new tokens in a pretrained vocabulary. The gradient of the other rows becomes zero, so that
-    norms and clips count the trained ones only. The optimizer sees nothing but these rows, so that neither momentum
-    nor weight decay moves the others, and its state is as small as they are. The parameter stays the same object:
-    if output weights are tied to it, the same rows of these are trained.
+    norms and clips count the trained ones only. The optimizer sees only these rows, so that neither momentum
+    nor weight decay changes the others, and its state is only as large as these rows. The parameter stays the
+    same object: if output weights are tied to it, their same rows are trained.
 
     Args:
         embedding: a module whose ``weight`` has one row for each id (``nn.Embedding``, ``nn.EmbeddingBag``, also
@@ -90,14 +90,14 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
 
 
 def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:
-    """Train the entries of a parameter where a mask is True; the others stay as they are, to the bit.
+    """Train the entries of a parameter where a mask is True; the others stay bit for bit the same.
 
     Works as :func:`train_rows` does. The optimizer sees the chosen entries as one vector. That is right for
-    optimizers that treat each entry by itself (SGD, Adam, AdamW, RMSprop, Adagrad), not for those that look at
-    matrices (Muon, Adafactor).
+    optimizers that treat each entry by itself (SGD, Adam, AdamW, RMSprop, Adagrad), but not for those that
+    use whole matrices (Muon, Adafactor).
 
     Args:
-        parameter: a leaf that requires gradient, or will.
+        parameter: a leaf that requires gradient now or later.
         mask: bool, of the parameter's shape. It is copied.
 
     Returns:

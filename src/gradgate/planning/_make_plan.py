@@ -32,37 +32,38 @@ def plan(
     pad: Any = None,
     optimizer: Optimizer | None = None,
 ) -> Plan:
-    """Estimate what training on a batch takes in memory, and split it so that it fits, with the least padding.
+    """Estimate the memory that training on a batch needs, and split the batch to fit, with the least padding.
 
     The loss function runs a few times on fake tensors, which have shapes and no values: this computes and allocates
     nothing. What is alive after each operation is a polynomial in samples and length, so the peak of every
-    micro-batch is known. One real pass of three samples confirms the estimate, where that takes next to no time. If
-    fake tensors cannot run the loss function (``.item()``, numpy, shapes that depend on values), or give a wrong
-    estimate, real passes of a few samples are measured instead. The plan restores what its passes change: tensors,
-    attributes and items of everything the loss function can reach, gradients, random states. Training after a plan
-    is bit for bit what it is without.
+    micro-batch is known. One real pass of three samples confirms the estimate, if that takes almost no time.
+    If fake tensors cannot run the loss function (``.item()``, numpy, shapes that depend on values), or give a
+    wrong estimate, real passes of a few samples are measured instead. The plan restores what its passes
+    change: tensors, attributes and items of everything the loss function can reach, gradients, random states.
+    Training after a plan is bit for bit the same as without it.
 
     Args:
-        loss_fn: takes a micro-batch, returns its loss, or the loss and its count. It is called two to ten times,
-            at least once for real unless that takes long.
-        batch: one batch like those to come: a pytree of tensors, numpy arrays and lists with the samples along
-            dimension 0 (docs/plan.md has the rules); with ``collate`` a list of raw samples.
-        budget_bytes: what parameters, gradients, optimizer state and one forward and backward pass may take
-            together: bytes, or "8GiB". None: 90 % of what the device has free now.
+        loss_fn: takes a micro-batch, returns its loss, or the loss and its count. It is called two to ten
+            times, at least once on real tensors unless that takes long.
+        batch: one batch like those of the training: a pytree of tensors, numpy arrays and lists with the
+            samples along dimension 0 (docs/plan.md has the rules); with ``collate`` a list of raw samples.
+        budget_bytes: the total memory for parameters, gradients, optimizer state and one forward and backward
+            pass: bytes, or "8GiB". None: 90 % of the memory that is free on the device now.
         lengths: for samples of unequal length: a mask ``[samples, columns]``, lengths ``[samples]``, the key of
             one of these in the batch, or a function that returns one (with ``collate``: the length of a sample).
         collate: makes a batch of a list of raw samples.
-        batch_dim: where the samples are, if not along dimension 0: a dimension, "list" for a list with one entry
-            per sample, None for what all samples share; or a dict of these by field, such as ``{"table": None}``.
+        batch_dim: the dimension of the samples, if it is not 0: a dimension, "list" for a list with one entry
+            per sample, None for data that all samples share; or a dict of these by field, such as ``{"table":
+            None}``.
         trim: the fields whose padding is trimmed with ``lengths``, such as ``["input_ids", "labels"]``, or a dict
             with their dimensions; ``()`` for none. By default these are ids, labels and masks that are visibly
             padded beyond the lengths, and fields that end where these end; any other field as wide is an error.
-        pad: the value with which :meth:`Plan.pool` pads batches to one width, where their own padding does not
+        pad: the value with which :meth:`Plan.pool` pads batches to one width, if their own padding does not
             show it: a number, or one by key.
-        optimizer: its state counts, also if it has not stepped yet. None: no state counts.
+        optimizer: its state counts, even before its first step. None: no state counts.
 
     Returns:
-        the plan: ``split`` splits batches, ``print`` shows what the memory is made of.
+        the plan: ``split`` splits batches, ``print`` shows what uses the memory.
 
     Raises:
         BudgetError: one sample does not fit, or nothing does.

@@ -26,9 +26,9 @@ def likely_cause(
 ) -> str:
     """Return in a sentence why an update is not that of the whole batch, and what to write instead."""
     causes = {  # and whether they apply
-        "the loop never stepped the optimizer, and its parameters moved all the same: another optimizer over them "
+        "the loop never stepped the optimizer, but its parameters changed: another optimizer over them "
         "stepped, such as the inner one of a wrapper. Pass that one.": record.steps == 0 and record.moved,
-        "the loop never stepped the optimizer. Step after the last micro-batch, also after a short window.": (
+        "the loop never stepped the optimizer. Step after the last micro-batch, even in a short window.": (
             record.steps == 0
         ),
         "gradients from before the loop were still there and were added to. Clear them before the first backward: "
@@ -40,7 +40,7 @@ def likely_cause(
             record.steps > 1 and found.error <= tolerance
         ),
         "parameters were moved between the loop's backward passes, before the step (SAM climbs like this), so "
-        "their gradient belongs to another point than loss_fn's. Compare without that: rho=0, say.": (
+        "their gradient belongs to a different point than loss_fn's. Compare without that, for example with rho=0.": (
             record.moved_before
         ),
         "it is not finite. Look at the losses of the loop, and at loss_fn's.": not math.isfinite(found.error),
@@ -93,7 +93,7 @@ def _of_factor(factor: float, passes: int, tolerance: float) -> str:
         f"it was divided by {round(1 / factor)} once too often (a mean of a mean, or an average over ranks of what "
         "was already divided). Divide once by the number of items.": whole(1 / factor),
         "it was clipped (then compare without the clip), or a short window was divided by the full number of "
-        "micro-batches. Divide by the items that really came.": factor < 1,
+        "micro-batches. Divide by the actual number of items.": factor < 1,
         "it was multiplied by a constant factor. Look for a loss weight that loss_fn does not have.": True,
     }
     return next(cause for cause, applies in causes.items() if applies)
@@ -110,9 +110,7 @@ def _of_direction(passes: int, models: Models) -> str:
             )
     for module in training:
         if isinstance(module, _DROPOUTS) and module.p:
-            return (
-                f"{models.name(module)} drops other entries in each run. Compare in eval mode, or with p=0."
-            )
+            return f"{models.name(module)} drops different entries in each run. Compare in eval mode, or with p=0."
     if passes > 1:
         return (
             f"{passes} micro-batches with unequal numbers of items (samples, or valid tokens) had equal weight, or "

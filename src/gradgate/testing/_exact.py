@@ -91,16 +91,16 @@ def assert_exact_update(
 
     Args:
         loop: your loop: takes the batch, splits it, ends in one optimizer step.
-        batch: whatever ``loop`` and ``loss_fn`` take. A small one is enough; unequal micro-batches and a short
-            last one reveal most mistakes.
+        batch: the input of ``loop`` and ``loss_fn``. A small batch is enough; unequal micro-batches and a
+            short last one reveal most mistakes.
         optimizer: the optimizer that the loop steps.
         loss_fn: the mean loss of the whole batch at once, a scalar, whose gradient the update should use. It may
             return ``(loss, count)``, as for ``Accumulator.step``. If there is a difference it is called again, to
             find out which gradients are nothing but rounding.
         model: the module, or several, that the loop trains: its buffers are restored, and messages name its parts.
-        rtol: allowed ``max |difference| / max |gradient|`` of each parameter. By default what rounding explains:
-            1e-10 in float64, 1e-4 in float32, 3e-2 in bfloat16, 1e-2 in float16; the widest of these for the types
-            of the parameters and of autocast.
+        rtol: allowed ``max |difference| / max |gradient|`` of each parameter. By default the error that
+            rounding explains: 1e-10 in float64, 1e-4 in float32, 3e-2 in bfloat16, 1e-2 in float16; the
+            widest of these for the types of the parameters and of autocast.
 
     Returns:
         The :class:`Verdict`, for printing.
@@ -141,7 +141,7 @@ def compare_update(
     model: Model,
     rtol: float | None = None,
 ) -> Verdict:
-    """Return the verdict of :func:`assert_exact_update`, whether the update is exact or not."""
+    """Return the verdict of :func:`assert_exact_update` without raising."""
     parameters = [parameter for parameter in owned_parameters([optimizer]) if parameter.requires_grad]
     models = Models(model, "compare_update")
     snapshot, forward_state = (
@@ -213,8 +213,8 @@ def _whole_batch(returned: Any, parameters: list[Tensor]) -> list[Tensor]:
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         found = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
         raise ShapeError(
-            f"assert_exact_update: loss_fn(batch) returned {found}, a scalar is needed. Return the mean loss of "
-            "the batch, or (loss, count)."
+            f"assert_exact_update: loss_fn(batch) returned {found}, but it must return a scalar. Return the "
+            "mean loss of the batch, or (loss, count)."
         )
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True) if loss.requires_grad else ()
     if all(gradient is None for gradient in gradients):

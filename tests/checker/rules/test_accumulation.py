@@ -132,8 +132,8 @@ def of_items(*counts: int, divide: bool = True) -> Story:
 
 def test_unequal_micro_batches_of_equal_weight() -> None:
     assert said(of_items(512, 512, 512, 37).judged()) == [
-        "train.py:3: GG103 error: 4 micro-batches of 512, 512, 512, 37 items count the same: an item of the "
-        "smallest weighs 13.8 times as much as one of the largest."
+        "train.py:3: GG103 error: 4 micro-batches of 512, 512, 512, 37 items have equal weight: an item of "
+        "the smallest weighs 13.8 times as much as an item of the largest."
     ]
 
 

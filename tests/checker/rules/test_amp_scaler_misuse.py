@@ -57,6 +57,6 @@ def test_a_scaler_for_each_step_never_adapts() -> None:
         wrong.add(ScalerMade(site(2), number)).backward(3, scaler=number)
         wrong.add(ScalerStepped(site(6), number, 0, skipped=True)).clear(7)
     assert said(wrong.judged("GG303")) == [
-        "train.py:2: GG303 error: 3 gradient scalers are built, one for each step; 3 of the steps are "
+        "train.py:2: GG303 error: 3 gradient scalers are created, one for each step; 3 of the steps are "
         "skipped."
     ]

@@ -50,6 +50,6 @@ def test_a_retained_graph_that_nobody_uses_is_a_note() -> None:
         alone.clear(1).backward(3, retain=True).step(5)
         shared.clear(1).backward(3, retain=True).backward(4).step(5)
     assert said(alone.judged("GG601")) == [
-        "train.py:3: GG601 info: retain_graph=True keeps a graph that nothing goes through again, 2 times."
+        "train.py:3: GG601 info: retain_graph=True keeps a graph that no later backward pass uses, 2 times."
     ]
     assert shared.judged("GG601") == []

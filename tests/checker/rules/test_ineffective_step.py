@@ -66,7 +66,7 @@ def test_an_update_that_is_bound_to_the_loops_name() -> None:
         return story
 
     assert said(by_hand("= p -", moved=False).judged("GG304")) == [
-        "train.py:6: GG304 error: This update makes a new tensor and leaves the parameter as it is: "
-        "nothing moves in 4 backward calls."
+        "train.py:6: GG304 error: This update creates a new tensor instead of changing the parameter: no "
+        "parameter changes in 4 backward calls."
     ]
     assert by_hand("-=", moved=True).judged("GG304") == []

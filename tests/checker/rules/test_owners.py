@@ -148,8 +148,8 @@ def made_again(source: str, *, restored: bool = False, kind: str = "Adam") -> St
 
 def test_an_optimizer_for_each_epoch() -> None:
     assert said(made_again(EPOCHS).judged()) == [
-        "train.py:2: GG504 error: Adam was made 3 times for w, and each one starts without the state "
-        "of the one before; the longest lived for 4 steps."
+        "train.py:2: GG504 error: Adam was made 3 times for w, and each starts without the state of its "
+        "predecessor; the longest was used for 4 steps."
     ]
 
 

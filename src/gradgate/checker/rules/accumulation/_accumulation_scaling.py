@@ -6,7 +6,7 @@ the micro-batches of a window. For the update of the whole batch the sum is 1.
 
 ## Why is this bad?
 Gradients add: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long (or
-too short), clipping removes almost all of it, and weight decay has another weight relative to it.
+too short), clipping removes almost all of it, and the relative weight of weight decay changes.
 
 ## Example
     for i, (x, y) in enumerate(loader):
@@ -17,11 +17,12 @@ too short), clipping removes almost all of it, and weight decay has another weig
 ## Use instead
         (loss_fn(model(x), y) / 4).backward()
 
-or ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, which divides once, by what a window holds.
+or ``update.backward(loss, count=len(y))`` of ``gradgate.Accumulator``, which divides once, by the items of
+the window.
 
 ## Known limits
-A factor that is no fraction of whole numbers is taken for the weight of the loss. Sums are assumed to be intended,
-as are means of different tasks that are added without a division.
+A factor that is not a simple fraction is assumed to be a loss weight. Sums are assumed to be intended, as are
+means of different tasks that are added without a division.
 
 ## Sources
 docs/exactness.md
@@ -48,8 +49,8 @@ _WHY = (
     "Gradients add up: the update is that of the whole batch only if the micro-batches' weights add up to 1."
 )
 _TO_A_TRAINER = (
-    "Give the trainer the sum of the loss, divided by the items of the whole window; transformers hands their "
-    "number to compute_loss_func as num_items_in_batch."
+    "Return the sum of the loss divided by the items of the whole window; transformers passes their number to "
+    "compute_loss_func as num_items_in_batch."
 )
 
 

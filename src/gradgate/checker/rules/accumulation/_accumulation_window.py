@@ -6,8 +6,8 @@ with ``i`` from 0), windows that are one too long or too short for their divisor
 epoch that are cleared before any step or never used, and those that are added to the next epoch's first window.
 
 ## Why is this bad?
-The gradients that are left over are lost, or are added to a window that is divided as if they weren't there. The
-first update of an epoch is made of one micro-batch at a fraction of its weight. Nothing crashes.
+Leftover gradients are lost, or are added to a window whose divisor doesn't include them. The first update of
+an epoch uses one micro-batch at a fraction of its weight. Nothing crashes.
 
 ## Example
     for i, (x, y) in enumerate(loader):
@@ -24,11 +24,11 @@ first update of an epoch is made of one micro-batch at a fraction of its weight.
             optimizer.zero_grad()
 
 or let ``gradgate.windows(loader, size=4)`` split the epoch and ``Accumulator.update()`` divide each window by
-what it holds.
+its own items.
 
 ## Known limits
-Windows whose sizes vary throughout are assumed to be intended. Windows that cross the end of an epoch are right
-where all of them hold the same number of micro-batches.
+Windows whose sizes vary throughout are assumed to be intended. Windows that cross the end of an epoch are
+right if all windows have the same number of micro-batches.
 
 ## Sources
 docs/accumulation.md; the example of pytorch.org's AMP recipe, which steps at ``(i + 1) % N == 0``.
@@ -52,8 +52,8 @@ from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.events import Site
 
 _WHY = (
-    "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is divided by has "
-    "the wrong size."
+    "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is divided "
+    "by has the wrong size."
 )
 
 

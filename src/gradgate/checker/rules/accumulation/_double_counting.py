@@ -6,7 +6,7 @@ and again as a part of another loss in the same window, and an L2 penalty on par
 as well.
 
 ## Why is this bad?
-The term has another weight than the one that is written down, and the balance of the losses is off.
+The term doesn't have the weight written in the code, and the balance of the losses is off.
 
 ## Example
     aux.backward(retain_graph=True)
@@ -36,7 +36,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, OptimizerMade, Site, Term
 
-_WHY = "The term weighs more than what is written down for it, and the balance of the losses is off."
+_WHY = "The term weighs more than the code says, and the balance of the losses is off."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -59,7 +59,7 @@ def _added_twice(run: Run) -> Iterator[Finding]:
             term.joined or site,
             f"The loss adds the same term, of line {innermost(term.site).line}, {term.paths} times.",
             why=_WHY,
-            advice="Add each term once: one of the sums that are added here holds it already.",
+            advice="Add each term once: one of the sums added here already contains it.",
             count=len(terms),
             evidence={"term_line": innermost(term.site).line, "times": term.paths},
         )

@@ -6,7 +6,7 @@ means of parts that hold unequal numbers of items, a mean over all positions of 
 masked with zeros, and a mean over samples *and* classes where targets are distributions.
 
 ## Why is this bad?
-The loss, and with it the learning rate, has another size than intended; where the divisor changes from batch to
+The loss, and with it the effective learning rate, has the wrong size. If the divisor changes from batch to
 batch, so do the weights of the samples.
 
 ## Example
@@ -78,7 +78,7 @@ def _divided_again(events: list[Backward]) -> Iterator[Finding]:
         where,
         f"A mean over {share.items or number:g} items is divided by the batch size, {number:g}, once more.",
         why="The gradient is too small by that factor, and a shorter batch counts more than a full one.",
-        advice="Leave the division out, or sum first: reduction='sum'.",
+        advice="Remove the division, or sum first: reduction='sum'.",
         fix=_undivided,
         count=len(found),
         evidence={"divided_by": sorted(sizes)},
@@ -109,9 +109,9 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
     counts = ", ".join(f"{share.items:g}" for share in parts[:6])
     yield RULE.finding(
         where or events[0].site,
-        f"The mean of {len(parts)} means over {counts} items: an item of the smallest weighs {times:.3g} times as "
-        "much as one of the largest.",
-        why="The mean of means is the mean only where all parts hold the same number of items.",
+        f"The mean of {len(parts)} means over {counts} items: an item of the smallest weighs {times:.3g} "
+        "times as much as an item of the largest.",
+        why="The mean of means is the mean only if all parts have the same number of items.",
         advice="Add up sums and divide once by the number of all items.",
         count=hits,
         evidence={"items": [share.items for share in parts], "times": times},
@@ -145,7 +145,7 @@ def _over_classes(events: list[Backward]) -> Iterator[Finding]:
         _longest(terms),
         f"A mean over samples and {terms[0].classes} classes: the divergence or cross entropy is divided by "
         f"{terms[0].classes} as well.",
-        why="The loss is smaller by that factor than the one it is named after, relative to what it is added to.",
+        why="The loss is smaller than its name implies by that factor, so it weighs less against other losses.",
         advice="Sum over the classes and take the mean over the samples: reduction='batchmean', or .sum(1).mean().",
         fix=_batchmean,
         severity="warning",

@@ -1,14 +1,14 @@
-"""Micro-batches that hold unequal numbers of items are given equal weight.
+"""Micro-batches with unequal numbers of items are given equal weight.
 
 ## What it does
-Compares what one item (a sample, a token that isn't padding) counts in each micro-batch of a window: the weight of
-the loss, divided by the number of items in its mean. Reports windows in which that differs, and shorter windows at
-the end of an epoch that are divided by the full number nevertheless. Over several ranks, whose gradients are
-averaged, it compares the items of all of them in the same step.
+Compares the weight of one item (a sample, a token that isn't padding) across the micro-batches of a window:
+the weight of the loss divided by the number of items in its mean. Reports windows in which that differs, and
+shorter windows at the end of an epoch that are divided by the full number nevertheless. Over several ranks,
+whose gradients are averaged, it compares the items of all of them in the same step.
 
 ## Why is this bad?
-The mean of means isn't the mean: an item in a small micro-batch counts more than one in a large one. With token
-counts of 9 and 120 the small one's tokens count 13 times as much.
+The mean of means isn't the mean: an item in a small micro-batch counts more than an item in a large one. With
+token counts of 9 and 120, tokens of the small micro-batch count 13 times as much.
 
 ## Example
     for x, y in window:                                   # y is padded, with other lengths each time
@@ -83,8 +83,8 @@ def _unequal(site: Site, unequal: list[list[Share]], windows: _Windows) -> Itera
     shown = ", ".join(f"{count:g}" for count in counts[:6]) + (", ..." if len(counts) > 6 else "")
     yield RULE.finding(
         worst[0].divided_by(len(worst)) or site,  # the division that gives them equal weight
-        f"{len(counts)} micro-batches of {shown} items count the same: an item of the smallest weighs {times:.3g} "
-        "times as much as one of the largest.",
+        f"{len(counts)} micro-batches of {shown} items have equal weight: an item of the smallest weighs "
+        f"{times:.3g} times as much as an item of the largest.",
         why=_WHY,
         advice="Add up sums and divide once by all items of the window: loss.sum() / items_of_the_window.",
         # The last batch of an epoch alone, in one window of many: most people would leave it.
@@ -111,8 +111,8 @@ def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
         short[0][0].divided_by(size) or site,
         f"A last window of {held} micro-batch{'' if held == 1 else 'es'} is divided by {size} nevertheless: its "
         f"gradient is {held / size:.3g} of what it should be.",
-        why="The items of a shorter window count less than all others, and its update is too small.",
-        advice="Divide by the number of micro-batches (better: items) that the window holds.",
+        why="The items of a shorter window count less than all other items, and its update is too small.",
+        advice="Divide by the number of micro-batches (better: items) in the window.",
         count=len(short),
         evidence={"micro_batches": held, "divided_by": size},
         about=windows[0][0].parameters,

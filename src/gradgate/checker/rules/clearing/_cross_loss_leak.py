@@ -1,13 +1,14 @@
 """The gradient of one loss ends up in a step that belongs to another.
 
 ## What it does
-Looks for steps that use the gradients of two losses, one of which was computed, and used by another optimizer's
-step, before the other was back-propagated, or which pull against each other: it was left over, not intended. Also
-reports probes whose loss reaches what they read.
+Looks for steps that use the gradients of two losses of which one is left over: another optimizer's step
+already used it before the other loss was back-propagated, or the two pull against each other. Also reports
+probes whose loss trains the representation that they read.
 
 ## Why is this bad?
-In a GAN the generator's loss asks the discriminator to be wrong: left in the discriminator's gradients, it trains
-it to be. A probe that reads a representation with its graph shapes what it is supposed to measure.
+In a GAN the generator's loss asks the discriminator to be wrong: left in the discriminator's gradients, it
+trains the discriminator to be wrong. A probe that reads a representation with its graph changes the
+representation that it is meant to measure.
 
 ## Example
     opt_d.step(); opt_d.zero_grad()
@@ -24,7 +25,8 @@ or ``update.backward(loss)`` of two ``gradgate.Accumulator``: each fills only wh
 
 ## Known limits
 Two losses that are both back-propagated before either optimizer steps are assumed to be a sum unless they pull
-against each other. Where they don't, what is left over may be intended (BicycleGAN's latent loss), and is a note.
+against each other. If they don't, the leftover may be intended (BicycleGAN's latent loss), and the finding is
+a note.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -48,7 +50,9 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Cleared, Frame, Ids, Opposed, Site
 
 _PROBE = re.compile(r"(^|[._])(linear_?)?prob(e|er|ing)([._\[]|$)|linear_eval", re.IGNORECASE)
-_WHY = "The step also follows a loss that isn't its own; between adversaries the two pull in opposite directions."
+_WHY = (
+    "The step also follows another optimizer's loss; between adversaries the two pull in opposite directions."
+)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -70,8 +74,10 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"that the loss of line {innermost(source).line} left in {run.names(ids)}, beside that of line "
             f"{own.line}.",
             why=_WHY,
-            advice=f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach what "
-            "the other loss is computed from.",
+            advice=(
+                f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach the "
+                "input of the other loss."
+            ),
             fix=functools.partial(_apart, own=own.line, left=run.names(ids)),
             severity=None if sum(against) * 2 > len(against) else "info",
             count=len(steps),
@@ -158,8 +164,8 @@ def _probes(run: Run) -> Iterator[Finding]:
                 or term.site,
                 f"The loss of line {innermost(term.site).line}, that of {run.names(own)}, also moves "
                 f"{run.names(rest)}.",
-                why="A probe measures a representation; one that is trained by the probe's loss is another one.",
-                advice="Detach what the probe reads: probe(features.detach()).",
+                why="A probe should measure a representation, but here its loss also trains that representation.",
+                advice="Detach the probe's input: probe(features.detach()).",
                 fix=functools.partial(
                     _without_graph, names={part for n in own for part in run.name(n).split(".")}
                 ),

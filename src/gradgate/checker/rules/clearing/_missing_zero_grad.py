@@ -1,8 +1,9 @@
-"""A step uses gradients that an earlier step has used already.
+"""A step uses gradients that an earlier step has already used.
 
 ## What it does
-Follows every gradient contribution, parameter by parameter. Reports steps that get new gradients on top of old ones
-with which the same optimizer has stepped before: nothing is cleared, or something else is, or only a part.
+Follows every gradient contribution, parameter by parameter. Reports steps whose new gradients were added to
+old ones that the same optimizer has already used: nothing was cleared, or the wrong parameters were, or only
+some of them.
 
 ## Why is this bad?
 Each step repeats all earlier ones. The gradient grows with the number of steps; the loss may fall for a while.
@@ -20,7 +21,7 @@ Each step repeats all earlier ones. The gradient grows with the number of steps;
 
 ## Known limits
 Gradients that are scaled or written by hand between two steps (decay, momentum by hand) are assumed to be
-intended. Steps that call a closure several times are left out.
+intended. Steps that call a closure several times are not checked.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.

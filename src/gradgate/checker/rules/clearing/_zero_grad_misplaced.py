@@ -2,12 +2,12 @@
 
 ## What it does
 Follows every gradient contribution until a step uses it or it is cleared. Reports backward calls whose gradients
-are cleared again and again without having been used, although the optimizer that owns them steps in between; also
-where that happens to only a part of the parameters that the step is for.
+are cleared again and again without having been used, although the optimizer that owns them steps in between.
+The same is reported if it happens to only some of the parameters that the step updates.
 
 ## Why is this bad?
-The work of the backward pass is lost. If all of it is lost, nothing is trained; if a part is, some losses,
-micro-batches or layers silently count for nothing.
+The work of the backward pass is lost. If all of it is lost, nothing is trained. If a part is lost, some
+losses, micro-batches or layers silently have no effect.
 
 ## Example
     loss.backward()
@@ -20,9 +20,9 @@ micro-batches or layers silently count for nothing.
     optimizer.step()
 
 ## Known limits
-What is left of another optimizer's loss (a GAN's generator loss in its discriminator) may be cleared, as may
-gradients that only served to get the gradient of an input, and those that are read and combined by hand. A batch
-that is skipped now and then is no mistake.
+Clearing is fine for gradients left by another optimizer's loss (a GAN's generator loss in its discriminator),
+for those computed only to get the gradient of an input, and for those read and combined by hand. Skipping a
+batch now and then is not reported.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.

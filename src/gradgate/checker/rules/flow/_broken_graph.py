@@ -1,10 +1,10 @@
-"""A part of the loss is cut off from what it was computed from.
+"""A part of the loss is detached from the parameters that it was computed from.
 
 ## What it does
 Looks for trainable parameters that no gradient reaches because their module ran without a graph, because their
-output went to a part that ran without one (``no_grad`` in the middle), or because it was taken out of the graph
-(``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for summands of a loss that
-were computed from trained parameters and carry no gradient, such as a gradient penalty without
+output went to a part that ran without one (``no_grad`` in the middle), or because the value was taken out of
+the graph (``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for summands
+of a loss that were computed from trained parameters and carry no gradient, such as a gradient penalty without
 ``create_graph=True``.
 
 ## Why is this bad?
@@ -20,12 +20,12 @@ The printed loss includes the term, but its gradient doesn't: the term falls onl
     slope = torch.autograd.grad(score.sum(), x, create_graph=True)[0]
 
 ## Known limits
-If the same parameters get a gradient along another path, a cut is found only where it makes a whole summand of the
-loss constant. What a summand is made of is read in the source: an entry of a dict that a function returns is
-missed, and so is a summand that names a trained module anywhere but inside what is cut.
-A comparison (a hard threshold) that cuts the graph is not found.
-If the source can't be read (typed in, or run from a web page), only ``detach``, ``.data`` and ``no_grad`` are
-found. Factors are not judged: targets, baselines and weights of a loss may be detached.
+If the same parameters get a gradient along another path, a cut is found only if it makes a whole summand of
+the loss constant. The parts of a summand are read from the source: an entry of a dict that a function returns
+is missed, and so is a summand that names a trained module outside the detached expression. A comparison (a
+hard threshold) that cuts the graph is not found. If the source can't be read (typed in, or run from a web
+page), only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets, baselines and
+weights of a loss may be detached.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
@@ -52,7 +52,7 @@ from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site
 
 _TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
 _LEAF, _OFF = "A new leaf", "Running without gradients"
-_WHY = "The loss that is shown includes what is cut off, but training does not minimize it."
+_WHY = "The displayed loss includes the detached part, but training does not minimize it."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -66,7 +66,10 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
             f"{'it' if len(ids) == 1 else 'them'} in {run.log.steps} steps.",
             why=_WHY,
-            advice="Take the value with its graph: without detach, item, numpy, no_grad or a new tensor around it.",
+            advice=(
+                "Use the value with its graph: without detach, item, numpy, no_grad, or wrapping it in a new "
+                "tensor."
+            ),
             fix=fix,
             severity="info" if in_condition(frame) else None,  # an option that somebody has chosen
             count=run.log.steps,
@@ -168,7 +171,7 @@ def _constants(run: Run) -> Iterator[Finding]:
             why=_WHY,
             advice="Pass create_graph=True, so that the gradient has a graph of its own."
             if penalty
-            else "Add the value itself, not a copy without its graph.",
+            else "Add the value itself instead of a copy without its graph.",
             fix=with_graph if penalty else partial(without_cut, ops=("detach", "item", "data"), part=part),
             count=times[site],
             evidence={"added_at": site[0].line, "times": times[site]},

@@ -1,14 +1,14 @@
 """A gradient becomes inf or NaN, and a step uses it.
 
 ## What it does
-Follows gradients back through the graph to the first operation that was given a finite gradient and returned one
-that is not: the square root of 0, the logarithm of 0, a division by 0. If the loss itself is NaN, it names the
-first operation that made it so. Only gradients that an optimizer's step used are reported: a gradient scaler that
-skips the step is right.
+Follows gradients back through the graph to the first operation that received a finite gradient and returned a
+non-finite one: the square root of 0, the logarithm of 0, a division by 0. If the loss itself is NaN, it names
+the first operation that made it so. Only gradients that an optimizer's step used are reported: if a gradient
+scaler skips the step, nothing is reported.
 
 ## Why is this bad?
-One NaN in a gradient makes the parameter NaN, and then everything from the next step on. ``torch.where`` doesn't
-help: the gradient of the side that is not taken is 0 times infinity, which is NaN.
+One NaN in a gradient makes the parameter NaN, and from the next step on everything else. ``torch.where``
+doesn't help: the gradient of the branch that is not selected is 0 times infinity, which is NaN.
 
 ## Example
     plogp = torch.where(p > 0, p * p.log(), 0.0)      # its gradient is NaN where p is 0
@@ -17,7 +17,7 @@ help: the gradient of the side that is not taken is 0 times infinity, which is N
     plogp = torch.where(p > 0, p * p.clamp(min=1e-9).log(), 0.0)
 
 ## Known limits
-Training that diverges, whose loss has grown a million times before the step, is not reported.
+Divergence, where the loss has grown a millionfold before the step, is not reported.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html; github.com/pytorch/pytorch/issues/68425.
@@ -67,7 +67,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         f"{'The loss is' if first.loss else 'The gradient becomes'} NaN or infinite here ({name}), and "
         f"{run.optimizer(stepped.optimizer)} stepped {run.names(stepped.nonfinite)} with it, first in step "
         f"{sum(1 for number, _ in run.numbered(Stepped) if number <= step)}.",
-        why="The parameters are NaN from then on, and so is everything that is computed from them.",
+        why="From then on the parameters are NaN, and so is everything computed from them.",
         advice="Keep divisors and the arguments of roots and logarithms away from 0: clamp(min=1e-8), or + eps "
         "under the root.",
         fix=_clamped if name in ("Sqrt", "Log", "Mul") else (),
@@ -78,7 +78,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _diverged(run: Run, step: int) -> bool:
-    """Say whether the losses had grown without bounds before a step."""
+    """Return whether the losses had diverged before a step."""
     values = [
         abs(event.value)
         for event in run.events[:step]
@@ -88,7 +88,7 @@ def _diverged(run: Run, step: int) -> bool:
 
 
 def _origin(event: NonfiniteMade) -> Frame:
-    """Return the line that made NaN; if a number only came in there, the last risky line that computed it."""
+    """Return the line that produced NaN, or the last risky line that computed its input."""
     frame = event.site[0]
     statement, scope = statement_at(frame), scope_at(frame)
     if statement is None or scope is None or _is_risky(statement):

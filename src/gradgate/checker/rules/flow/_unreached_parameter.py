@@ -1,9 +1,9 @@
 """The optimizer holds a parameter that no loss uses.
 
 ## What it does
-Looks for trainable parameters in an optimizer that steps, which no backward call ever reaches: a layer (an
-attribute of a model, or a variable of a flat script) that is never called, or one that runs and whose output is in
-no loss. Layers that only some branch of the code uses, and that did not run, are not reported.
+Looks for trainable parameters that an optimizer steps but no backward call ever reaches: a layer (an
+attribute of a model, or a variable of a flat script) that is never called, or that runs without its output
+entering a loss. Layers that did not run because they belong to an unused branch are not reported.
 
 ## Why is this bad?
 The parameter keeps its random initial value, and the model is not the one that was designed.
@@ -15,12 +15,12 @@ The parameter keeps its random initial value, and the model is not the one that 
 ## Use instead
     x = x + self.mlp(self.norm2(x))
 
-or remove the layer from the model. If a head is to be trained, its loss has to be part of what is back-propagated.
+or remove the layer from the model. To train a head, include its loss in the loss that is back-propagated.
 
 ## Known limits
-It is only a note where a layer may be left out on purpose: a layer of a library's own model that has no part in the
-loss (a pooler), a layer that is never called at all, and experts and heads of a list that did not run.
-If a layer is replaced by a constant, the finding is at the layer that is used before it.
+The finding is only a note if a layer may be unused on purpose: a layer of a library's own model that takes no
+part in the loss (a pooler), a layer that is never called at all, and experts and heads of a list that did not
+run. If a layer is replaced by a constant, the finding is at the layer that is used before it.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html, ``find_unused_parameters``.
@@ -60,7 +60,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     files = files_of({event.site for event in run.of(Backward, Stepped, OptimizerMade, Ran)})
     for (attribute, frame), numbers in _left_out_of_loops(run, missing, files).items():
         missing -= numbers
-        yield _finding(run, attribute, "is gone through only in part", frame, frozenset(numbers))
+        yield _finding(run, attribute, "is only partly iterated over", frame, frozenset(numbers))
     for (key, whole), numbers in _by_layer(run, missing, files).items():
         found = _of_layer(run, key, whole, frozenset(numbers), files)
         if found is not None:
@@ -68,7 +68,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _left_out_of_loops(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, Frame], set[int]]:
-    """Return layers of a list that the list's loop leaves out, by the list's attribute and the loop's line."""
+    """Return the layers of a list that a loop over the list skips, by the list's attribute and the loop's line."""
     reached = [run.name(number) for number in run.reached]
     found: dict[tuple[str, Frame], set[int]] = defaultdict(set)
     for number in missing:
@@ -90,7 +90,7 @@ def _by_layer(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str,
         name = run.name(number)
         paths = holders_of(name, files)
         if len(paths) > 1 and paths[0] == name and _wholly(run, paths[1], missing):
-            paths = paths[1:]  # its layer says more than a weight of it
+            paths = paths[1:]  # the layer's name is more useful than that of a weight
         if not paths:
             continue
         whole = _wholly(run, paths[0], missing)
@@ -101,7 +101,7 @@ def _by_layer(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str,
 
 
 def _wholly(run: Run, path: str, missing: Ids) -> bool:
-    """Say whether nothing of a layer is reached."""
+    """Return whether no part of a layer is reached."""
     return all(
         parameter.id in missing
         for parameter in run.parameters.values()
@@ -130,7 +130,7 @@ def _finding(
     return RULE.finding(
         frame,
         f"`{attribute}` {how}: no gradient reached {run.names(ids)} in {run.log.steps} steps.",
-        why="It keeps its random initial value, and the model lacks what the layer was meant to do.",
+        why="It keeps its random initial value, so the model lacks the function that the layer was designed for.",
         advice=f"Use `{attribute}` in the forward pass and in the loss, or remove it from the model.",
         severity=severity,
         count=max(1, len(layers)),

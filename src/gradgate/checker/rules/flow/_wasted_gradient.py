@@ -6,8 +6,8 @@ extractor that was not frozen, a group with a learning rate of 0, or the other n
 memory their gradients take.
 
 ## Why is this bad?
-They cost time in each backward pass, and memory for the activations that it needs. Gradients that nothing clears
-add up without end.
+They cost time in each backward pass, and memory for the activations that it needs. Gradients that are never
+cleared keep growing.
 
 ## Example
     next_value = target_network(next_state).max(1).values     # a graph through the target network
@@ -16,10 +16,10 @@ add up without end.
     with torch.no_grad():
         next_value = target_network(next_state).max(1).values
 
-or ``network.requires_grad_(False)`` if gradients have to pass through it to something else.
+or ``network.requires_grad_(False)`` if gradients have to pass through it to other parameters.
 
 ## Known limits
-The estimate includes the gradients alone, not the activations that the graph keeps for them. It is a note, and a
+The estimate covers only the gradients, not the activations that the graph keeps for them. It is a note, and a
 warning only if the gradients are never cleared.
 
 ## Sources
@@ -42,7 +42,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, Ids, ModeSet, Site, Stepped
 
-_WHY = "They cost time in each backward pass and memory, and move nothing."
+_WHY = "They cost memory, and time in each backward pass, but update no parameter."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ def _of_module(run: Run, ids: Ids, backward: Site) -> Finding:
 
 
 def _of_others(run: Run) -> Iterator[Finding]:
-    """Yield what a line's losses add to parameters of another optimizer, which are cleared before it steps."""
+    """Yield gradients that a loss adds to another optimizer's parameters, which are cleared before it steps."""
     wasted: dict[tuple[Site, frozenset[int]], set[int]] = defaultdict(set)
     used: dict[Site, set[int]] = defaultdict(set)
     for number, several in run.by_backward.items():
@@ -97,8 +97,10 @@ def _of_others(run: Run) -> Iterator[Finding]:
             f"{times} backward calls also compute gradients of {_size(run, ids)} (estimated) for "
             f"{run.names(ids)}, which no step uses{', and nothing clears' if grows else ''}.",
             why=_WHY,
-            advice="Detach what only the other loss needs: discriminator(fake.detach()), or turn the gradients of "
-            "the network off while it only passes them on.",
+            advice=(
+                "Detach the input that only the other loss needs: discriminator(fake.detach()), or turn off "
+                "requires_grad of the network while gradients only pass through it."
+            ),
             severity="warning" if grows else None,
             count=times,
             evidence={"parameters": len(ids), "bytes": _bytes(run, ids)},
@@ -106,7 +108,7 @@ def _of_others(run: Run) -> Iterator[Finding]:
 
 
 def _of_idle_groups(run: Run) -> Iterator[Finding]:
-    """Yield the groups of optimizers whose learning rate was 0 in every step, while others had one."""
+    """Yield the optimizer groups whose learning rate was 0 in every step while other groups had a positive rate."""
     for optimizer, events in run.made.items():
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         for place, group in enumerate(events[-1].groups):
@@ -118,8 +120,8 @@ def _of_idle_groups(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 _zero_rate(made, {part for number in ids for part in run.name(number).split(".")}) or made,
                 f"{run.names(ids)} {'are' if len(ids) > 1 else 'is'} in a group of {run.optimizer(optimizer)} with "
-                f"learning rate 0: each of {len(steps)} steps computes gradients of {_size(run, ids)} (estimated) "
-                "that move nothing.",
+                f"learning rate 0: each of {len(steps)} steps computes gradients of {_size(run, ids)} "
+                "(estimated) that update nothing.",
                 why=_WHY,
                 advice="Turn their gradients off: requires_grad_(False), and leave them out of the optimizer.",
                 count=len(steps),
@@ -171,7 +173,7 @@ def _size(run: Run, ids: Ids) -> str:
 
 
 def _evaluating(run: Run, ids: Ids) -> bool:
-    """Say whether a network is in evaluation mode for the whole run: it is used as it is, at some cost."""
+    """Return whether a network is in evaluation mode for the whole run, so is used unchanged."""
     modes = [event.training for event in run.of(ModeSet) if event.parameters & ids]
     return bool(modes) and not any(modes)
 

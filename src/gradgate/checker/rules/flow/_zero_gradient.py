@@ -1,12 +1,12 @@
 """A parameter's gradient is exactly zero in every step.
 
 ## What it does
-Looks for parameters of an optimizer whose gradient was all zero each time it was looked at, and names the operation
-that made it zero on the way back: a ReLU below zero, ``round``, a clamp outside its range, a saturated ``tanh``, a
-softmax over one value, a factor of zero.
+Looks for parameters of an optimizer whose gradient was all zero in every check, and names the operation that
+made it zero in the backward pass: a ReLU below zero, ``round``, a clamp outside its range, a saturated
+``tanh``, a softmax over one value, a factor of zero.
 
 ## Why is this bad?
-The parameter is in the graph and in the optimizer, and never learns. Nothing crashes.
+The parameter is in the graph and in the optimizer, but never learns. Nothing crashes.
 
 ## Example
     scores = F.relu(F.log_softmax(logits, dim=1))        # log-probabilities are negative
@@ -15,10 +15,11 @@ The parameter is in the graph and in the optimizer, and never learns. Nothing cr
     scores = F.log_softmax(logits, dim=1)
 
 ## Known limits
-A gradient is judged after three looks, so that factors that start at zero (LoRA, ReZero) have moved away. Experts
-and other layers of a list are left alone if some of them get a gradient, and so is a factor that is written as 0.
-The cause of a zero factor is named only if the factor is made by ``nn.Parameter(torch.zeros(...))`` or rounded by
-``//``. Otherwise, such as for a ReLU that a low initial bias closes, the finding is at the operation itself.
+A gradient is judged after three checks, so that factors that start at zero (LoRA, ReZero) have had time to
+change. Experts and other layers of a list are not reported if some of them get a gradient, and neither is a
+factor that is written as 0. The cause of a zero factor is named only if the factor is made by
+``nn.Parameter(torch.zeros(...))`` or rounded by ``//``. Otherwise, such as for a ReLU that a low initial bias
+closes, the finding is at the operation itself.
 
 ## Sources
 docs/checking.md.
@@ -64,7 +65,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             _made_of_zeros(several) or _rounded(frame, factors) or frame,
             f"The gradient of {run.names(ids)} was all zero in each of {min(looks)} steps: "
             f"line {frame.line} multiplies it by zero.",
-            why="It is in the graph and in the optimizer, and never learns.",
+            why="It is in the graph and in the optimizer, but never learns.",
             advice="Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to "
             "the loss, or start one of two factors away from zero.",
             fix=_not_rounded,

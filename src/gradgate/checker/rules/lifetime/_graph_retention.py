@@ -1,9 +1,9 @@
 """Graphs are kept alive from step to step.
 
 ## What it does
-Counts the graphs of back-propagated losses that are still alive after later steps, and names what holds them and
-the line that puts them there. Reports graphs that reach farther back with each call, through a value that is
-carried on with its history. Notes where ``retain_graph=True`` keeps a graph that nothing uses again.
+Counts the graphs of back-propagated losses that are still alive after later steps, and names their holder and
+the line that stores them. Reports graphs that reach farther back with each call, through a value that is
+carried over with its graph. Notes where ``retain_graph=True`` keeps a graph that nothing uses again.
 
 ## Why is this bad?
 Memory grows with each step until it runs out. If a graph reaches back, each backward pass goes through all earlier
@@ -69,7 +69,7 @@ def _kept(run: Run) -> Iterator[Finding]:
             f"{event.holder or 'A variable or an object'} keeps the graphs of {event.count} earlier backward calls "
             "alive.",
             why="Memory grows with each step until it runs out.",
-            advice="Keep the number or the values alone: loss.item(), or output.detach().",
+            advice="Keep only the value: loss.item(), or output.detach().",
             fix=_detached,
             severity=None if where is not None else "info",
             count=event.count,
@@ -137,7 +137,7 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
             f"The graph reaches farther back with each step: {most.old_nodes} of its {most.nodes} nodes were made "
             f"before the last one, after {len(events)} backward calls.",
             why="Each backward pass goes through all earlier steps: memory and time grow with every step.",
-            advice="Detach what is carried on from step to step: self.state = new.detach().",
+            advice="Detach values that are carried over from step to step: self.state = new.detach().",
             fix=_detached,
             count=longest,
             evidence={"nodes": most.nodes, "old_nodes": most.old_nodes},
@@ -165,7 +165,7 @@ def _retained(run: Run) -> Iterator[Finding]:
         if count >= 2 and site not in needed and innermost(site).file:
             yield RULE.finding(
                 site,
-                f"retain_graph=True keeps a graph that nothing goes through again, {count} times.",
+                f"retain_graph=True keeps a graph that no later backward pass uses, {count} times.",
                 why="The activations of a batch stay in memory until the next forward pass has made its own.",
                 advice="Remove retain_graph.",
                 fix=_without_retaining,

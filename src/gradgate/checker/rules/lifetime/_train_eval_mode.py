@@ -1,4 +1,4 @@
-"""Training goes on in evaluation mode, or dropout does not know the mode.
+"""Training continues in evaluation mode, or dropout ignores the mode.
 
 ## What it does
 Follows ``train()`` and ``eval()`` on modules that contain dropout or batch norm. Reports an ``eval()`` for an
@@ -27,8 +27,8 @@ training continues with another model. Functional dropout, on the other hand, dr
         ...
 
 ## Known limits
-A model that is put into evaluation mode without an evaluation around it is left alone, and so are single layers (a
-batch norm that is to keep its statistics).
+A model that is put into evaluation mode without a following evaluation is not reported, nor are single layers
+(a batch norm that should keep its statistics).
 
 ## Sources
 ``torch.nn.Module.train`` and ``eval`` in the documentation; "Locally disabling gradient computation" in
@@ -145,8 +145,8 @@ def _functional(run: Run) -> Iterator[Finding]:
             if _is_dropout(call.func) and len(call.args) < 3 and not _keywords(call) & {"training", None}:
                 yield RULE.finding(
                     Frame(file, call.lineno, ""),
-                    f"{ast.unparse(call.func)} doesn't know the mode: it drops units after eval(), too.",
-                    why="Its training argument is True by default; modules know their mode, functions don't.",
+                    f"{ast.unparse(call.func)} ignores the mode: it drops units after eval(), too.",
+                    why="Its training argument is True by default; only modules follow train() and eval().",
                     advice="Write training=self.training, or use torch.nn.Dropout.",
                     fix=_told_the_mode,
                 )

@@ -1,4 +1,4 @@
-"""What is meant to be frozen keeps changing.
+"""Frozen parameters or statistics keep changing.
 
 ## What it does
 Looks for frozen parameters (``requires_grad`` is off, or their gradients are set to zero by hand) that an optimizer
@@ -6,7 +6,7 @@ still moves, by a gradient that was left over, by momentum or by weight decay. A
 parameters are all frozen for the whole run, while their running statistics follow the new data.
 
 ## Why is this bad?
-What was to be kept changes a little in each step. Evaluation uses the statistics of a batch norm, so the frozen
+The frozen part changes a little in each step. Evaluation uses the statistics of a batch norm, so the frozen
 features are no longer those that were trained.
 
 ## Example
@@ -20,7 +20,7 @@ features are no longer those that were trained.
     model.train()
     model.backbone.eval()
 
-or make the optimizer of the trained parameters only.
+or create the optimizer with the trained parameters only.
 
 ## Known limits
 Rows of a parameter are watched only if a hook of the parameter sets their gradient to zero.
@@ -46,7 +46,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
 
-_WHY = "What was to be kept as it is changes in every step."
+_WHY = "The frozen part changes in every step."
 _STEPS = 2
 _MOST_NORMS = 4  # that a fix lists one by one
 

@@ -1,8 +1,8 @@
 """The optimizer's momentum and averages are thrown away in the middle of training.
 
 ## What it does
-Looks for optimizers of one kind that are made again and again at one line for the same parameters, whose values
-stay as they were, and for ``load_state_dict`` calls that leave an optimizer with less state than it had.
+Looks for optimizers of one kind that are made again and again at one line for the same parameters, whose
+values are kept, and for ``load_state_dict`` calls that leave an optimizer with less state than it had.
 
 ## Why is this bad?
 Adam's averages start from zero and are corrected for their start, so its first steps are as long as the learning
@@ -21,8 +21,8 @@ rate allows, whatever the gradient. SGD loses its momentum.
 and ``group["lr"] = lr`` or a scheduler if only the learning rate is to change.
 
 ## Known limits
-A new optimizer for each of a list of stages, tasks or folds is taken to be intended, and so is one after which the
-parameters were set back.
+A new optimizer for each of a list of stages, tasks or folds is assumed to be intended, and so is a new
+optimizer after which the parameters were reset.
 
 ## Sources
 Kingma and Ba, "Adam: a method for stochastic optimization", section 3.
@@ -50,7 +50,7 @@ _STAGES = re.compile(
     r"|lr|rate|width|size|member|model|name",
     re.IGNORECASE,
 )
-_WHY = "The first steps after it are as long as the learning rate allows, whatever the gradient was before."
+_WHY = "The first steps after a reset are as long as the learning rate allows, whatever the size of the gradient."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -74,8 +74,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         yield RULE.finding(
             # A function that makes optimizers may be called first where that is right.
             next((frame for frame in again if frame not in first), innermost(again)),
-            f"{kind} was made {len(several)} times for {run.names(ids)}, and each one starts without the state of "
-            f"the one before; the longest lived for {max(steps)} steps.",
+            f"{kind} was made {len(several)} times for {run.names(ids)}, and each starts without the state of "
+            f"its predecessor; the longest was used for {max(steps)} steps.",
             why=_WHY,
             advice="Make it once, before the loop, and pass it in; set group['lr'] if only the rate changes.",
             fix=_made_once,
@@ -139,7 +139,10 @@ def _loaded(run: Run) -> Iterator[Finding]:
             f"{events[0].before} parameters, {len(events)} time{'s' if len(events) > 1 else ''}, while the model "
             "keeps its values.",
             why=_WHY,
-            advice="Set group['lr'] for another rate; load a state only with the model of the same moment.",
+            advice=(
+                "To change the rate, set group['lr']; load a state only together with the model that it was "
+                "saved with."
+            ),
             count=len(events),
             evidence={"before": events[0].before, "after": events[0].after},
         )

@@ -1,11 +1,12 @@
 """Two optimizers step the same parameter with the same gradient.
 
 ## What it does
-Looks for gradients that two optimizers use one after the other, and for a parameter that is twice in the list of
+Looks for gradients that two optimizers use one after the other, and for a parameter that is listed twice in
 one optimizer.
 
 ## Why is this bad?
-The parameter moves twice for one gradient, at two rates, and each optimizer's averages miss what the other one did.
+The parameter moves twice for one gradient, at two rates, and each optimizer's averages miss the other's
+steps.
 
 ## Example
     opt_actor = Adam([*trunk.parameters(), *actor.parameters()])
@@ -17,10 +18,10 @@ The parameter moves twice for one gradient, at two rates, and each optimizer's a
 ## Use instead
     optimizer = Adam([*trunk.parameters(), *actor.parameters(), *critic.parameters()])
 
-or leave the trunk to one of the two.
+or give the trunk to only one of the two.
 
 ## Known limits
-Optimizers that each use the gradient of a loss of their own are not reported: InfoGAN is trained so.
+Optimizers that each use the gradient of their own loss are not reported: InfoGAN is trained this way.
 
 ## Sources
 docs.pytorch.org/docs/stable/optim.html, "Per-parameter options".
@@ -93,8 +94,8 @@ def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Fin
         list_line(site) or site,
         f"{run.optimizer(first)} and {run.optimizer(second)} both step {run.names(ids)} with the same gradient, "
         f"{len(steps)} times.",
-        why="It moves twice for one gradient, and neither optimizer's averages know how far it went.",
-        advice=f"Leave {them} to one of the two: take {them} out of the list of {run.optimizer(taking)}.",
+        why="It moves twice for one gradient, and neither optimizer's averages reflect both steps.",
+        advice=f"Keep {them} in only one of the two: remove {them} from {run.optimizer(taking)}.",
         count=len(steps),
         evidence={"parameters": len(ids), "steps": len(steps)},
     )

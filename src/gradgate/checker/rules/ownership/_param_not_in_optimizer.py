@@ -6,7 +6,7 @@ plain list, which ``parameters()`` doesn't see; a module made after the optimize
 parameters of a criterion.
 
 ## Why is this bad?
-They keep their random initial values, and the rest of the model has to adapt to them. The loss falls all the same.
+They keep their random initial values, and the rest of the model has to adapt to them. The loss falls anyway.
 
 ## Example
     self.layers = [nn.Linear(64, 64) for _ in range(4)]       # a plain list
@@ -18,8 +18,8 @@ They keep their random initial values, and the rest of the model has to adapt to
 or pass all of them: ``Adam([*encoder.parameters(), *decoder.parameters()])``.
 
 ## Known limits
-A network that is much larger than what is trained, is in evaluation mode, or is a copy of one that is trained, is
-taken to be fixed on purpose: see wasted-gradient.
+A network is assumed to be fixed on purpose if it is much larger than the trained part, is in evaluation mode,
+or is a copy of a trained network: see wasted-gradient.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
@@ -68,7 +68,10 @@ def _judge(run: Run) -> Iterator[Finding]:
             where,
             f"No step moved {run.names(ids)}, {reason}, though {times} backward calls reached "
             f"{'them' if len(ids) > 1 else 'it'}.",
-            why="What is left out keeps its random initial values, and the rest has to adapt to them.",
+            why=(
+                "These parameters keep their random initial values, and the rest of the model has to adapt "
+                "to them."
+            ),
             advice=advice,
             fix=fix,
             count=times,

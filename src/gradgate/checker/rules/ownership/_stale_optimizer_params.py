@@ -1,9 +1,9 @@
 """The optimizer holds parameters that the model no longer uses.
 
 ## What it does
-Looks for an optimizer that goes on stepping while some of its parameters no longer get a gradient, and parameters
-that were made after it, and are in no optimizer, get one in their place: a head that was replaced, a model that was
-built or copied again, a parameter that was wrapped again.
+Looks for an optimizer some of whose parameters no longer get a gradient, while newer parameters, which are in
+no optimizer, get one instead: a replaced head, a model that was built or copied again, a parameter that was
+wrapped again.
 
 ## Why is this bad?
 The new parameters are never updated. Everything runs, and the loss may even fall, since the rest still learns.
@@ -19,7 +19,7 @@ The new parameters are never updated. Everything runs, and the loss may even fal
 or change values in place: ``model.load_state_dict(best)``, ``with torch.no_grad(): weight.copy_(new)``.
 
 ## Known limits
-New parameters that are moved by hand are taken to be intended.
+New parameters that are updated by hand are assumed to be intended.
 
 ## Sources
 docs.pytorch.org/docs/stable/optim.html, "Constructing it": move a model before the optimizer is made.
@@ -52,7 +52,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"holding {len(old)} parameter{'s' if len(old) > 1 else ''} that no loss reaches any more: "
             f"{swap.steps} of its steps left the new one{'s' if len(new) > 1 else ''} as "
             f"{'they were' if len(new) > 1 else 'it was'}.",
-            why="The optimizer does not step what the loss trains.",
+            why="The optimizer does not step the parameters that get gradients.",
             advice=f"Make {optimizer} after this line, or write into the old parameters: load_state_dict(), or "
             "copy_() under torch.no_grad().",
             fix=partial(_fix, names=[parameter.name for parameter in new], optimizer=optimizer),

@@ -8,9 +8,9 @@ taken twice (by DDP, and in the loss or by hand) or never, and running sums that
 micro-batch. Compares the parameters' initial values. Notes where DDP synchronizes each micro-batch of a window.
 
 ## Why is this bad?
-Without an all-reduce each rank trains its own model on its part of the data, and the one that is saved has seen a
-fraction. A sum that is all-reduced again counts the early micro-batches many times. Two divisions make the step too
-small by the number of ranks.
+Without an all-reduce each rank trains its own model on its part of the data, and the saved model has seen
+only a fraction of it. A sum that is all-reduced again counts the early micro-batches many times. Two
+divisions make the step too small by the number of ranks.
 
 ## Example
     (loss / world_size).backward()               # DDP's mean over the ranks divides once more
@@ -24,10 +24,10 @@ and, where windows have several micro-batches, ``with model.no_sync():`` around 
 the last.
 
 ## Known limits
-FSDP, pipeline and tensor parallelism, and compiled modules are not judged. Ranks that communicate something large
-in another way (parameters, flat buffers) are assumed to know what they do. Initial values are compared by the sum
-of some of them. A sum that is never divided is reported for SGD only. A loss that is divided by a total over all
-ranks, of which DDP takes the mean again, isn't found.
+FSDP, pipeline and tensor parallelism, and compiled modules are not judged. Ranks that communicate large
+tensors in another way (parameters, flat buffers) are assumed to be right. Initial values are compared by the
+sum of some of them. A sum that is never divided is reported for SGD only. A loss that is divided by a total
+over all ranks and then averaged again by DDP isn't found.
 
 ## Sources
 ``torch.nn.parallel.DistributedDataParallel`` in the documentation: "gradients are averaged", and ``no_sync``.
@@ -94,7 +94,7 @@ def _reduced_at_each(run: Run) -> Iterator[Finding]:
             next((frame for frame in site if (frame.file, frame.function) in beside), innermost(site)),
             f"The running sum of gradients is all-reduced over {run.log.world} ranks at each of {micro} "
             f"micro-batches, in {len(steps)} windows.",
-            why=f"What is in the sum is summed again: the first part counts {run.log.world}^{micro - 1} times.",
+            why=f"The sum so far is summed again: the first micro-batch counts {run.log.world}^{micro - 1} times.",
             advice="All-reduce once, after the last micro-batch of the window, before the step.",
             severity="error",
             count=len(steps),
@@ -132,7 +132,10 @@ def _synchronized_at_each(run: Run) -> Iterator[Finding]:
             yield RULE.finding(
                 site,
                 f"DDP synchronizes each of {len(several[0])} micro-batches of a window, in {len(several)} windows.",
-                why="The gradients are right, but are communicated for each micro-batch, not once a window.",
+                why=(
+                    "The gradients are right, but are communicated for each micro-batch instead of once per "
+                    "window."
+                ),
                 advice="Put the forward and backward of all but the last micro-batch under model.no_sync().",
                 severity="info",
                 count=len(several),

@@ -63,7 +63,7 @@ def divided_twice(run: Run, rule: Rule) -> Iterator[Finding]:
             f"The {what} is divided by {run.log.world} ranks, and the gradients are averaged over the ranks as "
             f"well, in {len(windows)} steps.",
             why=f"The gradient is {run.log.world} times too small.",
-            advice=f"Don't divide the {what}: the mean over the ranks is taken already"
+            advice=f"Don't divide the {what}: the gradients are already averaged over the ranks"
             + (", when backward() returns." if what == "gradient" else "."),
             severity="error",
             count=len(windows),
@@ -127,7 +127,10 @@ def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
             several[-1],
             f"The gradients of {run.log.world} ranks are summed and never divided, in {len(several)} steps; each "
             "is that of a mean over the rank's own items.",
-            why=f"The gradient is {run.log.world} times that of the mean over all items: it grows with the ranks.",
+            why=(
+                f"The gradient is {run.log.world} times that of the mean over all items: it grows with the "
+                "number of ranks."
+            ),
             advice="Divide after the sum: parameter.grad /= dist.get_world_size().",
             count=len(several),
             evidence={"ranks": run.log.world, "steps": len(several)},
@@ -201,13 +204,15 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
         times = spread(weight / count for weight, count in worst)
         yield rule.finding(
             site,
-            f"Ranks take means over {shown} items, and their gradients are averaged as if these were equally "
-            f"many: an item on the rank with the fewest weighs {times:.3g} times as much as one on that with the "
-            "most.",
-            why="The mean of the ranks' means isn't the mean over all items: those of ranks with few count too "
-            "much.",
+            f"Ranks take means over {shown} items, and their gradients are averaged as if the counts were "
+            f"equal: an item on the rank with the fewest weighs {times:.3g} times as much as an item on the "
+            "rank with the most.",
+            why=(
+                "The mean of the ranks' means isn't the mean over all items: items on ranks with few items "
+                "count too much."
+            ),
             advice="Add up the items over the ranks (all_reduce of their number) and use "
-            "loss.sum() * world_size / items_of_all_ranks, or use gradgate.Accumulator, which does that.",
+            "loss.sum() * world_size / items_of_all_ranks, or use gradgate.Accumulator, which does this.",
             # The last batch of an epoch alone, in one step of many: most people would leave it.
             severity=None if len(unequal) * _MOSTLY >= compared else "info",
             count=len(unequal),

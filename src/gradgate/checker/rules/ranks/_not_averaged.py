@@ -102,10 +102,14 @@ def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
             site,
             f"In {count} of {len(run.windows)} windows DDP doesn't synchronize the last micro-batch: each of "
             f"{run.log.world} ranks steps with the gradients of its own data.",
-            why="What is added under no_sync() after the last synchronized micro-batch is never averaged, and the "
-            "models of the ranks drift apart.",
-            advice="Leave no_sync() at the last micro-batch of each window, also of a shorter one that ends an "
-            "epoch.",
+            why=(
+                "Gradients added under no_sync() after the last synchronized micro-batch are never averaged, "
+                "so the ranks' models drift apart."
+            ),
+            advice=(
+                "Leave no_sync() for the last micro-batch of each window, including a shorter window at the "
+                "end of an epoch."
+            ),
             severity="error",
             count=count,
             evidence={"windows": count, "ranks": run.log.world},
@@ -150,8 +154,10 @@ def never_steps(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
         yield rule.finding(
             stepping.of(Stepped)[0].site,
             f"Rank {run.log.rank} never steps, after {count} backward calls whose gradients DDP averages.",
-            why="DDP communicates gradients, not weights: this rank keeps its first weights, and their gradients "
-            "go into the average.",
+            why=(
+                "DDP communicates gradients, not weights: this rank keeps its initial weights, and their "
+                "gradients enter the average."
+            ),
             advice="Step on every rank: the gradients are the same, so the weights stay the same.",
             severity="error",
             count=count,
@@ -178,10 +184,15 @@ def different_weights(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
         next(filter(None, [*created, *made]), first.backward(windows[0].micro[-1]).site),
         f"{first.names(differing)} did not begin with the same values on {len(runs)} ranks, whose gradients are "
         f"averaged in {len(windows)} steps.",
-        why="Each rank adds the same mean gradient to its own weights: they stay different models, and the mean "
-        "belongs to none of them.",
-        advice="Give all ranks the first one's values before training: DistributedDataParallel does; by hand, "
-        "dist.broadcast(parameter.detach(), src=0) for each. Or seed the model alike, and only the data by rank.",
+        why=(
+            "Each rank adds the same mean gradient to its own weights: the models stay different, and the "
+            "mean gradient is right for none of them."
+        ),
+        advice=(
+            "Copy rank 0's values to all ranks before training: DistributedDataParallel does this; by hand, "
+            "call dist.broadcast(parameter.detach(), src=0) for each parameter. Or use the same seed for the "
+            "model on every rank, and a different one only for the data."
+        ),
         severity="error",
         count=len(windows),
         evidence={"parameters": len(differing), "ranks": len(runs), "steps": len(windows)},

@@ -4,11 +4,11 @@
 Follows which gradients carry a ``GradScaler``'s scale and when it is divided out. Reports clipping while the scale
 is still in, a step that bypasses the scaler, a loss (or one of several, or a summand) that isn't scaled though its
 gradient is unscaled, a scaled loss after ``unscale_``, a scaler that is updated between a backward and its step,
-and one that is built again for each step.
+and a scaler that is created again for each step.
 
 ## Why is this bad?
 The scale is a factor of 65536 at first. Clipping gradients that carry it leaves next to nothing once it is divided
-out; what wasn't scaled is divided all the same; what bypasses the scaler is stepped 65536 times too far.
+out; a loss that wasn't scaled is divided anyway; a step that bypasses the scaler is 65536 times too long.
 
 ## Example
     scaler.scale(loss).backward()
@@ -25,7 +25,7 @@ out; what wasn't scaled is divided all the same; what bypasses the scaler is ste
 
 ## Known limits
 A scaler that is disabled (no GPU) is judged as if it were enabled. Scaling that is written by hand isn't followed,
-and a second step with the gradients of the scaler's own isn't reported.
+and a second step that reuses the gradients of a scaler's step isn't reported.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/notes/amp_examples.html
@@ -118,7 +118,8 @@ class _Mistake:
 _CLIPPED = _Mistake(
     "Gradients are clipped while they carry the gradient scaler's scale, which is divided out later, "
     "in {steps} steps.",
-    "The limit applies to gradients that are 65536 times too large at first: what is left is too small by as much.",
+    "The limit applies to gradients that are initially 65536 times too large, so the clipped gradients are "
+    "that much too small.",
     "Call scaler.unscale_(optimizer) after backward() and before clipping.",
     _unscaled,
 )
@@ -130,18 +131,18 @@ _AROUND = _Mistake(
 )
 _BARE = _Mistake(
     "This loss isn't scaled, but the gradient scaler divides its gradients by the scale before {steps} steps.",
-    "Its gradients are divided by 65536 at first: next to nothing is left.",
+    "Its gradients are initially divided by 65536: almost nothing is left.",
     "Write scaler.scale(loss).backward() here.",
     _scaled_loss,
 )
 _PART = _Mistake(
     "Only a part of the loss is scaled, and the gradient scaler divides all of it by the scale, in {steps} steps.",
-    "The part that isn't scaled counts 1/65536 of what it should.",
+    "The unscaled part has 1/65536 of its intended weight.",
     "Add up the parts first, then scale the sum: scaler.scale(total).backward().",
 )
 _LATE = _Mistake(
     "A scaled loss is back-propagated after unscale_: its gradients still carry the scale in {steps} steps.",
-    "What comes after unscale_ is too large by the scale.",
+    "Gradients added after unscale_ are too large by the scale.",
     "Call scaler.unscale_ after the last backward() of the window.",
 )
 _UPDATED = _Mistake(
@@ -232,10 +233,10 @@ def _built_anew(run: Run) -> Iterator[Finding]:
         skipped = sum(event.skipped and event.scaler in used for event in run.of(ScalerStepped))
         yield RULE.finding(
             site,
-            f"{len(used)} gradient scalers are built, one for each step"
+            f"{len(used)} gradient scalers are created, one for each step"
             + (f"; {skipped} of the steps are skipped." if skipped else "."),
             why="The scale never adapts: where 65536 is too much, every step finds inf and is skipped.",
-            advice="Build the scaler once, before the loop, and call scaler.update() after each scaler.step().",
+            advice="Create the scaler once, before the loop, and call scaler.update() after each scaler.step().",
             count=len(used),
             evidence={"built": len(used), "skipped": skipped},
         )

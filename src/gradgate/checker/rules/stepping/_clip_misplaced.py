@@ -2,9 +2,9 @@
 
 ## What it does
 Follows which gradients each call of ``clip_grad_norm_`` and ``clip_grad_value_`` finds, and whether a step uses
-them afterwards. Reports calls that clip nothing a step uses, while steps go on with gradients that nobody clipped:
-after the step, before the backward, on another network's parameters, or on an exhausted iterator. Also reports a
-call at each micro-batch, between two that add to the same gradient.
+them afterwards. Reports calls that clip no gradient that a step uses, while steps use unclipped gradients:
+after the step, before the backward, on another network's parameters, or on an exhausted iterator. Also
+reports calls at each micro-batch, between backward calls that add to the same gradient.
 
 ## Why is this bad?
 The step gets gradients of any size, and the limit in the code has no effect. Clipping a running sum at each
@@ -27,8 +27,8 @@ micro-batch shrinks the early ones again and again, so that they count less than
         optimizer.step()
 
 ## Known limits
-Clipping that is written by hand isn't seen. A call that only measures (a limit of infinity) isn't judged, nor is
-one whose gradients are used by hand, without an optimizer.
+Clipping that is written by hand isn't seen. A call that only measures (a limit of infinity) isn't judged, nor
+is a call whose gradients are used by hand, without an optimizer.
 
 ## Sources
 ``torch.nn.utils.clip_grad_norm_`` in the documentation; "Working with Scaled Gradients" in pytorch.org's AMP
@@ -98,7 +98,7 @@ def _useless(
     elif late[useless[-1]]:
         what = "Gradients are clipped after the step that used them"
     elif not any(last.parameters & run.stepped(step).used for step in unclipped):
-        what = f"Clipping is given {run.names(last.parameters)}, of which no step uses a gradient"
+        what = f"Clipping is given {run.names(last.parameters)}, but no step uses their gradients"
         advice = "Clip the parameters that the optimizer steps."
     else:
         what = "Gradients are clipped before there are any"

@@ -1,9 +1,9 @@
-"""Steps are made and no parameter moves.
+"""Optimizer steps don't change any parameter.
 
 ## What it does
-Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, one that
-always steps before there is a gradient, one whose ``step`` is never called, and updates by hand that rebind a name
-or drop their result.
+Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, an
+optimizer that always steps before there is a gradient, an optimizer whose ``step`` is never called, and
+updates by hand that rebind a name or drop their result.
 
 ## Why is this bad?
 Nothing is trained. The loss goes up and down with the batches, which looks like slow learning.
@@ -20,7 +20,7 @@ Nothing is trained. The loss goes up and down with the batches, which looks like
 
 ## Known limits
 A rate of zero at the start of a warm-up is right. A rate that is zero throughout while other optimizers step is
-reported as a note. A run that is stopped early isn't blamed for a rate that may still rise.
+reported as a note. If a run is stopped early, a rate that might still rise is not reported.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -193,8 +193,8 @@ def _by_hand(run: Run) -> Iterator[Finding]:
         for line in _lost_updates(tree_of(file)):
             yield RULE.finding(
                 Frame(file, line, ""),
-                f"This update makes a new tensor and leaves the parameter as it is: nothing moves in {len(calls)} "
-                "backward calls.",
+                "This update creates a new tensor instead of changing the parameter: no parameter changes in "
+                f"{len(calls)} backward calls.",
                 why=_WHY,
                 advice="Update in place, under torch.no_grad(): p -= lr * p.grad.",
                 fix=_in_place,

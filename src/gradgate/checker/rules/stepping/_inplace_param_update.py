@@ -1,10 +1,10 @@
-"""Trained parameters are written by hand where that undoes what the optimizer does.
+"""Trained parameters are overwritten by hand, which undoes the optimizer's work.
 
 ## What it does
-Follows writes to parameters' values that are not an optimizer's own. Reports those between a forward and its
-backward, a descent step by hand beside the optimizer's with the same gradient, rounding that takes the steps back,
-a pull to a point that never moves (a soft update in the wrong direction), and what an evaluation writes and doesn't
-restore (averaged weights, a perturbation).
+Follows writes to parameters that an optimizer didn't make. Reports writes between a forward and its backward,
+a manual descent step with a gradient that the optimizer uses as well, rounding that reverts the steps, a pull
+towards values that never change (a soft update in the wrong direction), and values that an evaluation writes
+and doesn't restore (averaged weights, a perturbation).
 
 ## Why is this bad?
 Gradients of one set of weights are applied to another, or what was learned is overwritten. No error is raised:
@@ -28,8 +28,9 @@ writes through ``.data`` or under ``no_grad`` bypass autograd's checks.
 or evaluate the averages in a model of their own.
 
 ## Known limits
-Clamping, masks, projections, noise, averages of other models, restored checkpoints and repeated initialization are
-left alone. Writes before the first step, and those in the later part of a long run, are not seen.
+Clamping, masks, projections, noise, averages of other models, restored checkpoints and repeated
+initialization are not reported. Writes before the first step, and those in the later part of a long run, are
+not seen.
 
 ## Sources
 ``torch.Tensor.data`` and "In-place correctness checks" in https://docs.pytorch.org/docs/stable/notes/autograd.html
@@ -117,7 +118,7 @@ def _descent(run: Run, where: Frame, writes: _Writes) -> Finding | None:
         f"{run.names(_ids(writes))} are moved down their gradient by hand, and by {name} with the same gradient, "
         f"in {len(twice)} steps.",
         why="Each gradient is applied twice, the second time with the optimizer's rate.",
-        advice=f"Leave out one of the two: {name}.step() does all of it.",
+        advice=f"Remove the manual step: {name}.step() does the whole update.",
         severity="error",
         count=len(twice),
         evidence={"steps": len(twice)},
@@ -158,8 +159,8 @@ def _rounded(run: Run, where: Frame, writes: _Writes) -> Finding | None:
         return None
     return RULE.finding(
         where,
-        f"{run.names(_ids(undoing))} are rounded in place, which takes back most of the last step, {hit} times.",
-        why="Steps that are smaller than the grid are lost: the weights stay where they are.",
+        f"{run.names(_ids(undoing))} are rounded in place, which reverts most of the last step, {hit} times.",
+        why="Steps smaller than the rounding grid are lost: the weights stay where they are.",
         advice="Keep the weights in full precision and round a copy in the forward: "
         "w + (quantize(w) - w).detach().",
         count=hit,
@@ -176,7 +177,7 @@ def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
     return RULE.finding(
         where,
         f"{run.names(_ids(pulling))} are moved {least:.0%} of the way to values that never change, {hit} times.",
-        why="What the optimizer has learned is taken back after each step, and the other network learns nothing.",
+        why="Each optimizer step is partly reverted, and the other network learns nothing.",
         advice="Write the average into the target: target.lerp_(source, tau), under no_grad.",
         count=hit,
         evidence={"share": least, "writes": hit},
@@ -196,7 +197,7 @@ def _left_by_evaluation(run: Run, where: Frame, writes: _Writes) -> Finding | No
         where,
         f"{run.names(_ids(left))} are overwritten for an evaluation and not restored, {hit} times: training goes "
         "on from there.",
-        why="What the optimizer has learned is replaced, and its state belongs to other weights.",
+        why="The trained weights are replaced, and the optimizer's state belongs to the old ones.",
         advice="Copy the weights before the evaluation and restore them after it, or evaluate a copy of the model.",
         count=hit,
         evidence={"writes": hit, "steps": steps},

@@ -1,15 +1,15 @@
 """A learning-rate scheduler is advanced too often, too rarely, too early, or never.
 
 ## What it does
-Counts how often a scheduler is advanced, beside its optimizer's steps, the passes over the data, and the schedule's
-own length (``T_max``, ``total_steps``, the last milestone, the numbers that a ``LambdaLR``'s function uses).
-Reports a scheduler that is never advanced, is advanced before the first step, runs through its length several times
-too fast (a length in epochs advanced at each batch, a length in steps advanced at each micro-batch), or is as long
-as the run has steps but advanced only once an epoch.
+Compares how often a scheduler is advanced with its optimizer's steps, the passes over the data, and the
+schedule's length (``T_max``, ``total_steps``, the last milestone, the numbers that a ``LambdaLR``'s function
+uses). Reports a scheduler that is never advanced, is advanced before the first step, runs through its length
+several times too fast (a length in epochs advanced at each batch, a length in steps advanced at each
+micro-batch), or is as long as the run has steps but advanced only once an epoch.
 
 ## Why is this bad?
-The learning rate isn't what the schedule says: it stays at its warm-up value, or is gone after a fraction of the
-run. The loss still falls, only more slowly.
+The learning rate doesn't follow the schedule: it stays at its warm-up value, or decays to zero in a fraction
+of the run. The loss still falls, only more slowly.
 
 ## Example
     scheduler = CosineAnnealingLR(optimizer, T_max=epochs)
@@ -27,10 +27,10 @@ run. The loss still falls, only more slowly.
         scheduler.step()                 # or T_max=epochs * len(loader), and advance after each step
 
 ## Known limits
-A run that is stopped early isn't blamed for what it didn't reach: a schedule that is too slow is found only in a
-run that ends by itself and has as many steps as the schedule is long. Without a length, and where no DataLoader
-shows the epochs, only a rate that is close to zero for a large part of the run is reported. The names of variables
-are not read. Schedules written by hand, without ``torch.optim.lr_scheduler``, are not followed, nor are a scheduler
+A schedule that is too slow is found only in a run that ends by itself and has as many steps as the schedule
+is long; a run that is stopped early is not reported. Without a length, and where no DataLoader shows the
+epochs, only a rate that is close to zero for a large part of the run is reported. The names of variables are
+not read. Schedules written by hand, without ``torch.optim.lr_scheduler``, are not followed, nor are a scheduler
 that is built anew in each epoch and a ``LambdaLR`` whose function counts steps up to an unknown length.
 
 ## Sources
@@ -52,7 +52,7 @@ from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.stepping._cadence import Cadence, cadences
 from gradgate.events import Scheduled, SchedulerMade, Site, Stepped
 
-_WHY = "The rate isn't what the schedule says: for most of the run it is at the wrong point of its course."
+_WHY = "The rate doesn't follow the schedule: for most of the run it is at the wrong point."
 _ONE_COURSE = ("CosineAnnealingLR", "OneCycleLR", "PolynomialLR", "LambdaLR", "SequentialLR")
 _DECAYS = ("StepLR", "MultiStepLR", "ExponentialLR", "MultiplicativeLR")
 _GONE = 1e-3  # of the highest rate
@@ -82,7 +82,10 @@ def _never(run: Run, optimizer: int, cadence: Cadence) -> Iterator[Finding]:
         f"{cadence.made.kind} is never advanced: {run.optimizer(optimizer)} makes {len(cadence.steps)} steps, all "
         f"at its first rate, {rate:g}.",
         why=_WHY,
-        advice="Call scheduler.step() after optimizer.step(): once an epoch or once a step, as its length counts.",
+        advice=(
+            "Call scheduler.step() after optimizer.step(): once per epoch or once per step, matching the "
+            "unit of its length."
+        ),
         evidence={"steps": len(cadence.steps), "advanced": 0},
     )
 
@@ -115,7 +118,7 @@ def _early(run: Run, cadence: Cadence) -> Finding | None:
         first.site,
         f"The schedule is advanced before the first step: its first rate, {before:g}, is never used, and training "
         f"begins at {after:g}.",
-        why="Each step has the rate that was meant for the next one.",
+        why="Each step uses the rate meant for the next step.",
         advice="Call scheduler.step() after optimizer.step(), or at the end of the epoch.",
         fix=_after_later_steps,
         count=len(cadence.calls),
