@@ -40,7 +40,7 @@ def likely_cause(
             record.steps > 1 and found.error <= tolerance
         ),
         "parameters were moved between the loop's backward passes, before the step (SAM climbs like this), so "
-        "their gradient belongs to a different point than loss_fn's. Compare without that, for example with rho=0.": (
+        "their gradient belongs to a different point than loss_fn's. Compare without that, such as rho=0.": (
             record.moved_before
         ),
         "it is not finite. Look at the losses of the loop, and at loss_fn's.": not math.isfinite(found.error),
