@@ -105,10 +105,9 @@ def frozen(*modules: nn.Module) -> Frozen:
     Parameters require no gradient, so that none is computed and torch's optimizers skip them, whatever their weight
     decay or momentum (except LBFGS, which steps all of its parameters as one vector). Existing gradients are saved
     and removed, since an optimizer would use them. Modules are in evaluation mode, and ``model.train()`` does not
-    change that: batch norms use their statistics and do not update them, dropout drops nothing. If a forward
-        pass writes to buffers anyway, it writes to copies; only a non-persistent buffer that it replaces, a
-        cache, is kept. A
-    copy (``deepcopy``, ``pickle``, ``torch.save``, an average such as EMA's) is as the modules were before, and is
+    change that: batch norms use their statistics and do not update them, dropout drops nothing. If a forward pass
+    writes to buffers anyway, it writes to copies; only a non-persistent buffer that it replaces, a cache, is kept.
+    A copy (``deepcopy``, ``pickle``, ``torch.save``, an average such as EMA's) is as the modules were before, and is
     frozen only if the handle is copied with it.
 
     Args:

@@ -44,8 +44,8 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
     """Multiply the gradients of modules' parameters; the gradient that passes through to others is unchanged.
 
     For plain SGD this acts as a separate learning rate. Adam and the like divide a gradient by its own size,
-    so a constant factor only affects clipping: use :func:`param_groups` with those. To scale the
-        gradient that passes through as well, put a gate after the module, for example with a hook:
+    so a constant factor only affects clipping: use :func:`param_groups` with those. To scale the gradient that
+    passes through as well, put a gate after the module, for example with a hook:
     ``module.register_forward_hook(lambda module, given, out: scale_gradient(out, 0.1))``.
 
     Args:
