@@ -24,8 +24,8 @@ def scale_lr(
     """Scale the learning rate of every group from the batch size it was tuned for to the current one.
 
     Accumulation changes the effective batch size: micro-batch size times micro-batches per window, times the
-        number of ranks. With a mean loss a larger batch gives a gradient of the same size with less noise, so
-        it allows larger steps.
+    number of ranks. With a mean loss a larger batch gives a gradient of the same size with less noise, so
+    it allows larger steps.
 
     Args:
         optimizer: its groups' ``lr`` are changed in place. Call this once, before a scheduler is made.

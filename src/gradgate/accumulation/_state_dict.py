@@ -75,9 +75,9 @@ class Checkpointed:
         """Load from a ``torch.distributed`` checkpoint what :meth:`state_by_rank` returned.
 
         With the same number of ranks, each continues its own part of an unfinished window, bit for bit: pass
-            it the same window. With another number of ranks, the parts are added up and split among the new
-            ranks; pass each rank its share of the rest of the window. The update is then the same up to
-            rounding.
+        it the same window. With another number of ranks, the parts are added up and split among the new
+        ranks; pass each rank its share of the rest of the window. The update is then the same up to
+        rounding.
 
         Args:
             checkpoint_id: the folder given to ``torch.distributed.checkpoint.save``.
