@@ -107,8 +107,8 @@ def frozen(*modules: nn.Module) -> Frozen:
     and removed, since an optimizer would use them. Modules are in evaluation mode, and ``model.train()`` does not
     change that: batch norms use their statistics and do not update them, dropout drops nothing. If a forward pass
     writes to buffers anyway, it writes to copies; only a non-persistent buffer that it replaces, a cache, is kept.
-    A copy (``deepcopy``, ``pickle``, ``torch.save``, an average such as EMA's) is as the modules were before, and is
-    frozen only if the handle is copied with it.
+    A copy (``deepcopy``, ``pickle``, ``torch.save``, an average such as EMA's) is as the modules were before, and
+    is frozen only if the handle is copied with it.
 
     Args:
         modules: the modules to freeze, with all their submodules.
