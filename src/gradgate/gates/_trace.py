@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -23,7 +24,6 @@ from gradgate.torch_compat import view_base
 Kind: TypeAlias = Literal["detach", "no_grad", "inference_mode", "not differentiable", "value taken out"]
 
 _DETACHING = {"detach", "detach_", "data", "stop_gradient"}
-_APPLY = torch.autograd.Function.apply.__code__
 _TAKING = {"item", "tolist", "numpy", "__float__", "__array__"}
 
 
@@ -123,12 +123,28 @@ class Trace(TorchFunctionMode):
 
     def _within_function(self) -> bool:
         """Return whether a custom autograd function is running: its forward pass has no graph."""
+        names = _forward_passes()  # not by the frame of Function.apply, which torch 2.15 does not have
         frame = inspect.currentframe()
-        while frame is not None and frame.f_code is not _APPLY:
+        while frame is not None:
+            name = names.get(frame.f_code)
+            if name is not None:
+                self.functions.add(name)
+                return True
             frame = frame.f_back
-        if frame is not None:
-            self.functions.add(frame.f_locals["cls"].__name__)
-        return frame is not None
+        return False
+
+
+def _forward_passes() -> dict[CodeType, str]:
+    """Return the code of the forward passes of custom autograd functions, and the functions' names."""
+    names: dict[CodeType, str] = {}
+    queue: list[Any] = torch.autograd.Function.__subclasses__()
+    for kind in queue:  # grows during the loop
+        queue += kind.__subclasses__()
+        for method in (kind.forward, kind.setup_context):
+            code = getattr(inspect.unwrap(method), "__code__", None)
+            if code is not None:
+                names.setdefault(code, kind.__name__)
+    return names
 
 
 def _name(func: Any) -> str:
