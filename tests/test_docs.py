@@ -180,7 +180,7 @@ def dead_on_a_code_host(page: Path) -> list[str]:
 
 
 def test_links_work_on_a_code_host_too(tmp_path: Path) -> None:
-    pages = [*ROOT.glob("*.md"), *(page for room in PAGES for page in (ROOT / room).rglob("*.md"))]
+    pages = [*ROOT.glob("*.md"), *(page for folder in PAGES for page in (ROOT / folder).rglob("*.md"))]
     assert [link for page in pages for link in dead_on_a_code_host(page)] == []
 
     page = tmp_path / "page.md"

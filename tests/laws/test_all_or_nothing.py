@@ -369,7 +369,7 @@ def test_a_scheduler_that_raises_at_once_leaves_parameters_and_gradients_as_afte
 
 # -- a signal at any line ---------------------------------------------------------------------------
 
-ROOM = str(Path(gg.accumulation.__file__).parent)
+ACCUMULATION = str(Path(gg.accumulation.__file__).parent)
 Line = tuple[str, int]
 
 
@@ -382,7 +382,7 @@ class Tracer:
     entry_of_exit: Line | None = None  # where Python itself lets a signal through, see bpo-29988
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(ROOM):
+        if not frame.f_code.co_filename.startswith(ACCUMULATION):
             return None
         if event == "line":
             line = (Path(frame.f_code.co_filename).name, frame.f_lineno)

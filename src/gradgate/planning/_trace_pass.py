@@ -20,6 +20,7 @@ from gradgate.errors import OptionError
 from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, PassTracer, TooLongError
 from gradgate.planning._reachable_state import ReachableState
 from gradgate.pytree import mapped_tensors, tensors_in
+from gradgate.torch_compat import compiler_is_loaded
 
 _LEVELS = 4  # of containers between a cache and a tensor in it
 _LRU_CACHE = type(functools.lru_cache(len))
@@ -78,7 +79,7 @@ def _traced(
         )  # an autocast block around us would keep copies of parameters
         undo.callback(tracer.restore)
         with ExitStack() as modes:
-            if "torch._dynamo" in sys.modules:
+            if compiler_is_loaded():
                 modes.enter_context(torch.compiler.set_stance("force_eager"))
             if gc.isenabled():  # or what reference cycles hold is freed at other moments in each pass
                 modes.callback(gc.enable)

@@ -42,6 +42,7 @@ from gradgate.torch_compat._memory import (
 from gradgate.torch_compat._modes import (
     anything_compiled,
     as_torch_itself,
+    compiler_is_loaded,
     dispatch_modes,
     fake_tensors_on,
     uncompiled,
@@ -83,6 +84,7 @@ __all__ = [
     "before_spawned",
     "buffers_of",
     "compiled_in_place",
+    "compiler_is_loaded",
     "default_store",
     "dispatch_mode",
     "dispatch_modes",

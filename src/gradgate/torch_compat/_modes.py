@@ -72,6 +72,11 @@ dispatch_modes: Private[[], Iterable[Any]] = Private(
 )
 
 
+def compiler_is_loaded() -> bool:
+    """Return whether torch's compiler has been imported, which takes seconds and which gradgate never does."""
+    return "torch._dynamo" in sys.modules
+
+
 def _compiled() -> bool:
     """Return whether torch.compile has compiled something. None is among the backends from the start."""
     dynamo = sys.modules.get("torch._dynamo")
@@ -88,7 +93,7 @@ anything_compiled: Private[[], bool] = Private(
     "torch._dynamo.eval_frame.cached_backends",
     "tell whether the script compiles something",
     find=lambda: _compiled,
-    instead=lambda: "torch._dynamo" in sys.modules,  # looks at less, rather than make torch compile again
+    instead=compiler_is_loaded,  # looks at less, rather than make torch compile again
     works=lambda compiled: isinstance(compiled(), bool),
     rules=("GG401", "GG402"),
 )

@@ -141,10 +141,10 @@ def _entry(entry: Entry, width: int) -> Iterator[Line]:
 
 def _source_line(line: SourceLine, severity: str, width: int) -> Line:
     gutter = f"  {_MARKS.get(line.mark, line.mark)} {line.number or '':>4} │ "
-    room = width - len(gutter)
+    available = width - len(gutter)
     # A line to copy stays whole.
-    fits = line.mark == "+" or len(line.text) <= room
-    text = line.text if fits else line.text[: room - 1] + "…"
+    fits = line.mark == "+" or len(line.text) <= available
+    text = line.text if fits else line.text[: available - 1] + "…"
     style = {"here": severity, "": "gutter"}.get(line.mark, line.mark)
     return [(gutter, style), (text, line.mark)]
 
