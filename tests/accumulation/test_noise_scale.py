@@ -206,7 +206,7 @@ def test_a_window_that_is_not_stepped_changes_nothing() -> None:
     assert (noise.updates, noise.skipped) == (0, {})
 
 
-@pytest.mark.skipif(DTYPE != torch.float64, reason="float32 has no such number")
+@pytest.mark.skipif(torch.float64 != DTYPE, reason="float32 has no such number")
 def test_squares_that_overflow_are_left_out() -> None:
     weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale()))
     update_by(accumulator, weight, [(1e200, 1), (1e200, 1)])
