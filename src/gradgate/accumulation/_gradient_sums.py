@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -46,8 +46,10 @@ class GradientSums:
         self._current: RunningSum | None = None  # whose gradients are in `.grad`
         self._seeds: dict[float, Tensor] = {}
         self._watched: list[tuple[Tensor, Tensor | None, int]] = []
-        # True from the start of a backward pass until its sum is recorded. If the pass raises, it stays True.
-        self._torn = False
+        self.first: Callable[[], tuple[float, float] | None] = lambda: (
+            None
+        )  # reads the first micro-batch's gradient
+        self._torn = False  # True from the start of a backward pass to its end, and on if it raises
         self._watch()
 
     def add(
@@ -203,8 +205,6 @@ class GradientSums:
                     "scaler=...), update.backward(loss)."
                 )
 
-    # -- the end of the window ----------------------------------------------------------------------
-
     def combine(
         self, totals: dict[str, float] | None = None, units: dict[str, float] | None = None
     ) -> float | None:
@@ -249,6 +249,7 @@ class GradientSums:
             totals={name: tally.total for name, tally in tallies.items()},
             units={n: float(running.unit) for n, running in self.by_name.items() if running.unit is not None},
             filled="".join(map(self._filled, range(len(self.parameters)))),
+            first=self.first(),
         )
 
     def _filled(self, index: int) -> str:
