@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradgate.checker.recording._fields import fields_of, is_a, items_of
 from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._modules import children_of, own_buffers, own_parameters
 from gradgate.checker.recording._patches import Patches, tracing
@@ -95,8 +96,8 @@ class UnreachedParameters:
             self._ran(module)
         if not torch.is_grad_enabled():
             for given in (*args, *kwargs.values()):
-                for value in given if isinstance(given, (list, tuple)) else (given,):
-                    if isinstance(value, Tensor):
+                for value in items_of(given) if is_a(given, list, tuple) else (given,):
+                    if is_a(value, Tensor):
                         self._cuts.cut(value, "no_grad")
 
     def _ran(self, module: nn.Module) -> None:
@@ -104,8 +105,11 @@ class UnreachedParameters:
         number = self._suspects.known(module)
         if number is not None and self._runs[number] < _RUNS:
             self._runs[number] += 1
-            ids = recorder.ids(module.parameters(recurse=False))
-            recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled(), training=module.training))
+            ids, training = (
+                recorder.ids(own_parameters(module)),
+                fields_of(module).get("training") is not False,
+            )
+            recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled(), training=training))
 
     def _norm_statistics(self) -> None:
         """Record which batch norms changed their statistics although all their parameters are frozen."""
@@ -113,12 +117,12 @@ class UnreachedParameters:
         if self._versions is None or recorder.steps in _NORM_STEPS:
             self._versions = self._versions or {}
             for module in recorder.modules.alive():
-                if isinstance(own_buffers(module).get("num_batches_tracked"), Tensor):
+                if is_a(own_buffers(module).get("num_batches_tracked"), Tensor):
                     self._versions.setdefault(self._norms.number(module), _version(module))
         for number, module in self._norms.alive():
             before, now = self._versions[number], _version(module)
             self._versions[number] = now
-            own = list(module.parameters(recurse=False))
+            own = own_parameters(module)
             if now != before and own and not any(parameter.requires_grad for parameter in own):
                 recorder.add(StatisticsMoved(recorder.site(), type(module).__name__, recorder.ids(own)))
 
@@ -156,4 +160,4 @@ def _wrapped(original: types.FunctionType, before: Any) -> Any:
 
 
 def _version(module: Any) -> int:
-    return tensor_version(module.num_batches_tracked)
+    return tensor_version(own_buffers(module)["num_batches_tracked"])
