@@ -56,6 +56,22 @@ def moved_by(before: Tensor, after: Tensor, numel: int) -> tuple[float, float]:
 
 
 @torch.no_grad()
+def statistics_drift(
+    first: tuple[Tensor, Tensor] | None, now: tuple[Tensor, Tensor] | None
+) -> tuple[float, float] | None:
+    """Return how far means moved, in the first standard deviations, and variances, relative to the first ones.
+
+    Both are averages over the channels.
+    """
+    if first is None or now is None or first[0].shape != now[0].shape:
+        return None
+    (means, variances), (new_means, new_variances) = first, now
+    least = variances.clamp(min=1e-12)
+    moved = ((new_means - means).abs() / least.sqrt()).double().mean()
+    return float(moved), float(((new_variances - variances).abs() / least).double().mean())
+
+
+@torch.no_grad()
 def full_rows(gradient: Tensor) -> Tensor | None:
     """Return which rows of a gradient are not all zero; None if it has no rows."""
     if gradient.is_sparse or not gradient.dim():

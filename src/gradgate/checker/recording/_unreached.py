@@ -16,7 +16,7 @@ from gradgate.checker.recording._modules import children_of, own_buffers, own_pa
 from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import Numbers, is_sharded
-from gradgate.checker.recording._samples import sample
+from gradgate.checker.recording._samples import sample, statistics_drift
 from gradgate.events import Ran, StatisticsMoved
 from gradgate.torch_compat import anything_compiled, tensor_version
 
@@ -44,6 +44,9 @@ class UnreachedParameters:
         self._looked_at = -1
         self._norms: Numbers[nn.Module] = Numbers()
         self._versions: dict[int, int] | None = None  # of the norms' statistics
+        self._first: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # the norms' means and variances when they were met
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
 
     def look(self) -> None:
@@ -118,13 +121,19 @@ class UnreachedParameters:
             self._versions = self._versions or {}
             for module in recorder.modules.alive():
                 if is_a(own_buffers(module).get("num_batches_tracked"), Tensor):
-                    self._versions.setdefault(self._norms.number(module), _version(module))
+                    number = self._norms.number(module)
+                    self._versions.setdefault(number, _version(module))
+                    if number not in self._first and (statistics := _statistics(module)) is not None:
+                        self._first[number] = statistics
         for number, module in self._norms.alive():
             before, now = self._versions[number], _version(module)
             self._versions[number] = now
             own = own_parameters(module)
             if now != before and own and not any(parameter.requires_grad for parameter in own):
-                recorder.add(StatisticsMoved(recorder.site(), type(module).__name__, recorder.ids(own)))
+                drift = statistics_drift(self._first.get(number), _statistics(module))
+                recorder.add(
+                    StatisticsMoved(recorder.site(), type(module).__name__, recorder.ids(own), drift=drift)
+                )
 
     def who_moves(self) -> None:
         """Note which parameters change that no optimizer steps: an average, a copy, an update by hand."""
@@ -157,6 +166,14 @@ def _wrapped(original: types.FunctionType, before: Any) -> Any:
         wrapper.__code__, original.__globals__, original.__name__, None, wrapper.__closure__
     )
     return functools.wraps(original)(with_globals)
+
+
+def _statistics(module: nn.Module) -> tuple[Tensor, Tensor] | None:
+    """Return copies of some of a batch norm's running means and variances."""
+    buffers = own_buffers(module)
+    if "running_mean" not in buffers or "running_var" not in buffers:
+        return None
+    return sample(buffers["running_mean"]), sample(buffers["running_var"])
 
 
 def _version(module: Any) -> int:
