@@ -92,17 +92,18 @@ class Backwards:
         if recorder.looking and not recorder.steps and calls < _LOOKS_WITHOUT_STEPS:
             self.without_steps()
         place = site, threading.get_ident()
+        known = self._last.get(place)
         event = Backward(
             site,
-            self._last.get(place, frozenset()),
+            known or frozenset(),
             seen=False,
             retain=bool(create_graph if retain_graph is None else retain_graph),
             create=create_graph,
             closure=recorder.thread.closures > 0,
             managed=is_on_purpose(),
+            synced=self.synchronizes(known) if not recorder.looking and known is not None else None,
         )
-        if not recorder.looking and place in self._last:
-            event = dataclasses.replace(event, synced=self.synchronizes(event.reached))
+        if not recorder.looking and known is not None:
             recorder.add(event)
             return event, None
         graph = Graph(_listed(tensors))

@@ -110,14 +110,17 @@ class Gradients:
     def note(self, numbers: Iterable[int] | None = None) -> None:
         """Remember gradients as they are now: those of some parameters, or all."""
         alive = self._mine() if numbers is None else self._recorder.parameters.tensors(numbers)
+        known, addresses = self._known, self.addresses
         for number, tensor in alive:
-            grad = tensor.grad
-            old = self._known.pop(number, None)
-            if old is not None:
-                self.addresses.pop(old[0], None)
-            if grad is not None:
-                self._known[number] = state = _state(grad)
-                self.addresses[state[0]] = number
+            grad, old = tensor.grad, known.get(number)
+            state = None if grad is None else _state(grad)
+            if old is not None and (state is None or state[0] != old[0]):
+                addresses.pop(old[0], None)
+            if state is None:
+                known.pop(number, None)
+            else:
+                known[number] = state
+                addresses[state[0]] = number
 
     def compare(self) -> None:
         """Record what was done to gradients since they were noted, if no watched call did it."""
@@ -155,9 +158,9 @@ class Gradients:
 
 def _state(grad: Tensor) -> tuple[int, int]:
     try:
-        return grad.data_ptr(), tensor_version(grad)
+        return grad.data_ptr(), tensor_version.use(grad)
     except RuntimeError:  # sparse and fake tensors have no address
-        return id(grad), tensor_version(grad)
+        return id(grad), tensor_version.use(grad)
 
 
 def _any(gradient: Any) -> bool:

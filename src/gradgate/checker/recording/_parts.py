@@ -34,6 +34,7 @@ from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._writes import WRITES, Writes
 
 _END = object()
+_READ_AS_THEY_ARE = frozenset((Tensor, type(None), bool, int, float, list, tuple, dict))
 
 
 class Parts:
@@ -139,14 +140,16 @@ def install(recorder: Recorder, patch: Patch) -> None:
 
 
 def _watched(recorder: Recorder, patch: Patch, original: Callable[..., Any]) -> Callable[..., Any]:
+    closely, by_user, when = patch.closely, patch.by_user, patch.when
+
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if (
             not recorder.active
-            or (patch.closely and not recorder.looking)
+            or (closely and not recorder.looking)
+            or (by_user and recorder.quiet)
+            or not when(*args, **kwargs)
             or tracing()
-            or (patch.by_user and recorder.quiet)
-            or not patch.when(*args, **kwargs)
         ):
             return original(*args, **kwargs)
         if patch.ends_run:
@@ -195,7 +198,7 @@ def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
 def _is_iterable(given: Any) -> bool:
     """Return whether something has to be iterated over to read it. A mapping is not, nor what Python can read."""
-    if is_a(given, Tensor, dict, list, tuple, deque, str, type(None), bool, float):
+    if type(given) in _READ_AS_THEY_ARE or is_a(given, Tensor, dict, list, tuple, deque, str):
         return False
     static = functools.partial(inspect.getattr_static, type(given))
     return static("__iter__", None) is not None and static("keys", None) is None

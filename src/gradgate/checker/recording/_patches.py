@@ -124,11 +124,10 @@ def _put_back(owner: Any, name: str, old: Any, new: Any) -> None:
 
 def tracing() -> bool:
     """Return whether torch compiles, tensors are fake, or gradgate.plan makes a trial run: that is no training."""
-    return torch.compiler.is_compiling() or fake_tensors_on.use() or _is_trial()
-
-
-def _is_trial() -> bool:
-    return any(inspect.getattr_static(mode, "is_trial", False) is True for mode in dispatch_modes.use())
+    if torch.compiler.is_compiling() or fake_tensors_on.use():
+        return True
+    modes = list(dispatch_modes.use())
+    return bool(modes) and any(inspect.getattr_static(mode, "is_trial", False) is True for mode in modes)
 
 
 def caller() -> types.FrameType:

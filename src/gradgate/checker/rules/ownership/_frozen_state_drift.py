@@ -174,7 +174,8 @@ def _statistics(run: Run) -> Iterator[Finding]:
                 f"never.{_in_numbers(drift)}",
                 why="Evaluation uses these statistics: the frozen features are no longer those that were trained. "
                 "Some train so on purpose, to adapt them to new data.",
-                advice=f"Put the frozen part into evaluation mode again after each train(): {_part(run, known)}.eval().",
+                advice="Put the frozen part into evaluation mode again after each train(): "
+                f"{_part(run, known)}.eval().",
                 fix=partial(_evaluated, names=known),
                 severity="warning",
                 count=len(events),
