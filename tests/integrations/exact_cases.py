@@ -60,19 +60,27 @@ def errors(model: nn.Module, optimizer: torch.optim.Optimizer, truth: list[Tenso
     """Run, and return the relative errors of the gradients that the optimizer steps on."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     wanted = [torch.autograd.grad(loss, parameters) for loss in truth]
+    received = gradients(optimizer, run)
+    assert len(received) == len(wanted)
+    return [error(*pair) for pair in zip(received, wanted, strict=True)]
+
+
+def gradients(optimizer: torch.optim.Optimizer, run: Callable[[], object]) -> list[list[Tensor]]:
+    """Run, and return the gradients that the optimizer steps on, for each step."""
     received: list[list[Tensor]] = []
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
     def note(*_: object) -> None:
         received.append([parameter.grad.clone() for parameter in parameters])
 
-    hook = optimizer.register_step_post_hook(note)  # Lightning runs the backward pass within the step
+    # Afterwards, because Lightning runs the last backward pass within the step.
+    hook = optimizer.register_step_post_hook(note)
     run()
     hook.remove()
-    assert len(received) == len(wanted)
-    return [_error(*pair) for pair in zip(received, wanted, strict=True)]
+    return received
 
 
-def _error(received: list[Tensor], wanted: tuple[Tensor, ...]) -> float:
+def error(received: list[Tensor], wanted: tuple[Tensor, ...]) -> float:
     largest = max(float(gradient.abs().max()) for gradient in wanted)
     return max(float((a - b).abs().max()) for a, b in zip(received, wanted, strict=True)) / largest
 

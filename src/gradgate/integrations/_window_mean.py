@@ -170,11 +170,20 @@ class WindowMean:
                 self._guarded.add(inner)
                 inner.register_step_pre_hook(self._before_step)
 
-    def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not args and not kwargs.get("closure"):  # a closure runs the backward pass, later
-            self.check_divided()
+    def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")  # the first one is the optimizer
+        if closure is None:
+            self._check_divided()
+            return None
 
-    def check_divided(self) -> None:
+        def checked() -> Any:  # the closure runs the backward pass
+            result = closure()
+            self._check_divided()
+            return result
+
+        return args[:1], {**kwargs, "closure": checked}
+
+    def _check_divided(self) -> None:
         """Raise UpdateError if a window is open, where the trainer is about to use its gradients."""
         if self.open:
             raise self._changed(

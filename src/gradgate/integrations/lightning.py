@@ -137,10 +137,6 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
         """Begin a window where Lightning clears the gradients."""
         trainer.strategy.gradgate_mean.restart()
 
-    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        """Check that gradients have been divided before they are clipped."""
-        trainer.strategy.gradgate_mean.check_divided()
-
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Leave the strategy as it was."""
         restore(trainer.strategy)
