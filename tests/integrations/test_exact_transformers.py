@@ -14,7 +14,7 @@ from torch import Tensor
 from gradgate.errors import CountError, OptionError, UpdateError
 from gradgate.integrations.transformers import WatchGradients, exact
 from tests.integrations import exact_cases
-from tests.integrations.exact_cases import model_of, texts
+from tests.integrations.text_models import model_of, texts
 
 WRONG = 0.1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
@@ -62,19 +63,25 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
     advice = "Pass it: exact(trainer, count=lambda inputs: (inputs['labels'] != -100).sum())."
     extended._gradgate_mean = WindowMean("transformers", advice, trainer.accelerator.num_processes)
     extended._gradgate_count = count
-    if not any(isinstance(each, _Beginning) for each in trainer.callback_handler.callbacks):
-        trainer.add_callback(_Beginning(extended._gradgate_begin))
+    trainer.pop_callback(_Training)
+    trainer.add_callback(_Training(trainer))
     return trainer
 
 
-class _Beginning(TrainerCallback):  # type: ignore[misc]  # of a library that is not always there
-    """Drops what an earlier training left unfinished."""
+class _Training(TrainerCallback):  # type: ignore[misc]  # of a library that is not always there
+    """Tells an exact trainer when a training begins and ends."""
 
-    def __init__(self, begin: Callable[[], None]) -> None:
-        self._begin = begin
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = weakref.ref(trainer)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._begin()
+        trainer: Any = self._trainer()
+        trainer._gradgate_mean.start()  # an earlier training may have stopped within a window
+        trainer._gradgate_mean.guard([trainer.optimizer])
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        trainer: Any = self._trainer()
+        trainer._gradgate_mean.release()
 
 
 def _exact_trainer(kind: type[Any]) -> type[Any]:
@@ -86,11 +93,6 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
         _gradgate_step: ExitStack | None = (
             None  # open during a training step, and marks its backward pass as ours
         )
-
-        def _gradgate_begin(self) -> None:
-            trainer: Any = self
-            self._gradgate_mean.start()
-            self._gradgate_mean.guard([trainer.optimizer])
 
         def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
             trainer: Any = self

@@ -57,7 +57,9 @@ class WindowMean:
         self._library, self._advice = library, advice
         self.ranks = ranks
         self._unit: Count | None = None
-        self._guarded: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._guards: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()
+        self.divides_in_closure = False
+        """Whether a step is running whose closure ends the window and divides."""
         self.start()
 
     def start(self) -> None:
@@ -163,32 +165,24 @@ class WindowMean:
         return whole
 
     def guard(self, optimizers: Iterable[Any]) -> None:
-        """Make these optimizers refuse to step before a window has been divided."""
+        """Make these optimizers refuse to step before a window has been divided, until :meth:`release`."""
         for optimizer in optimizers:
             inner = getattr(optimizer, "optimizer", optimizer)  # of Accelerate's wrapper
-            if inner not in self._guarded:
-                self._guarded.add(inner)
-                inner.register_step_pre_hook(self._before_step)
+            if inner not in self._guards:
+                self._guards[inner] = inner.register_step_pre_hook(self._before_step)
 
-    def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")  # the first one is the optimizer
-        if closure is None:
-            self._check_divided()
-            return None
+    def release(self) -> None:
+        """Let all optimizers step again."""
+        for handle in self._guards.values():
+            handle.remove()
+        self._guards.clear()
 
-        def checked() -> Any:  # the closure runs the backward pass
-            result = closure()
-            self._check_divided()
-            return result
-
-        return args[:1], {**kwargs, "closure": checked}
-
-    def _check_divided(self) -> None:
-        """Raise UpdateError if a window is open, where the trainer is about to use its gradients."""
-        if self.open:
+    def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")  # the first argument is the optimizer
+        if (self.open or closure is not None) and not self.divides_in_closure:
             raise self._changed(
-                f"an optimizer steps in the middle of a window, after {self._expected} micro-batches, before "
-                "their gradients were divided"
+                f"an optimizer steps in the middle of a window, after {self._expected} micro-batches, before their "
+                "gradients were divided"
             )
 
     def _changed(self, what: str) -> UpdateError:

@@ -138,12 +138,14 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
         trainer.strategy.gradgate_mean.restart()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Leave the strategy as it was."""
+        """Leave the strategy and the optimizer as they were."""
+        if hasattr(trainer.strategy, "gradgate_mean"):
+            trainer.strategy.gradgate_mean.release()
         restore(trainer.strategy)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Leave the strategy as it was."""
-        restore(trainer.strategy)
+        """Leave the strategy and the optimizer as they were."""
+        self.teardown(trainer, pl_module, "fit")
 
 
 def _exact_strategy(kind: type[Any]) -> type[Any]:
@@ -177,6 +179,10 @@ def _exact_strategy(kind: type[Any]) -> type[Any]:
                     self.gradgate_mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale())
                 return result
 
-            return super().optimizer_step(optimizer, divided, *args, **kwargs)
+            self.gradgate_mean.divides_in_closure = True
+            try:
+                return super().optimizer_step(optimizer, divided, *args, **kwargs)
+            finally:
+                self.gradgate_mean.divides_in_closure = False
 
     return ExactStrategy
