@@ -23,7 +23,8 @@ class Model(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, WIDTH)
         self.blocks = nn.ModuleList(
-            nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0.0, batch_first=True) for _ in range(LAYERS)
+            nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0.0, batch_first=True)
+            for _ in range(LAYERS)
         )
         self.head = nn.Linear(WIDTH, VOCABULARY)
         self.recompute = recompute
@@ -59,7 +60,9 @@ def main() -> None:
         "accumulation, 16 micro-batches of 4": update_of(given.device, size=4),
         "activation checkpointing": update_of(given.device, size=64, recompute=True),
         "bfloat16 autocast": update_of(given.device, size=64, half=True),
-        "checkpointing, autocast, 4 micro-batches": update_of(given.device, size=16, recompute=True, half=True),
+        "checkpointing, autocast, 4 micro-batches": update_of(
+            given.device, size=16, recompute=True, half=True
+        ),
     }
     times = alternate(ways, rounds=given.rounds or 10, warm_up=2, device=given.device)
     rows = ["### Peak memory", "", "| variant | MiB |", "|---|---|"]
