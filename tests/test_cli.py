@@ -76,6 +76,41 @@ def test_a_script_that_fails_keeps_its_findings(tmp_path: Path) -> None:
     assert (report["summary"]["outcome"], report["summary"]["began"]) == ("failed", True)
 
 
+def test_options_after_a_script_that_reads_no_arguments_are_ours(tmp_path: Path) -> None:
+    done = gradgate(
+        tmp_path, "check", "train.py", "--output", "report.json", "--max-steps=2", "--no-progress"
+    )
+    assert done.returncode == 1, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert report["summary"]["steps"] == 2
+
+
+def test_options_after_a_script_that_reads_arguments_are_its_own_and_this_is_said(tmp_path: Path) -> None:
+    reads = "import sys\nprint(sys.argv[1:])"
+    done = gradgate(tmp_path, "check", "train.py", "--output", "report.json", "--lr", "1", end=reads)
+    assert "['--output', 'report.json', '--lr', '1']" in done.stdout
+    assert done.stderr == (
+        "gradgate: --output after train.py is passed to it, because it may read arguments. Write gradgate's options "
+        "before it.\n"
+    )
+    assert not (tmp_path / "report.json").exists()
+    (tmp_path / "config.py").write_text(reads, "utf-8")  # a module beside the script may read them, too
+    done = gradgate(tmp_path, "check", "train.py", "--output", "report.json")
+    assert "--output after train.py is passed to it" in done.stderr
+    done = gradgate(tmp_path, "check", "--", "train.py", "--output", "report.json")  # said by the user
+    assert done.stderr == ""
+    assert not (tmp_path / "report.json").exists()
+
+
+def test_the_help_shows_its_examples_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    text = capsys.readouterr().out
+    assert "\n  gradgate check --output report.html train.py         a page with figures\n" in text
+    assert "\\b" not in text
+    assert "<bool>" not in text
+
+
 def test_a_script_may_change_the_folder_and_hide_our_modules(tmp_path: Path) -> None:
     (tmp_path / "rich.py").write_text("raise RuntimeError('not this one')", "utf-8")
     (tmp_path / "elsewhere").mkdir()
@@ -237,6 +272,11 @@ def test_an_interrupt_ends_the_run_with_a_report(tmp_path: Path) -> None:
         (
             ["check", "--output", "/", __file__],
             "gradgate check: '/' is a folder. Name a file: '/report.txt'.\n",
+        ),
+        (
+            ["check", "--output", "report.pdf", __file__],
+            "gradgate check --output: the extension of 'report.pdf' names no format. Use one of .html, .json, .sarif, "
+            ".txt.\n",
         ),
         (
             ["check", "-"],

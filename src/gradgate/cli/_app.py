@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 import gradgate
+from gradgate.cli._arguments import before_script
 
 Action: TypeAlias = Callable[[], int]
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     help="Find the line of a training script that is wrong, why it is wrong, and what to write instead.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # it prints marks of click's as they are
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -57,7 +59,7 @@ class ListFormat(str, Enum):
 
 
 class ScriptCommand(TyperCommand):
-    """A command whose own options end at the script, as those of python do."""
+    """A command whose own options come before a script and its arguments."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Show both ways to name what to run."""
@@ -65,26 +67,12 @@ class ScriptCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Separate the arguments of the script."""
-        return super().parse_args(ctx, _separated(args, self.params))
-
-
-def _separated(args: list[str], params: list[Any]) -> list[str]:
-    """Insert "--" before the script, or after the module: options from there on are the script's."""
-    flags = {name for param in params if getattr(param, "is_flag", False) for name in param.opts}
-    flags |= {"-h", "--help"}
-    at = 0
-    while at < len(args):
-        word = args[at]
-        if word == "--":
-            return args
-        if word == "-m" and at + 1 < len(args):
-            return [*args[: at + 2], "--", *args[at + 2 :]]
-        if word.startswith("-m"):
-            return [*args[:at], "-m", word[2:], "--", *args[at + 1 :]]
-        if not word.startswith("-") or word == "-":
-            return [*args[:at], "--", *args[at:]]
-        at += 1 if word in flags or "=" in word else 2
-    return args
+        flags = {name for param in self.params if getattr(param, "is_flag", False) for name in param.opts}
+        named = {name for param in self.params for name in param.opts if name.startswith("-")}
+        args, note = before_script(args, {*flags, "-h", "--help"}, named - flags)
+        if note:
+            typer.echo(note, err=True)
+        return super().parse_args(ctx, args)
 
 
 def _same_check(program: list[str]) -> list[str]:
@@ -147,9 +135,10 @@ def check(
     diff: Annotated[bool, typer.Option("--diff", help="Print all edits as one patch.")] = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Hide the progress line.")] = False,
 ) -> None:
-    r"""Run a training script under watch and report what is wrong with its gradients.
+    """Run a training script under watch and report what is wrong with its gradients.
 
-    Options come before the script. Everything after it is passed to the script.
+    Options come before the script; those after it are the script's, unless it reads no arguments. Write -- between
+    the two to be sure.
 
     \b
     gradgate check train.py --epochs 1                   in the terminal
@@ -159,7 +148,7 @@ def check(
     gradgate check --write-baseline known.json train.py  accept what is there today
     gradgate check --baseline known.json train.py        report only what is new
     gradgate check torchrun --nproc-per-node 2 train.py  several ranks
-    """
+    """  # noqa: D301  (click reads the backspace: keep the lines below it)
     from gradgate.cli._check import check_program
 
     run = partial(check_program, module, arguments or [], select=select, ignore=ignore, max_steps=max_steps)

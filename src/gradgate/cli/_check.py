@@ -16,6 +16,7 @@ from gradgate.checker.reports import (
     Report,
     Selection,
     check_output,
+    checked_path,
     counted,
     fingerprint,
     form_of,
@@ -71,7 +72,10 @@ def check_program(
         ignore=settings.get("ignore", ()) if ignore is None else ignore,
         where=_WHERE,
     )
-    form = form or (output and form_of(output)) or settings.get("format", "text")
+    form = form or (output and form_of(output)) or settings.get("format")
+    if output is not None and form is None and not output.is_dir():
+        checked_path(output, where=f"{_WHERE} --output")
+    form = form or "text"
     check_output(output, form, where=_WHERE)
     if output is not None:
         output = output.resolve()  # the script may change the working directory

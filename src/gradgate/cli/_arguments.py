@@ -1,0 +1,85 @@
+"""Which words of a command line are gradgate's, and which are the script's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+_READS_ARGUMENTS = re.compile(
+    r"\b(argv|argparse|\w*ArgumentParser|parse_args|getopt|optparse|click|typer|fire|absl|tyro|docopt|hydra|"
+    r"jsonargparse|simple_parsing|LightningCLI|exec|runpy)\b"
+)
+_MOST_FILES = 200
+
+
+def before_script(args: list[str], flags: Collection[str], names: Collection[str]) -> tuple[list[str], str]:
+    """Put gradgate's options before the script, and "--" between the two, or after the module of ``-m``.
+
+    Options come before the script, as those of python do. An option after it is gradgate's if the script reads
+    no arguments. Otherwise it is the script's.
+
+    Args:
+        args: the command line after ``gradgate check``.
+        flags: gradgate's options that take no value.
+        names: gradgate's options that take one.
+
+    Returns:
+        The command line, and a note for the user about options that the script gets: "" if there are none.
+    """
+    at = _script_at(args, flags)
+    if at is None:
+        return args, ""
+    own, rest = args[:at], args[at:]
+    if own[-2:-1] == ["-m"] or (own and own[-1].startswith("-m") and len(own[-1]) > 2):
+        return [*own, "--", *rest], _note(rest, flags, names, f"module {own[-1].removeprefix('-m')}")
+    script, words = rest[0], rest[1:]
+    if _reads_arguments(Path(script)):
+        return [*own, "--", *rest], _note(words, flags, names, script)
+    theirs: list[str] = []
+    while words:
+        name, _, value = words[0].partition("=")
+        length = 1 if name in flags or value else 2
+        if name in flags or name in names:
+            own += words[:length]
+        else:
+            theirs.append(words[0])
+            length = 1
+        words = words[length:]
+    return [*own, "--", script, *theirs], ""
+
+
+def _script_at(args: list[str], flags: Collection[str]) -> int | None:
+    """Return where the script stands, or where the arguments of a module begin; None if the user has said so."""
+    at = 0
+    while at < len(args):
+        word = args[at]
+        if word == "--":
+            return None
+        if word == "-m" and at + 1 < len(args):
+            return at + 2
+        if word.startswith("-m"):
+            return at + 1
+        if not word.startswith("-") or word == "-":
+            return at
+        at += 1 if word in flags or "=" in word else 2
+    return None
+
+
+def _reads_arguments(script: Path) -> bool:
+    """Return whether a script, or a file beside it that it may import, reads the command line."""
+    if not script.is_file() or script.suffix != ".py":
+        return True  # a command such as torchrun, or a package
+    files = [script, *sorted(script.parent.glob("*.py"))[:_MOST_FILES]]
+    return any(_READS_ARGUMENTS.search(file.read_text("utf-8", "replace")) for file in files)
+
+
+def _note(words: list[str], flags: Collection[str], names: Collection[str], script: str) -> str:
+    passed = [word for word in words if word.partition("=")[0] in {*flags, *names} - {"-h", "--help", "-m"}]
+    if not passed:
+        return ""
+    is_or_are = "is" if len(passed) == 1 else "are"
+    return (
+        f"gradgate: {', '.join(passed)} after {script} {is_or_are} passed to it, because it may read arguments. "
+        "Write gradgate's options before it."
+    )
