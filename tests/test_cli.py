@@ -90,8 +90,8 @@ def test_options_after_a_script_that_reads_arguments_are_its_own_and_this_is_sai
     done = gradgate(tmp_path, "check", "train.py", "--output", "report.json", "--lr", "1", end=reads)
     assert "['--output', 'report.json', '--lr', '1']" in done.stdout
     assert done.stderr == (
-        "gradgate: --output after train.py is passed to it, because it may read arguments. Write gradgate's options "
-        "before it.\n"
+        "gradgate: --output after train.py is passed to it, because it may read arguments. "
+        "Write gradgate's options before it.\n"
     )
     assert not (tmp_path / "report.json").exists()
     (tmp_path / "config.py").write_text(reads, "utf-8")  # a module beside the script may read them, too
@@ -275,8 +275,8 @@ def test_an_interrupt_ends_the_run_with_a_report(tmp_path: Path) -> None:
         ),
         (
             ["check", "--output", "report.pdf", __file__],
-            "gradgate check --output: the extension of 'report.pdf' names no format. Use one of .html, .json, .sarif, "
-            ".txt.\n",
+            "gradgate check --output: the extension of 'report.pdf' names no format. Use one of .html, .json, "
+            ".sarif, .txt.\n",
         ),
         (
             ["check", "-"],
