@@ -11,12 +11,13 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from gradgate.accumulation._arguments import check_window
 from gradgate.accumulation._batch_norm import BatchNorms, Statistics
 from gradgate.accumulation._counts import Reduction
 from gradgate.accumulation._noise_scale import NoiseScale, claim_noise_scale
 from gradgate.accumulation._open_window import TrainingState, refuse_steps_inside, register
 from gradgate.accumulation._precision import keep_loaded_state_wide
-from gradgate.accumulation._replay import LossFunction, run_batch, run_given
+from gradgate.accumulation._replay import CoupledSteps, LossFunction, run_batch, run_given
 from gradgate.accumulation._settings import (
     Clear,
     Model,
@@ -28,7 +29,7 @@ from gradgate.accumulation._settings import (
     in_use,
 )
 from gradgate.accumulation._state_dict import Checkpointed
-from gradgate.accumulation._update import Update, check_window
+from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Dealt, SplitPlan
 from gradgate.batch_layout import UNSAID, BatchDim, Unsaid
 from gradgate.errors import OptionError, UpdateError
@@ -36,7 +37,7 @@ from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
 
 
-class Accumulator(Checkpointed):
+class Accumulator(CoupledSteps, Checkpointed):
     """Makes the exact update of a whole batch out of micro-batches.
 
     Each micro-batch adds a sum and a count; the division happens once, when the window ends (derivation:

@@ -171,8 +171,10 @@ def backward(loss: Tensor, seed: Tensor, inputs: list[Tensor], retain_graph: boo
     run_backward.use((loss,), (seed,), retain_graph, False, tuple(inputs), **options)
 
 
-def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: ShardedEngine) -> None:
-    """Add ``seed`` times ``loss``'s gradient to the owned parameters, and to no other, under ``fully_shard``."""
+def backward_sharded(
+    loss: Tensor, seed: Tensor, retain_graph: bool, sharded: ShardedEngine, also: Sequence[Tensor] = ()
+) -> None:
+    """Add ``seed`` times a loss's gradient to owned parameters and to ``also``, under ``fully_shard``."""
     graph = Graph(loss)
     for node in graph.nodes:
         sharded.check_known(node)
@@ -183,7 +185,8 @@ def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: Sh
                 "would have a different meaning for each micro-batch. Clip the whole gradient: "
                 "Accumulator(..., clip_norm=1.0)."
             )
-    with on_purpose(), sharded.only_owned(list(graph.leaves.values())):
+    others = [leaf for leaf in graph.leaves.values() if not any(leaf is each for each in also)]
+    with on_purpose(), sharded.only_owned(others):
         torch.autograd.backward(loss, seed, retain_graph=retain_graph)
 
 

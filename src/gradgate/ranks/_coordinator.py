@@ -14,6 +14,7 @@ from torch import Tensor
 from gradgate.errors import RankError
 from gradgate.ranks._ddp import Engine
 from gradgate.ranks._fsdp import ShardedEngine
+from gradgate.ranks._gather_rows import Gathered, gather_rows
 from gradgate.ranks._process_group import is_lost, lost
 from gradgate.ranks._status_exchange import RankStatus, StatusExchange
 from gradgate.tally import Tally
@@ -108,6 +109,13 @@ class SingleProcess:
     def gather_batches(self, batch: Any) -> list[Any]:
         """Return the batches of all ranks, in their order."""
         return [batch]
+
+    def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
+        """Return the rows of each tensor on the ranks before this one, those on the ranks after it, and the tree.
+
+        ``tree`` has the tensors as leaves. A rank without tensors, where it is None, returns that of another rank.
+        """
+        return [[] for _ in tensors], [[] for _ in tensors], tree
 
     def replays(self, may_replay: bool) -> bool:
         """Whether all ranks rerun the window: memory ran out on some, and nothing else failed."""
@@ -210,6 +218,9 @@ class RankCoordinator(SingleProcess):
             raise RankError(
                 f"update: {stopped} Nothing was stepped on any rank. Fix the error on that rank first."
             )
+        if exchange.differ_in_coupled:
+            self._exchange = exchange
+            raise RankError(exchange.differ_in_coupled)
         return exchange
 
     def combine(self, sums: WindowSums) -> float | None:
@@ -256,6 +267,9 @@ class RankCoordinator(SingleProcess):
 
     def gather_batches(self, batch: Any) -> list[Any]:
         return self.ranks.gather_batches(batch)
+
+    def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
+        return gather_rows(self.ranks, self._exchange_statuses, tensors, tree, device)
 
     def replays(self, may_replay: bool) -> bool:
         return may_replay and self._exchange is not None and self._exchange.replays
