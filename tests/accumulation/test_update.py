@@ -25,6 +25,15 @@ def test_nothing_can_be_added_before_or_after_the_block() -> None:
     assert weight.grad is None
 
 
+def test_a_closed_update_leaves_nothing_to_the_garbage_collector() -> None:
+    """Losses on a device would be held until the collector comes by."""
+    weight, _, accumulator = one_weight()
+    update_by(accumulator, weight, [(1.0, 1), (2.0, 3)])
+    gc.collect()
+    update_by(accumulator, weight, [(1.0, 1), (2.0, 3)])
+    assert gc.collect() == 0
+
+
 def test_an_update_is_entered_once() -> None:
     weight, _, accumulator = one_weight()
     update = accumulator.update()

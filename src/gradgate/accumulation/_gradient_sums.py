@@ -273,8 +273,8 @@ class GradientSums:
 
     def release(self) -> None:
         """Release gradients and seeds; keep losses and counts for logging."""
-        for running in self.by_name.values():
-            running.aside = None
+        for running in self.by_name.values():  # which would hold these sums in a cycle
+            running.aside, running.headroom = None, RunningSum.headroom
         self._seeds.clear()
         self._current, self._watched, self.parameters = None, [], ()
 
