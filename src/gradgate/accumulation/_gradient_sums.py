@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,7 @@ class GradientSums:
         self._current: RunningSum | None = None  # whose gradients are in `.grad`
         self._seeds: dict[float, Tensor] = {}
         self._watched: list[tuple[Tensor, Tensor | None, int]] = []
+        self.first: Callable[[], tuple[float, float] | None] = lambda: None  # of the first micro-batch
         self._torn = False  # True from the start of a backward pass to its end, and on if it raises
         self._watch()
 
@@ -251,6 +252,7 @@ class GradientSums:
             totals={name: tally.total for name, tally in tallies.items()},
             units={n: float(running.unit) for n, running in self.by_name.items() if running.unit is not None},
             filled="".join(map(self._filled, range(len(self.parameters)))),
+            first=self.first(),
         )
 
     def _filled(self, index: int) -> str:

@@ -12,6 +12,7 @@ from gradgate.accumulation._arguments import Into, check_reached, check_window, 
 from gradgate.accumulation._counts import Count, Reduction, checked_count, is_zero
 from gradgate.accumulation._coupled import CoupledWindow
 from gradgate.accumulation._loss_checks import check_graph, check_scalar
+from gradgate.accumulation._noise_scale import measure_first
 from gradgate.accumulation._running_sum import length_of
 from gradgate.accumulation._windows import Window
 from gradgate.errors import UpdateError
@@ -121,6 +122,7 @@ class Update(CoupledWindow):
             check_reached(loss, receiving, self._settings.models)
         name = counter.name(name)
         before = sums.by_name.get(name)
+        measured = shared.noise_scale is not None and (before is None or before.unit is None)
         if before is None:
             if self._scale is not None:
                 self._scale.look_at(loss)
@@ -138,8 +140,12 @@ class Update(CoupledWindow):
         if self._coordinator.overlaps and counter.last:
             with self._overlapping(name, loss, count, reduction):
                 sums.add(name, loss, count, reduction, retain_graph, receiving)
+                if measured:  # before the sum over all ranks takes the place of this rank's
+                    measure_first(sums, name, count, self._scale)
         else:
             sums.add(name, loss, count, reduction, retain_graph, receiving)
+            if measured:
+                measure_first(sums, name, count, self._scale)
         checks.node_number = next_node_number.use()  # backward passes make nodes too
         counter.called(len(sums.by_name[name].counts))
 
@@ -217,6 +223,19 @@ class Update(CoupledWindow):
                 "block has ended."
             )
         return float(self._norm)
+
+    @property
+    def noise_scale(self) -> float | None:
+        """The accumulator's gradient noise scale after this update, in items; None without an estimate.
+
+        Raises:
+            UpdateError: the accumulator was made without ``noise_scale=``.
+        """
+        if self._shared.noise_scale is None:
+            raise UpdateError(
+                "update.noise_scale: it is not measured. Make the accumulator with noise_scale=gg.NoiseScale()."
+            )
+        return self._noise_scale
 
     def _described(self) -> tuple[str, str]:
         """Return the state of the window and its number of micro-batches, as text."""

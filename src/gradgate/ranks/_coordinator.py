@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -36,6 +36,10 @@ class WindowSums(Protocol):
 
     def check(self) -> None:
         """Raise unless the sums are whole and untouched."""
+
+    @property
+    def first(self) -> Callable[[], tuple[float, float] | None]:
+        """Returns the squared norm of the first micro-batch's gradient, and its items, if that is measured."""
 
     def status(self) -> RankStatus:
         """Return this rank's counts, totals, units, and which gradients it has."""
@@ -97,15 +101,17 @@ class SingleProcess:
         factor: float | None = sums.combine()
         return factor
 
+    def firsts(self, sums: WindowSums) -> list[tuple[float, float]]:
+        """Return what each rank measured of its first micro-batch. Sums have to be combined."""
+        first = sums.first()
+        return [] if first is None else [first]
+
     def gather_batches(self, batch: Any) -> list[Any]:
         """Return the batches of all ranks, in their order."""
         return [batch]
 
     def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
-        """Return the rows of each tensor on the ranks before this one, those on the ranks after it, and the tree.
-
-        ``tree`` has the tensors as leaves. A rank without tensors, where it is None, returns that of another rank.
-        """
+        """Return the rows of each tensor on the ranks before and after this one, and the tree that they make up."""
         return [[] for _ in tensors], [[] for _ in tensors], tree
 
     def replays(self, may_replay: bool) -> bool:
@@ -251,6 +257,10 @@ class RankCoordinator(SingleProcess):
         for parameter in parameters:
             if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = self.ranks.all_reduce_sparse(parameter.grad)
+
+    def firsts(self, sums: WindowSums) -> list[tuple[float, float]]:
+        statuses = () if self._exchange is None else self._exchange.statuses
+        return [status.first for status in statuses if status.first is not None]
 
     def gather_batches(self, batch: Any) -> list[Any]:
         return self.ranks.gather_batches(batch)

@@ -24,6 +24,7 @@ class RankStatus:
     totals: dict[str, float] = field(default_factory=dict)  # of the losses, summed over their items
     units: dict[str, float] = field(default_factory=dict)  # that its sums are held in
     filled: str = ""  # one digit for each parameter: 0 no gradient, 1 dense, 2 sparse
+    first: tuple[float, float] | None = None  # of its first micro-batch: the squared norm, and the items
     rows: list[Any] | None = None  # of each representation: their number, and what each is
     reached_by_pass: str = ""  # under fully_shard, where passes have to agree over ranks: see ShardedEngine
 
