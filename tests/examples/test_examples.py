@@ -259,3 +259,29 @@ def test_a_thousand_images_in_the_memory_of_a_few():
     assert split < figures["budget"] < whole / 10
     assert figures["error"] < 1e-12
     assert "1000 samples in 14 micro-batches: 6 x 72, 8 x 71\n" in printed
+
+
+def test_a_contrastive_loss_over_the_whole_batch_finds_more_pairs_than_one_per_micro_batch():
+    figures, printed = run("contrastive_retrieval")
+    whole, coupled, split = (
+        figures[way] for way in ("whole batch", "backward_coupled", "loss per micro-batch")
+    )
+    assert coupled[0] == pytest.approx(whole[0], abs=0.01)  # float32, rounded in another order
+    assert coupled[0] > split[0] + 0.03
+    # Of the 14.5 MiB, 12 are three tiles of the loss's 1024 by 1024 logits, which the whole batch has too.
+    assert coupled[1] - 12 * MIB < 0.3 * (whole[1] - 12 * MIB)
+    assert f"backward_coupled {coupled[0]:.1%} right, peak" in printed
+
+
+def test_the_balancing_loss_of_experts_is_that_of_the_whole_batch():
+    figures, printed = run("load_balancing")
+    assert figures["statistics of the window"] < 1e-12
+    assert figures["a loss per micro-batch"] > 1e-3
+    assert "statistics of the window off by" in printed
+
+
+def test_statistics_of_the_whole_batch_train_as_the_whole_batch_does():
+    figures, printed = run("batch_statistics")
+    assert figures["backward_coupled"] == pytest.approx(figures["whole batch"], rel=1e-9)
+    assert figures["loss per micro-batch"] > 1.05 * figures["whole batch"]
+    assert f"before {figures['before']:.2f}" in printed

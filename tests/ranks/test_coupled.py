@@ -29,8 +29,9 @@ CUTS: dict[str, Cut] = {
 class Head(nn.Module):
     """A loss with a parameter of its own, which every rank computes as a whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, shared: bool = False) -> None:
         super().__init__()
+        self.shared = shared
         self.log_temperature = nn.Parameter(torch.tensor([-1.0], dtype=torch.float64))
 
     def forward(self, z: dict[str, Tensor]) -> Tensor:
@@ -38,7 +39,10 @@ class Head(nn.Module):
             F.normalize(z["codes"], dim=1),
             F.normalize(z["codes"].sin() + z["classes"][:, None], dim=1),
         )
-        loss: Tensor = gg.losses.clip_loss(left, right, temperature=self.log_temperature.exp())
+        group = torch.distributed.group.WORLD if self.shared else None
+        temperature = self.log_temperature.exp()
+        loss: Tensor = gg.losses.clip_loss(left, right, temperature=temperature, group=group)
+        loss += gg.losses.siglip_loss(left, right, temperature=temperature, group=group)
         return loss + z["total"].sum() / 24
 
 
@@ -65,8 +69,8 @@ def of_one_process(updates: int, **options: Any) -> list[Tensor]:
     return [parameter.detach() for parameter in both.parameters()]
 
 
-def train(rank: int, cut: Cut, kind: str, fails: str | None = None) -> dict[str, Any]:
-    both = nn.ModuleList([model(), Head()])
+def train(rank: int, cut: Cut, kind: str, fails: str | None = None, shared: bool = False) -> dict[str, Any]:
+    both = nn.ModuleList([model(), Head(shared=shared)])
     net: nn.Module = both[0]
     if kind == "DDP":
         net = DistributedDataParallel(net)
@@ -101,13 +105,18 @@ def train(rank: int, cut: Cut, kind: str, fails: str | None = None) -> dict[str,
     }
 
 
-@pytest.mark.parametrize("kind", ["no wrapper", "DDP", "fully_shard"])
-@pytest.mark.parametrize("name", CUTS)
-def test_ranks_train_as_one_process_does(name: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind", "shared"),
+    [
+        *((name, kind, False) for name in CUTS for kind in ("no wrapper", "DDP", "fully_shard")),
+        *((name, "no wrapper", True) for name in CUTS),
+    ],
+)
+def test_ranks_train_as_one_process_does(name: str, kind: str, shared: bool) -> None:
     cut = CUTS[name]
     if kind == "fully_shard":
         cut = [rank or [[]] for rank in cut]  # every pass waits for all
-    results = together(train, len(cut), cut, kind)
+    results = together(train, len(cut), cut, kind, None, shared)
     for result in results:
         assert not isinstance(result, BaseException), result
         assert_same(result["values"], of_one_process(2, clip_norm=0.5))

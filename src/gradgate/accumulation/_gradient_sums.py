@@ -47,9 +47,7 @@ class GradientSums:
         self._current: RunningSum | None = None  # whose gradients are in `.grad`
         self._seeds: dict[float, Tensor] = {}
         self._watched: list[tuple[Tensor, Tensor | None, int]] = []
-        self.first: Callable[[], tuple[float, float] | None] = lambda: (
-            None
-        )  # reads the first micro-batch's gradient
+        self.first: Callable[[], tuple[float, float] | None] = lambda: None  # of the first micro-batch
         self._torn = False  # True from the start of a backward pass to its end, and on if it raises
         self._watch()
 

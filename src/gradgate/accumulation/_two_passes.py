@@ -80,19 +80,16 @@ class TwoPasses:
 
     def _backward_loss(self, parts: Sequence[Encoded], loss_fn: Callable[[Any], Tensor]) -> None:
         """Compute the loss, and its gradient at the entries and at the parameters that it uses."""
-        tree, rows = self._joined(parts)
+        tree, rows, entries = self._joined(parts)
         self._coordinator.begin(last=True)  # modules that run in the loss have no later backward pass
         loss = loss_fn(tree)
         del tree
         check_scalar(loss)
-        entries = [entry for part in parts for entry in part.entries if entry.requires_grad]
         if not loss.requires_grad:
-            if rows:
-                raise GraphError(
-                    "backward_coupled: the loss depends on no representation: loss_fn detached them, or computed "
-                    "it under no_grad or from .item(). Compute it from the representations that loss_fn receives."
-                )
-            return  # this rank has no items, and the loss no parameters
+            raise GraphError(
+                "backward_coupled: the loss depends on no representation: loss_fn detached them, or computed it "
+                "under no_grad or from .item(). Compute it from the representations that loss_fn receives."
+            )
         refuse_hidden_parameters(loss)
         if self._window._scale is not None:
             self._window._scale.look_at(loss)
@@ -103,8 +100,8 @@ class TwoPasses:
             seen: Tensor = _SeenSeed.apply(loss, self._seed)  # type: ignore[no-untyped-call]
             self._sums.add(self._name, seen, rows, "mean", False, self._receiving, items=share, also=entries)
 
-    def _joined(self, parts: Sequence[Encoded]) -> tuple[Any, int]:
-        """Return the representations of all ranks, and how many items this rank has."""
+    def _joined(self, parts: Sequence[Encoded]) -> tuple[Any, int, list[Tensor]]:
+        """Return the representations of all ranks, how many items this rank has, and what collects a gradient."""
         trees = [part.tree for part in parts]
         for tree in trees:
             if form_of(tree) != form_of(trees[0]):
@@ -132,8 +129,14 @@ class TwoPasses:
                 "backward_coupled: the window has no items, so there is nothing to step on. Skip this update: do "
                 "not enter the block for an empty window."
             )
+        if parts:
+            entries = [entry for part in parts for entry in part.entries if entry.requires_grad]
+        else:  # the backward pass of the loss may be shared by all ranks, so it runs here too
+            entries = [
+                each.requires_grad_() for each in joined if each.is_floating_point() or each.is_complex()
+            ]
         values = iter(joined)
-        return mapped_tensors(tree, lambda _: next(values)), rows
+        return mapped_tensors(tree, lambda _: next(values)), rows, entries
 
     # -- the micro-batches ------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from gradgate.errors import OptionError, ShapeError
@@ -24,6 +25,7 @@ def info_nce(
     excluded: Tensor | None = None,
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
+    group: dist.ProcessGroup | None = None,
 ) -> Tensor:
     """Return the InfoNCE loss: for each query, the cross entropy of its positive key among all keys.
 
@@ -45,6 +47,8 @@ def info_nce(
             queries and keys are the same rows (NT-Xent).
         weights: a weight for each query. Shape ``[Q]``. The mean is then the weighted mean.
         reduction: ``"mean"`` over queries, ``"sum"``, or ``"none"`` for one loss per query.
+        group: ranks that hold the same rows, as in ``update.backward_coupled``, share the work:
+            each computes the tiles of its share of the rows. By default this process computes all of them.
 
     Returns:
         the loss, shape ``[]`` (or ``[Q]``), in float32 for 16-bit inputs. Queries, keys, negatives, weights and
@@ -80,7 +84,7 @@ def info_nce(
             f"[{count}] or [{count}, P] are needed."
         )
     # A sum that leaves one key out is taken in the tiles: that key's term may be larger than all others together.
-    total, _ = LogSumExp.apply(queries, keys, scale, excluded, False)  # type: ignore[no-untyped-call]
+    total, _ = LogSumExp.apply(queries, keys, scale, excluded, False, group)  # type: ignore[no-untyped-call]
     if negatives is not None:
         total = torch.logaddexp(total, _paired(queries, negatives, scale, total.dtype).logsumexp(1))
     valid = chosen >= 0
@@ -99,6 +103,7 @@ def clip_loss(
     temperature: float | Tensor = 0.07,
     weights: Tensor | None = None,
     reduction: Reduction = "mean",
+    group: dist.ProcessGroup | None = None,
 ) -> Tensor:
     """Return CLIP's symmetric loss: the mean of :func:`info_nce` of left among right and of right among left.
 
@@ -111,6 +116,7 @@ def clip_loss(
             ``logit_scale`` is ``temperature=1 / logit_scale.exp()``.
         weights: a weight for each pair. Shape ``[B]``. The mean is then the weighted mean.
         reduction: ``"mean"`` over pairs, ``"sum"``, or ``"none"`` for one loss per pair.
+        group: ranks that share the work, as for :func:`info_nce`.
 
     Returns:
         the loss, shape ``[]`` (or ``[B]``), in float32 for 16-bit inputs. It cannot be differentiated twice.
@@ -129,7 +135,7 @@ def clip_loss(
     """
     _check(left, right, "clip_loss", "left", "right", paired=True)
     scale = _scale(temperature, left, "clip_loss")
-    by_row, by_column = LogSumExp.apply(left, right, scale, None, True)  # type: ignore[no-untyped-call]
+    by_row, by_column = LogSumExp.apply(left, right, scale, None, True, group)  # type: ignore[no-untyped-call]
     losses = (by_row + by_column) / 2 - _paired(left, right[:, None], scale, by_row.dtype)[:, 0]
     return _reduced(losses, weights, reduction, "clip_loss")
 
@@ -143,6 +149,7 @@ def siglip_loss(
     bias: float | Tensor = -10.0,
     weights: Tensor | None = None,
     reduction: Literal["mean", "sum"] = "mean",
+    group: dist.ProcessGroup | None = None,
 ) -> Tensor:
     """Return SigLIP's loss: a binary classification of every pair of rows, with no softmax over the batch.
 
@@ -157,6 +164,7 @@ def siglip_loss(
         weights: a weight for each row of ``left``. Shape ``[B]``; it gets no gradient. The mean is then the
             weighted mean.
         reduction: ``"mean"`` over rows, or ``"sum"``.
+        group: ranks that share the work, as for :func:`info_nce`.
 
     Returns:
         the loss, shape ``[]``, in float32 for 16-bit inputs. It cannot be differentiated twice.
@@ -184,7 +192,7 @@ def siglip_loss(
         if weights is None
         else weights.detach().to(dtype)
     )
-    total: Tensor = PairwiseLogistic.apply(left, right, scale, shift, weight)  # type: ignore[no-untyped-call]
+    total: Tensor = PairwiseLogistic.apply(left, right, scale, shift, weight, group)  # type: ignore[no-untyped-call]
     # softplus(-s) = softplus(s) - s: what the diagonal has to be, from what the tiles add up.
     own = _paired(left, right[:, None], scale, dtype)[:, 0] + shift
     total = total - (own * weight).sum()

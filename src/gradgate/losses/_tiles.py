@@ -8,8 +8,8 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
 from gradgate.errors import GraphError
 
@@ -26,14 +26,18 @@ class Tile(NamedTuple):
     columns: slice
 
 
-def tiles(rows: int, columns: int, dtype: torch.dtype) -> Iterator[Tile]:
-    """Yield blocks that cover a matrix, each of about 8 MiB."""
+def tiles(
+    rows: int, columns: int, dtype: torch.dtype, group: dist.ProcessGroup | None = None
+) -> Iterator[Tile]:
+    """Yield blocks that cover a matrix, each of about 8 MiB; with a group, this rank's share of its rows."""
+    rank, ranks = (0, 1) if group is None else (group.rank(), group.size())
+    start, end = rows * rank // ranks, rows * (rank + 1) // ranks
     numbers = max(1, _TILE_BYTES // dtype.itemsize)
-    width = min(columns, max(1, numbers // min(rows, 512))) if rows else 1
-    height = min(rows, max(1, numbers // max(width, 1)))
-    for top in range(0, rows, max(height, 1)):
+    width = min(columns, max(1, numbers // min(end - start, 512))) if end > start else 1
+    height = min(end - start, max(1, numbers // max(width, 1)))
+    for top in range(start, end, max(height, 1)):
         for left in range(0, columns, max(width, 1)):
-            yield Tile(slice(top, min(top + height, rows)), slice(left, min(left + width, columns)))
+            yield Tile(slice(top, min(top + height, end)), slice(left, min(left + width, columns)))
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -68,18 +72,29 @@ class LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, left: Tensor, right: Tensor, scale: Tensor, excluded: Tensor | None, columns_too: bool
+        ctx: Any,
+        left: Tensor,
+        right: Tensor,
+        scale: Tensor,
+        excluded: Tensor | None,
+        columns_too: bool,
+        group: dist.ProcessGroup | None,
     ) -> tuple[Tensor, Tensor]:
         dtype = wide(left.dtype)
         by_row = left.new_full((len(left),), -torch.inf, dtype=dtype)
         by_column = left.new_full((len(right) if columns_too else 0,), -torch.inf, dtype=dtype)
-        for rows, columns in tiles(len(left), len(right), dtype):
+        for rows, columns in tiles(len(left), len(right), dtype, group):
             logits = _logits(left[rows], right[columns], scale, dtype)
             _exclude(logits, excluded, rows, columns)
             by_row[rows] = torch.logaddexp(by_row[rows], logits.logsumexp(1))
             if columns_too:
                 by_column[columns] = torch.logaddexp(by_column[columns], logits.logsumexp(0))
-        ctx.columns_too = columns_too
+        if group is not None:
+            dist.all_reduce(
+                by_row, dist.ReduceOp.MAX, group
+            )  # the rows of other ranks are minus infinity here
+            by_column = _log_sum_over_ranks(by_column, group) if columns_too else by_column
+        ctx.columns_too, ctx.group = columns_too, group
         ctx.save_for_backward(left, right, scale, by_row, by_column, excluded)
         return by_row, by_column
 
@@ -94,19 +109,30 @@ class LogSumExp(torch.autograd.Function):
                 inner += logits.sub_(by_column[columns]).exp_().mul_(of_columns[columns])
             return inner
 
-        return *_gradients(ctx, left, right, scale, None, weights)[:3], None, None
+        return *_gradients(ctx, left, right, scale, None, weights)[:3], None, None, None
 
 
 class PairwiseLogistic(torch.autograd.Function):
     """The sum over all pairs of ``weight_i * softplus(scale * left_i @ right_j + bias)``."""
 
     @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, scale: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
+    def forward(
+        ctx: Any,
+        left: Tensor,
+        right: Tensor,
+        scale: Tensor,
+        bias: Tensor,
+        weight: Tensor,
+        group: dist.ProcessGroup | None,
+    ) -> Tensor:
         dtype = wide(left.dtype)
         total = left.new_zeros((), dtype=dtype)
-        for rows, columns in tiles(len(left), len(right), dtype):
+        for rows, columns in tiles(len(left), len(right), dtype, group):
             logits = _logits(left[rows], right[columns], scale, dtype) + bias
             total += (torch.nn.functional.softplus(logits).sum(1) * weight[rows]).sum()
+        if group is not None:
+            dist.all_reduce(total, group=group)
+        ctx.group = group
         ctx.save_for_backward(left, right, scale, bias, weight)
         return total
 
@@ -118,7 +144,14 @@ class PairwiseLogistic(torch.autograd.Function):
             inner: Tensor = (logits + bias).sigmoid_().mul_((outer * weight[rows])[:, None])
             return inner
 
-        return *_gradients(ctx, left, right, scale, bias, weights), None
+        return *_gradients(ctx, left, right, scale, bias, weights), None, None
+
+
+def _log_sum_over_ranks(logarithms: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """Return the logarithm of the sum, over ranks, of what these are the logarithms of."""
+    gathered = [torch.empty_like(logarithms) for _ in range(group.size())]
+    dist.all_gather(gathered, logarithms, group)
+    return torch.stack(gathered).logsumexp(0)
 
 
 def _logits(left: Tensor, right: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
@@ -136,7 +169,7 @@ def _exclude(logits: Tensor, excluded: Tensor | None, rows: slice, columns: slic
 
 @uncast
 def _gradients(
-    ctx: FunctionCtx,
+    ctx: Any,
     left: Tensor,
     right: Tensor,
     scale: Tensor,
@@ -145,14 +178,14 @@ def _gradients(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of left, right, scale and bias; ``weights`` is the gradient at a tile's logits."""
     twice = torch.is_grad_enabled()  # only under create_graph=True
-    to_left, to_right, to_scale, to_bias = ctx.needs_input_grad[:4]  # type: ignore[attr-defined]
+    to_left, to_right, to_scale, to_bias = ctx.needs_input_grad[:4]
     dtype = wide(left.dtype)
     with torch.no_grad():
         of_left = torch.zeros_like(left, dtype=dtype) if to_left else None
         of_right = torch.zeros_like(right, dtype=dtype) if to_right else None
         of_scale = torch.zeros_like(scale) if to_scale else None
         of_bias = torch.zeros_like(bias) if bias is not None and to_bias else None
-        for rows, columns in tiles(len(left), len(right), dtype):
+        for rows, columns in tiles(len(left), len(right), dtype, ctx.group):
             products = (left[rows] @ right[columns].T).to(dtype)
             inner = weights(products * scale, rows, columns)
             if of_scale is not None:
@@ -164,6 +197,9 @@ def _gradients(
                 of_left[rows] += inner @ right[columns]
             if of_right is not None:
                 of_right[columns] += inner.T @ left[rows]
+        for each in (of_left, of_right, of_scale, of_bias) if ctx.group is not None else ():
+            if each is not None:
+                dist.all_reduce(each, group=ctx.group)
     found = (
         None if of_left is None else of_left.to(left.dtype),
         None if of_right is None else of_right.to(right.dtype),

@@ -111,10 +111,7 @@ class SingleProcess:
         return [batch]
 
     def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
-        """Return the rows of each tensor on the ranks before this one, those on the ranks after it, and the tree.
-
-        ``tree`` has the tensors as leaves. A rank without tensors, where it is None, returns that of another rank.
-        """
+        """Return the rows of each tensor on the ranks before and after this one, and the tree that they make up."""
         return [[] for _ in tensors], [[] for _ in tensors], tree
 
     def replays(self, may_replay: bool) -> bool:

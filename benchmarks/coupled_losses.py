@@ -1,0 +1,144 @@
+"""What does a loss over a whole window cost, when only a part of it is in memory at a time?
+
+The variants take turns: the whole batch at once, `update.backward_coupled` with budgets for 0, 25, 50 and 100 % of
+the graphs, and GradCache (`pip install gradcache`) where it is installed. All compute the same gradient of the same
+loss, with the plain formula. The whole batch is the first row, so ratios are relative to it.
+"""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from _alternate import alternate, arguments, report, table
+from torch import Tensor, nn
+
+import gradgate as gg
+from gradgate.planning import peak_memory
+
+BATCH, MICRO_BATCH, WIDTH = 512, 32, 384
+
+
+def towers(device: str) -> nn.ModuleList:
+    torch.manual_seed(0)
+    layers = (
+        (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, 64))
+        for _ in range(2)
+    )
+    return nn.ModuleList(nn.Sequential(*each) for each in layers).to(device)
+
+
+def contrastive(left: Tensor, right: Tensor) -> Tensor:
+    logits = F.normalize(left, dim=1) @ F.normalize(right, dim=1).T / 0.07
+    return F.cross_entropy(logits, torch.arange(len(left), device=left.device))
+
+
+class Trained:
+    """Two towers, their optimizer and one batch of pairs."""
+
+    def __init__(self, device: str) -> None:
+        self.model = towers(device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.0)
+        self.accumulator = gg.Accumulator(self.optimizer, model=self.model)
+        torch.manual_seed(1)
+        self.batch = torch.randn(2, BATCH, WIDTH, device=device)
+        self.window = list(zip(*(side.split(MICRO_BATCH) for side in self.batch), strict=True))
+
+    def encode(self, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return self.model[0](pair[0]), self.model[1](pair[1])
+
+    def whole(self) -> None:
+        contrastive(*self.encode((self.batch[0], self.batch[1]))).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def coupled(self, budget: float) -> None:
+        with self.accumulator.update() as update:
+            update.backward_coupled(self.encode, self.window, lambda z: contrastive(*z), budget_bytes=budget)
+
+    def graph_bytes(self) -> int:
+        """Return what the graphs of the whole batch save, inputs and parameters aside."""
+        known = {each.untyped_storage().data_ptr() for each in (self.batch, *self.model.parameters())}
+        saved: dict[int, int] = {}
+
+        def pack(tensor: Tensor) -> Tensor:
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            kept = self.encode((self.batch[0], self.batch[1]))
+        total = sum(size for pointer, size in saved.items() if pointer not in known)
+        del kept
+        return total
+
+
+def with_gradcache(trained: Trained) -> partial[None]:
+    """Return an update by GradCache. Raises ImportError if it is not installed."""
+    try:
+        import grad_cache
+    except ImportError:  # the wheel installs it under another name than it imports itself
+        import importlib.util
+
+        found = importlib.util.find_spec("gradcache")
+        if found is None or not found.submodule_search_locations:
+            raise
+        folder = Path(next(iter(found.submodule_search_locations)))
+        spec = importlib.util.spec_from_file_location(
+            "grad_cache", folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        grad_cache = sys.modules["grad_cache"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(grad_cache)
+    cache = grad_cache.GradCache(models=list(trained.model), chunk_sizes=MICRO_BATCH, loss_fn=contrastive)
+
+    def run() -> None:
+        cache(trained.batch[0], trained.batch[1])
+        trained.optimizer.step()
+        trained.optimizer.zero_grad()
+
+    return partial(run)
+
+
+def main() -> None:
+    question = "A loss over a whole window, a part of it in memory at a time"
+    given = arguments(question)
+    trained = Trained(given.device)
+    everything = trained.graph_bytes()
+    ways = {"whole batch at once": trained.whole}
+    for percent in (0, 25, 50, 100):
+        ways[f"backward_coupled, {percent} % of the graphs"] = partial(
+            trained.coupled, everything * percent * 1.02 / 100
+        )
+    notes = []
+    try:
+        ways["GradCache"] = with_gradcache(trained)
+    except ImportError as missing:
+        notes.append(f"GradCache was not run: {missing}.\n")
+    gradients = {}
+    handle = trained.optimizer.register_step_pre_hook(
+        lambda *_: gradients.update(now=torch.cat([p.grad.flatten() for p in trained.model.parameters()]))
+    )
+    rows = ["| variant | off by, relative to the largest entry | peak, MiB |", "|---|---|---|"]
+    expected = None
+    for name, way in ways.items():
+        way()
+        with peak_memory() as memory:
+            way()
+        expected = gradients["now"].clone() if expected is None else expected
+        off = float((gradients["now"] - expected).abs().max() / expected.abs().max())
+        rows.append(f"| {name} | {off:.0e} | {memory.peak_bytes / 2**20:.1f} |")
+    handle.remove()
+    results = alternate(ways, rounds=given.rounds or 15, warm_up=2, device=given.device)
+    title = f"{BATCH} pairs in micro-batches of {MICRO_BATCH}"
+    sections = [
+        table(title, results),
+        "### The gradient, and peak memory\n\n" + "\n".join(rows) + "\n",
+        *notes,
+    ]
+    report(question, sections, given.output)
+
+
+if __name__ == "__main__":
+    main()
