@@ -79,10 +79,11 @@ def user_frames(frame: FrameType | None = None) -> list[FrameType]:
     found: list[FrameType] = []
     while current is not None and len(found) < _DEPTH:
         code = current.f_code
-        kind = _kinds.get(code.co_filename) or kind_of(code.co_filename)
-        if kind == "user" or (kind == "library" and _is_executed(current)):
+        file = code.co_filename
+        kind = _kinds.get(file) or kind_of(file)
+        if kind == "user" or (file == "<string>" and kind == "library" and _is_executed(current)):
             found.append(current)
-            if code.co_name == "<module>" and code.co_filename in _scripts:
+            if code.co_name == "<module>" and file in _scripts:
                 break
         elif kind == "ours" and found and not code.co_filename.startswith(_WATCHING):
             break  # the frames below run the script

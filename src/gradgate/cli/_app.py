@@ -129,6 +129,14 @@ def check(
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="RULES", help="Do not report these rules.")
     ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Report only findings that are not in this file."),
+    ] = None,
+    write_baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the findings to this file, and report them as known."),
+    ] = None,
     max_steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Stop the script after N optimizer steps.")
     ] = None,
@@ -148,13 +156,16 @@ def check(
     gradgate check --output report.html train.py         a page with figures
     gradgate check --max-steps 20 --select GG1 train.py  some rules, some steps
     gradgate check --fix train.py                        make the edits, check again
+    gradgate check --write-baseline known.json train.py  accept what is there today
+    gradgate check --baseline known.json train.py        report only what is new
     gradgate check torchrun --nproc-per-node 2 train.py  several ranks
     """
     from gradgate.cli._check import check_program
 
     run = partial(check_program, module, arguments or [], select=select, ignore=ignore, max_steps=max_steps)
-    form = "diff" if diff else None if format is None else format.value
     run = partial(run, fix=_same_check(arguments or []) if fix else None, yes=yes)
+    run = partial(run, baseline=baseline, new_baseline=write_baseline)
+    form = "diff" if diff else None if format is None else format.value
     _parsed.append(partial(run, form=form, output=output, progress=not no_progress))
 
 

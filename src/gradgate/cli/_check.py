@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,13 @@ from gradgate.checker.reports import (
     Selection,
     check_output,
     counted,
+    fingerprint,
     form_of,
+    read_baseline,
     report_on,
     selection,
     show,
+    write_baseline,
     written,
 )
 from gradgate.checker.running import How, Program, WatchedRun
@@ -42,6 +45,8 @@ def check_program(
     ignore: list[str] | None,
     form: str | None,
     max_steps: int | None,
+    baseline: Path | None,
+    new_baseline: Path | None,
     output: Path | None,
     progress: bool,
     fix: Sequence[str] | None,
@@ -74,11 +79,19 @@ def check_program(
         raise OptionError(
             f"{_WHERE}: a page is for a browser, not a terminal. Name a file: --output report.html"
         )
+    if new_baseline is not None:
+        check_output(new_baseline, "json", where=_WHERE)
+        new_baseline, baseline = new_baseline.resolve(), None
+    else:
+        baseline = baseline or settings.get("baseline")
+    known = read_baseline(baseline, where=_WHERE) if baseline is not None else frozenset[str]()
     line = Progress(enabled=progress)
     watched = WatchedRun(
         program,
         max_steps=max_steps or settings.get("max_steps"),
-        on_end=partial(_report, program, selected, form, output or sys.stdout, line, fix, yes),
+        on_end=partial(
+            _report, program, selected, known, new_baseline, form, output or sys.stdout, line, fix, yes
+        ),
     )
     if watched.reports:
         line.start(lambda: watched.progress)
@@ -123,6 +136,8 @@ def _command(name: str) -> str | None:
 def _report(
     program: Program,
     selected: Selection,
+    known: Collection[str],
+    new_baseline: Path | None,
     form: str,
     output: Path | TextIO,
     line: Progress,
@@ -132,8 +147,12 @@ def _report(
     logs: list[Log],
 ) -> int:
     line.stop()
-    report = report_on(logs, script=program.target, outcome=how, selection=selected)
+    judged = partial(report_on, logs, script=program.target, outcome=how, selection=selected)
+    report = judged(baseline=known)
     try:
+        if new_baseline is not None:
+            write_baseline(new_baseline, report.findings)
+            report = judged(baseline=set(map(fingerprint, report.findings)))
         _write(report, form, output if isinstance(output, Path) else _open_stream(output))
     except BrokenPipeError:
         if sys.stderr is not None:

@@ -27,7 +27,7 @@ CATEGORIES = {
     "clip-misplaced": 10,
     "cross-loss-leak": 7,
     "double-counting": 2,
-    "frozen-state-drift": 8,
+    "frozen-state-drift": 9,
     "graph-retention": 7,
     "ineffective-step": 10,
     "loss-reduction": 7,

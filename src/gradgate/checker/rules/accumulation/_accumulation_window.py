@@ -39,9 +39,10 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from gradgate.checker.analysis._history import StepWindow
+from gradgate.checker.analysis._loss_weights import columns_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
@@ -82,7 +83,8 @@ def _of_line(
     varied = any(first > size and second > size for first, second in pairwise(sizes))
     divisor = _divisor(run, windows)
     fix: FixAt = _count_from_one
-    if sizes[0] == 1 and len(sizes) > 1:
+    planned = _is_planned(run, windows)
+    if sizes[0] == 1 and len(sizes) > 1 and not planned:
         count = 1 + len(left)
         message = f"The first step uses 1 micro-batch, the others {size}"
         message += f"; {sum(left)} at the end are never used." if left else "."
@@ -100,7 +102,7 @@ def _of_line(
         last = _last_batch(Statement.at(condition)) if condition is not None else ""
         rest = f": `or {last}`" if last else " at the end of an epoch"
         advice = f"Step once more for what is left{rest}, divided by as many as there are."
-    elif max(sizes) > size and often * 2 > len(sizes) and not varied:
+    elif max(sizes) > size and often * 2 > len(sizes) and not varied and not planned:
         count = sum(n > size for n in sizes)
         message = (
             f"A window holds {max(sizes)} micro-batches, the others {size}: what one epoch leaves over is "
@@ -123,6 +125,26 @@ def _of_line(
         count=count,
         evidence={"windows": sizes[:32], "left_over": left},
         about=windows[0][0].parameters,
+    )
+
+
+def _is_planned(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> bool:
+    """Say whether windows of several sizes are each divided by what is in them: they grow or shrink by a plan."""
+    by_size: dict[int, set[float]] = {}
+    for window, micro in windows:
+        for column in columns_of(run, window, micro):
+            if all(share.factor is not None for share in column):
+                if abs(sum(share.factor or 0.0 for share in column) - 1) > 1e-3:
+                    return False
+                by_size.setdefault(len(micro), set())
+            else:
+                weights = {share.per_item for share in column}
+                if len(weights) > 1 or not column[0].divisors:
+                    return False  # sums that are divided by what is in their window have one weight
+                by_size.setdefault(len(micro), set()).update(weights)
+    # Another number for each size: not that of a usual window, for all.
+    return len(by_size) > 1 and all(
+        not (first & second) for first, second in combinations(by_size.values(), 2)
     )
 
 
