@@ -30,6 +30,9 @@ class SourceLine(NamedTuple):
     text: str
 
 
+# Evidence that is the number of another line of the same file.
+_CONFLICTS = ("leaking_line", "again_in_line", "term_line", "added_at", "step_line", "backward_line")
+
 _SKIPPED = SourceLine(0, "", "…")
 
 
@@ -161,16 +164,32 @@ def _excerpt(finding: Finding, around: int) -> list[SourceLine]:
     """Return the finding's line with its neighbours, dedented; empty if the file cannot be read."""
     if not source_line(finding.file, finding.line).strip():
         return []
-    numbers = range(max(1, finding.line - around), finding.line + around + 1)
+    lines = _between(finding, finding.line - around, finding.line + around)
+    # The line that it conflicts with, if that is not shown already.
+    known = [finding.evidence[key] for key in _CONFLICTS if around and key in finding.evidence]
+    for line in [each for each in known if source_line(finding.file, each).strip()][:1]:
+        if line < lines[0].number:
+            lines = [
+                *_between(finding, line, line),
+                *([_SKIPPED] if line + 1 < lines[0].number else []),
+                *lines,
+            ]
+        elif line > lines[-1].number:
+            lines += [*([_SKIPPED] if line > lines[-1].number + 1 else []), *_between(finding, line, line)]
+    return _dedented(lines)
+
+
+def _between(finding: Finding, first: int, last: int) -> list[SourceLine]:
+    """Return some lines of a finding's file, without blank ones at the ends."""
     lines = [
         SourceLine(n, "here" if n == finding.line else "", source_line(finding.file, n).expandtabs(4))
-        for n in numbers
+        for n in range(max(1, first), last + 1)
     ]
     while not lines[0].text.strip():
         del lines[0]
     while not lines[-1].text.strip():
         del lines[-1]
-    return _dedented(lines)
+    return lines
 
 
 def _changes(finding: Finding, edits: Sequence[Edit], around: int) -> list[SourceLine]:

@@ -13,6 +13,7 @@ from gradgate.checker.reports._forms import save
 from gradgate.checker.reports._select import Selection, ignores_in
 from gradgate.checker.reports._summary import summarized
 from gradgate.checker.reports._text import to_notebook, to_text
+from gradgate.checker.reports._unmoved import unmoved
 from gradgate.checker.reports._words import counted
 from gradgate.checker.rules import Finding, check, check_ranks
 from gradgate.events import Log
@@ -74,6 +75,8 @@ def report_on(
     notes = [note for ignore in ignores for note in ignore.misnamed()]
     if not can_edit() and any(finding.fix for finding in kept):
         notes.append("Fixes are shown as text only: edits need LibCST, pip install 'gradgate[cli]'.")
+    if not any(finding.severity != "info" for finding in findings):
+        notes += [sentence for log in logs for sentence in unmoved(log)]
     summary = summarized(
         logs,
         outcome=outcome,

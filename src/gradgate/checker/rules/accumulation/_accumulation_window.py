@@ -37,7 +37,6 @@ docs/accumulation.md; the example of pytorch.org's AMP recipe, which steps at ``
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations, pairwise
@@ -45,13 +44,18 @@ from itertools import combinations, pairwise
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import columns_of
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import argument
 from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.events import Frame, Site
+from gradgate.checker.rules.accumulation._window_edits import (
+    counter_and_size,
+    divided_by_its_window,
+    first_of,
+    length_of,
+)
+from gradgate.events import Site
 
 _WHY = (
     "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is divided "
@@ -89,12 +93,13 @@ def _of_line(
             "an epoch: `if (i + 1) % N == 0`, where i counts from 0."
         )
     elif left and max(left) < max(sizes):
-        count, fix = len(left), _step_for_the_rest
+        count = len(left)
         message = (
             f"Windows of {size} micro-batches leave {max(left)} over at the end, whose gradients no step uses"
         )
         message += f" ({count} times)." if count > 1 else "."
-        last = _last_batch(condition_around(run.events[windows[0][0].step].site, site))
+        condition = condition_around(run.events[windows[0][0].step].site, site)
+        last = _last_batch(Statement.at(condition)) if condition is not None else ""
         rest = f": `or {last}`" if last else " at the end of an epoch"
         advice = f"Step once more for what is left{rest}, divided by as many as there are."
     elif max(sizes) > size and often * 2 > len(sizes) and not varied and not planned:
@@ -185,79 +190,25 @@ def _at_least(at: Statement) -> Fix:
     return (Replace(at.line, ast.unparse(test), f"{left} >= {right}"),)
 
 
-def _step_for_the_rest(at: Statement) -> Fix:
-    """Step at the end of the loop too, unless each loss is divided by the size of a whole window."""
-    size = _counter_and_size(at)[1]
-    divisions = [node for node in ast.walk(at.loops[0]) if isinstance(node, ast.BinOp)] if at.loops else []
-    divided = any(isinstance(node.op, ast.Div) and ast.unparse(node.right) == size for node in divisions)
-    return () if divided else _count_from_one(at)
-
-
 def _count_from_one(at: Statement) -> Fix:
-    """Count micro-batches from 1, and step at the end of the loop too."""
-    counter, size = _counter_and_size(at)
-    length = _length(at, counter) if counter else ""
-    if not length:
+    """Count micro-batches from 1, step at the end of the loop too, and divide its window by what it holds."""
+    test = at.node.test if isinstance(at.node, ast.If) else None
+    counter, size = counter_and_size(test) if not isinstance(test, ast.BoolOp) else ("", "")
+    last, divided = _last_batch(at), divided_by_its_window(at)
+    if not last or divided is None or test is None:
         return ()
-    ordinal = counter if _first(at) == 1 else f"({counter} + 1)"
-    new = f"{ordinal} % {size} == 0 or {ordinal.strip('()')} == {length}"
-    return (Replace(at.line, ast.unparse(at.node.test), new),)  # type: ignore[attr-defined]
+    ordinal = counter if first_of(at) == 1 else f"({counter} + 1)"
+    return (Replace(at.line, ast.unparse(test), f"{ordinal} % {size} == 0 or {last}"), *divided)
 
 
-def _last_batch(frame: Frame | None) -> str:
+def _last_batch(at: Statement | None) -> str:
     """Return the condition that holds at a loop's last batch, by its counter; "" if that isn't known."""
-    at = Statement.at(frame) if frame is not None else None
-    counter = _counter_and_size(at)[0] if at is not None else ""
-    length = _length(at, counter) if at is not None and counter else ""
+    counter = counter_and_size(getattr(at.node, "test", None))[0] if at is not None else ""
+    length = length_of(at, counter) if at is not None and counter else ""
     return (
-        f"{counter if _first(at) == 1 else f'{counter} + 1'} == {length}" if at is not None and length else ""
-    )
-
-
-def _first(at: Statement) -> int:
-    """Return the first value of the innermost loop's counter: 0, 1, or -1 for any other."""
-    over = at.loops[0].iter if at.loops and isinstance(at.loops[0], ast.For) else None
-    start = argument(over, 1, "start") if isinstance(over, ast.Call) else None
-    if start is None:
-        return 0
-    return start.value if isinstance(start, ast.Constant) and start.value in (0, 1) else -1  # type: ignore[return-value]
-
-
-def _counter_and_size(at: Statement) -> tuple[str, str]:
-    """Return the names in ``if (i + 1) % N == 0``, or in ``if i % N == 0``."""
-    test = ast.unparse(at.node.test) if isinstance(at.node, ast.If) else ""
-    found = re.fullmatch(r"\(?(\w+)(?: \+ 1)?\)? % (.+?) == 0", test)
-    return (found[1], found[2]) if found else ("", "")
-
-
-def _length(at: Statement, counter: str) -> str:
-    """Return how long the innermost loop is, if its counter goes up from 0 or 1, as its line says it."""
-    loop = at.loops[0] if at.loops else None
-    over = getattr(loop, "iter", None)
-    if not isinstance(loop, ast.For) or not isinstance(over, ast.Call) or not over.args or _first(at) < 0:
-        return ""
-    given, target, name = over.args[0], loop.target, getattr(over.func, "id", "")
-    if name == "range" and getattr(target, "id", "") == counter and len(over.args) == 1:
-        return ast.unparse(given) if isinstance(given, (ast.Name, ast.Attribute, ast.Constant)) else ""
-    counts = isinstance(target, ast.Tuple) and getattr(target.elts[0], "id", "") == counter
-    if name == "enumerate" and counts and isinstance(given, (ast.Name, ast.Attribute)):
-        return f"len({ast.unparse(given)})" if _has_length(at, ast.unparse(given)) else ""
-    return ""
-
-
-def _has_length(at: Statement, name: str) -> bool:
-    """Say whether nothing in the file suggests otherwise: no generator, no data set without a length."""
-    without = {"IterableDataset", "iter", "islice", "cycle"}
-    for node in ast.walk(at.module):
-        if isinstance(node, (ast.Yield, ast.YieldFrom)):
-            return False
-        if getattr(node, "id", getattr(node, "attr", "")) in without:
-            return False
-    lazy = ("map", "zip", "filter", "enumerate")
-    return not any(
-        isinstance(value, ast.GeneratorExp)
-        or (isinstance(value, ast.Call) and ast.unparse(value.func) in lazy)
-        for value in at.assigned_to(name)
+        f"{counter if first_of(at) == 1 else f'{counter} + 1'} == {length}"
+        if at is not None and length
+        else ""
     )
 
 

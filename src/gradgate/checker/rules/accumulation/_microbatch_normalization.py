@@ -41,6 +41,7 @@ from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.accumulation._window_edits import divided_by_its_items, divided_by_its_window
 from gradgate.checker.rules.ranks._means import uneven
 from gradgate.events import Site
 
@@ -86,7 +87,9 @@ def _unequal(site: Site, unequal: list[list[Share]], windows: _Windows) -> Itera
         f"{len(counts)} micro-batches of {shown} items have equal weight: an item of the smallest weighs "
         f"{times:.3g} times as much as an item of the largest.",
         why=_WHY,
-        advice="Add up sums and divide once by all items of the window: loss.sum() / items_of_the_window.",
+        advice="Weigh each mean by its items, (loss * items).backward(), and divide the gradients once, before the "
+        "step, by all items of the window.",
+        fix=divided_by_its_items,
         # The last batch of an epoch alone, in one window of many: most people would leave it.
         severity=None if len(unequal) * _MOSTLY >= len(windows) else "info",
         count=len(unequal),
@@ -112,7 +115,8 @@ def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
         f"A last window of {held} micro-batch{'' if held == 1 else 'es'} is divided by {size} nevertheless: its "
         f"gradient is {held / size:.3g} of what it should be.",
         why="The items of a shorter window count less than all other items, and its update is too small.",
-        advice="Divide by the number of micro-batches (better: items) in the window.",
+        advice=f"Divide by the number of micro-batches that the window holds, which is {held} for the last one.",
+        fix=lambda at: divided_by_its_window(at) or (),
         count=len(short),
         evidence={"micro_batches": held, "divided_by": size},
         about=windows[0][0].parameters,

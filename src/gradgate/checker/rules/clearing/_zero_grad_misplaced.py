@@ -81,7 +81,15 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
         f"The gradients of {len(lost)} of {len(numbers)} backward calls are cleared before any step uses them.",
         why=_WHY,
         count=len(lost),
-        evidence={"lost": len(lost), "backward_calls": len(numbers)},
+        evidence={
+            "lost": len(lost),
+            "backward_calls": len(numbers),
+            **(
+                {"backward_line": innermost(site).line}
+                if innermost(site).file == innermost(where).file
+                else {}
+            ),
+        },
         about=ids,
     )
     at = Statement.at(innermost(where)) if where else None

@@ -52,7 +52,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.flow._freezing import whole_module
 from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut, without_leaf
-from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site
+from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
 
 _TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
 _LOSS = re.compile(r"loss|crit|entropy|kl_|kldiv|mse|l1|nll|bce|cosine|dist|objective", re.IGNORECASE)
@@ -132,7 +132,7 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     leaf = _new_leaf(run, missing)
     if leaf is not None:
         return {leaf: (missing, _LEAF)}
-    slices = [slice_at(site, _files(run)) for site in _losses(run)]
+    slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
     cuts = [(line, ids, _OFF) for line, ids in no_grad_cuts(run, missing, slices)]
     for event in run.of(Cut):
         frame, op, ids = event.site[0], event.op, event.parameters & missing
@@ -153,14 +153,36 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     return found
 
 
-def _losses(run: Run) -> set[Site]:
-    """Return the lines that back-propagate losses, or, in a trainer, the lines that compute their terms."""
+def _losses(run: Run, missing: Ids) -> set[Site]:
+    """Return the lines that back-propagate losses, or, in a trainer, the lines that compute their terms.
+
+    Those that are followed by steps of the missing parameters' optimizers, if some are: a discriminator's loss is
+    right to be cut off from the generator.
+    """
     sites = set()
-    for event in run.of(Backward):
+    for event in _before_steps_of(run, missing) or run.of(Backward):
         text = text_of(event.site[0]) if event.site else "a trainer's"  # "": it can't be read
         by_trainer = bool(text) and "backward" not in text
         sites |= {event.site, *(term.site for term in event.terms if by_trainer)}
     return sites
+
+
+def _before_steps_of(run: Run, missing: Ids) -> list[Backward]:
+    """Return the backward calls whose next steps are of optimizers that hold these parameters."""
+    wanted = {optimizer for number in missing for optimizer in run.owners[number]}
+    found: list[Backward] = []
+    waiting: list[Backward] = []
+    stepped = False
+    for event in run.of(Backward, Stepped):
+        if isinstance(event, Backward):
+            waiting = [event] if stepped else [*waiting, event]
+            stepped = False
+        else:
+            stepped = True
+            if event.optimizer in wanted:
+                found += waiting
+                waiting = []
+    return found
 
 
 def _goes_on(run: Run, cut: Cut) -> bool:

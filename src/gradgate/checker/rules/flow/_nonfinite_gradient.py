@@ -38,7 +38,21 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Frame, NonfiniteMade, Stepped
 
-_RISKY = {"std", "var", "log", "sqrt", "rsqrt", "norm", "div", "mean", "normalize", "pow", "exp"}
+_RISKY = {
+    "std",
+    "var",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "norm",
+    "div",
+    "mean",
+    "normalize",
+    "pow",
+    "exp",
+    "acos",
+    "asin",
+}
 _NO_TENSORS = ("math", "np", "numpy", "self")
 _GROWN = 1e6
 _INSIDE = "-1 + 1e-6, 1 - 1e-6"  # the slope of acos is infinite at -1 and 1

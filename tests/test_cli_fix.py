@@ -1,0 +1,75 @@
+"""``gradgate check --fix`` and ``--diff``: the edits of a report, made or printed."""
+
+import subprocess
+from pathlib import Path
+
+from gradgate.checker.fixes import Edit, patch, rewritten_files
+from tests.interpreter import python
+
+WRONG = """\
+import sys
+import torch
+
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.randn(10, 8, 4)
+for i, x in enumerate(data):
+    (model(x).square().mean() / 4).backward()
+    if i % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+print("trained", sys.argv[1:])
+"""
+FIXED = WRONG.replace("mean() / 4", "mean() / min(4, len(data) - i // 4 * 4)").replace(
+    "i % 4 == 0", "(i + 1) % 4 == 0 or i + 1 == len(data)"
+)
+
+
+def check(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return python("-m", "gradgate", "check", *arguments, cwd=folder)
+
+
+def test_fix_makes_the_edits_keeps_the_file_and_checks_again(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(WRONG, "utf-8")
+    asked = check(tmp_path, "--fix", "train.py")
+    assert asked.returncode == 1
+    assert "pass --yes to make these edits" in asked.stderr
+    assert script.read_text("utf-8") == WRONG
+
+    done = check(tmp_path, "--fix", "--yes", "train.py", "--fix")  # the last one is the script's
+    assert done.stdout.count("trained ['--fix']") == 2
+    assert "No mistakes found" in done.stdout.partition("+++ b/train.py")[2]
+    assert done.returncode == 0, done.stdout
+    assert script.read_text("utf-8") == FIXED
+    assert (tmp_path / "train.py.orig").read_text("utf-8") == WRONG
+
+
+def test_diff_prints_one_patch_that_git_applies(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(WRONG, "utf-8")
+    done = check(tmp_path, "--diff", "--output", "fixes.patch", "train.py")
+    assert done.returncode == 1
+    assert script.read_text("utf-8") == WRONG
+    subprocess.run(["git", "apply", "fixes.patch"], cwd=tmp_path, check=True)
+    assert script.read_text("utf-8") == FIXED
+
+
+def test_line_ends_stay_as_they_are(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_bytes("# ü\r\na()\r\nb()".encode())
+    (file,) = rewritten_files([(str(script), (Edit(2, ("c()",)),))])
+    assert file.after == "# ü\r\nc()\r\nb()"
+
+
+def test_of_two_findings_that_change_a_line_the_first_is_fixed(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_text("a()\nb()\n", "utf-8")
+    edits = [(Edit(1, ("c()",)),), (Edit(1, ("d()",)), Edit(2)), (Edit(2, ("e()",)),)]
+    (file,) = rewritten_files((str(script), each) for each in edits)
+    assert file.after == "c()\ne()\n"
+    assert patch([file]).endswith("@@ -1,2 +1,2 @@\n-a()\n-b()\n+c()\n+e()\n")
+
+
+def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    assert rewritten_files([(str(tmp_path / "gone.py"), (Edit(1),))]) == []
