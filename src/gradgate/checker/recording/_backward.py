@@ -49,6 +49,7 @@ class Backwards:
         self._calls: dict[Site, int] = {}
         self._failed: Backward | None = None  # the last call, if it raised
         self._nan_recorded = False
+        self._repeated: tuple[Any, Backward] | None = None  # the last call whose graph was not read
         self._copies = GradientCopies(recorder)
 
     def backward(
@@ -93,19 +94,13 @@ class Backwards:
             self.without_steps()
         place = site, threading.get_ident()
         known = self._last.get(place)
-        event = Backward(
-            site,
-            known or frozenset(),
-            seen=False,
-            retain=bool(create_graph if retain_graph is None else retain_graph),
-            create=create_graph,
-            closure=recorder.thread.closures > 0,
-            managed=is_on_purpose(),
-            synced=self.synchronizes(known) if not recorder.looking and known is not None else None,
-        )
+        retain = bool(create_graph if retain_graph is None else retain_graph)
+        facts = retain, bool(create_graph), recorder.thread.closures > 0, is_on_purpose()
         if not recorder.looking and known is not None:
+            event = self._unseen(site, known, facts)
             recorder.add(event)
             return event, None
+        event = _unseen(site, known or frozenset(), *facts)
         graph = Graph(_listed(tensors))
         self._copies.copy(graph.leaves.values())
         chosen = None if inputs is None else {id(tensor) for tensor in _tensors(inputs)}
@@ -144,6 +139,13 @@ class Backwards:
         if chosen is not None or not self._is_probed(len(graph.nodes), calls, reached):
             return event, None
         return event, Probe(recorder, graph, found.numbers)
+
+    def _unseen(self, site: Site, reached: Ids, facts: tuple[bool, bool, bool, bool]) -> Backward:
+        """Return the event of a call whose graph is not read: the last one, if nothing differs."""
+        key = site, reached, facts, self.synchronizes(reached)
+        if self._repeated is None or self._repeated[0] != key:
+            self._repeated = key, _unseen(site, reached, *facts, synced=key[3])
+        return self._repeated[1]
 
     def _is_probed(self, nodes: int, calls: int, reached: Ids) -> bool:
         """Return whether the gradients of this call are followed through the graph."""
@@ -211,6 +213,27 @@ class Backwards:
                 same(map(known, _tensors(inputs))),
             )
         )
+
+
+def _unseen(
+    site: Site,
+    reached: Ids,
+    retain: bool,
+    create: bool,
+    closure: bool,
+    managed: bool,
+    synced: bool | None = None,
+) -> Backward:
+    return Backward(
+        site,
+        reached,
+        seen=False,
+        retain=retain,
+        create=create,
+        closure=closure,
+        managed=managed,
+        synced=synced,
+    )
 
 
 def _listed(given: Any) -> list[Any]:

@@ -31,6 +31,7 @@ class Gradients:
             int, tuple[int, int]
         ] = {}  # number: (address, version); absent if the gradient is None
         self._threads: dict[int, int] = {}  # number: the thread whose backward calls reach it
+        self._taken: tuple[Ids, int] = frozenset(), 0  # what was noted there last
         self.masked: dict[int, Tensor] = {}  # number: rows whose gradient a hook of the user's has zeroed
         self.addresses: dict[int, int] = {}  # address of a gradient: the parameter's number
 
@@ -99,7 +100,10 @@ class Gradients:
 
     def take(self, numbers: Ids) -> None:
         """Note that this thread trains these parameters: until another does, no other may read their gradients."""
-        self._threads.update(dict.fromkeys(numbers, threading.get_ident()))
+        taken = numbers, threading.get_ident()
+        if taken != self._taken:
+            self._taken = taken
+            self._threads.update(dict.fromkeys(*taken))
 
     def _mine(self) -> Iterator[tuple[int, Tensor]]:
         mine = threading.get_ident()

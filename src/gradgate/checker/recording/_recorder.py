@@ -26,6 +26,7 @@ _RECENT = 256  # events among which one is looked for to replace it
 _FIRST_STEPS = 60  # steps that are looked at closely
 _LEAST_STEPS = 12  # the same, if looking is slow
 _SLOW_SECONDS = 2.0
+_PATIENT_SECONDS, _PATIENT_SHARE = 0.5, 0.3  # of a short run, and of what the run itself has taken
 _BLOCK = 8  # after that, blocks of this many steps are looked at, at growing distances
 _MOST_FAILURES = 4  # of the watcher's own that are kept
 _MOST_PARAMETERS = 50_000  # a run may create models forever
@@ -83,7 +84,9 @@ class _Work:
         self._recorder = recorder
 
     def __enter__(self) -> None:
-        self._start, self._busy = time.perf_counter(), time.thread_time()
+        # How busy it is decides how long it looks closely. Asking for that takes a system call.
+        self._busy = time.thread_time() if self._recorder.looking else None
+        self._start = time.perf_counter()
         self._lock = _Turn.lock
         self._lock.acquire()
         self._itself = as_torch_itself.use()
@@ -94,8 +97,21 @@ class _Work:
         _watching.depth -= 1
         self._itself.__exit__(None, None, None)
         self._lock.release()
-        seconds, busy = time.perf_counter() - self._start, time.thread_time() - self._busy
-        return self._recorder.worked(seconds, busy, error)
+        busy = 0.0 if self._busy is None else time.thread_time() - self._busy
+        return self._recorder.worked(time.perf_counter() - self._start, busy, error)
+
+
+class _BackwardPass:
+    __slots__ = ("_recorder",)
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __enter__(self) -> None:
+        self._recorder.run_backward(1)
+
+    def __exit__(self, *_: object) -> None:
+        self._recorder.run_backward(-1)
 
 
 class EventBuffer:
@@ -166,6 +182,7 @@ class Recorder:
         self.looking = True
         self.active = False
         self.seconds = 0.0  # spent watching
+        self._began = self.clock
         self._busy = 0.0  # the same in processor time: on a busy machine the close look isn't shorter
         self.thread = _Thread()
         self._in_backward = 0
@@ -236,17 +253,15 @@ class Recorder:
         finally:
             self.thread.quiet -= 1
 
-    @contextmanager
-    def backward(self, *_: Any, **__: Any) -> Iterator[None]:
+    def backward(self, *_: Any, **__: Any) -> _BackwardPass:
         """Run a backward pass, in this thread or in one of autograd's."""
+        return _BackwardPass(self)
+
+    def run_backward(self, more: int) -> None:
+        """Count the beginning (1) or the end (-1) of a backward pass."""
         with _Turn.lock:
-            self._in_backward += 1
-        try:
-            with self.lines.paused():
-                yield
-        finally:
-            with _Turn.lock:
-                self._in_backward -= 1
+            self._in_backward += more
+            self.lines.pause(more)
 
     @property
     def in_backward(self) -> bool:
@@ -269,7 +284,8 @@ class Recorder:
             self._look(False)
             return
         self.thread.last_key = self.thread.newest_key
-        slow = self._busy > _SLOW_SECONDS and self.steps >= _LEAST_STEPS
+        patience = min(_SLOW_SECONDS, _PATIENT_SECONDS + _PATIENT_SHARE * (self.clock - self._began))
+        slow = self._busy > patience and self.steps >= _LEAST_STEPS
         if self.steps < _FIRST_STEPS and not slow:
             self._look(True)
             return
