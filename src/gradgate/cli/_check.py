@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from gradgate.checker.fixes import can_edit
 from gradgate.checker.reports import (
     Report,
     Selection,
@@ -27,6 +28,7 @@ from gradgate.checker.reports import (
 )
 from gradgate.checker.running import How, Program, WatchedRun
 from gradgate.cli._config import configured
+from gradgate.cli._fix import fix_and_check_again
 from gradgate.cli._progress import Progress
 from gradgate.errors import OptionError
 from gradgate.events import Log
@@ -47,11 +49,20 @@ def check_program(
     new_baseline: Path | None,
     output: Path | None,
     progress: bool,
+    fix: Sequence[str] | None,
+    yes: bool,
 ) -> int:
     """Run a script or module under watch, write the report, and return the exit code.
 
-    For options that are None the configuration applies, or the default.
+    For options that are None the configuration applies, or the default. ``fix`` is the command that checks again
+    once the edits are made.
     """
+    if fix is not None and "LOCAL_RANK" in os.environ:
+        raise OptionError(
+            f"{_WHERE}: --fix cannot run a rank again. Write: gradgate check --fix torchrun ..."
+        )
+    if (fix is not None or form == "diff") and not can_edit():
+        raise OptionError(f"{_WHERE}: edits need LibCST. Run pip install 'gradgate[cli]'.")
     program = _program(module, arguments)
     settings = configured(Path.cwd() if module else Path(program.target).resolve().parent)
     # The command line replaces what the configuration says.
@@ -78,7 +89,9 @@ def check_program(
     watched = WatchedRun(
         program,
         max_steps=max_steps or settings.get("max_steps"),
-        on_end=partial(_report, program, selected, known, new_baseline, form, output or sys.stdout, line),
+        on_end=partial(
+            _report, program, selected, known, new_baseline, form, output or sys.stdout, line, fix, yes
+        ),
     )
     if watched.reports:
         line.start(lambda: watched.progress)
@@ -128,6 +141,8 @@ def _report(
     form: str,
     output: Path | TextIO,
     line: Progress,
+    fix: Sequence[str] | None,
+    yes: bool,
     how: How,
     logs: list[Log],
 ) -> int:
@@ -145,6 +160,10 @@ def _report(
     except (OSError, ValueError) as error:
         _print_error(f"gradgate: the report cannot be written: {error}\n")
         return _FAILED
+    if fix is not None and how != "interrupted":
+        code = fix_and_check_again(report, yes=yes, command=fix)
+        if code is not None:
+            return code
     if how in ("failed", "interrupted"):
         return _FAILED if how == "failed" else _INTERRUPTED
     return _FOUND if report.faults else 0

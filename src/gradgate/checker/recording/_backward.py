@@ -125,7 +125,7 @@ class Backwards:
             synced=self.synchronizes(reached),
             uses=found.first_uses() if first else (),
             through=found.unowned_uses(),
-            beyond=found.unowned_after_owned() if first else frozenset(),
+            beyond=found.after_others() if first else frozenset(),
             stale=found.stale(self.reach.written),
             value=value,
         )

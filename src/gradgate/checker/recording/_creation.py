@@ -55,7 +55,8 @@ class Creation:
             )
             for group in optimizer.param_groups
         )
-        recorder.parameters.owned |= listed.keys()
+        for each in listed:
+            recorder.parameters.owners.setdefault(each, set()).add(number)
         twice = recorder.parameters.same(each for each, times in listed.items() if times > 1)
         recorder.add(OptimizerMade(recorder.site(), number, type(optimizer).__name__, groups, twice, added))
         return number

@@ -106,7 +106,7 @@ class Parameters:
     def __init__(self) -> None:
         self.numbers: Numbers[Tensor] = Numbers()
         self.records: dict[int, ParameterRecord] = {}
-        self.owned: set[int] = set()  # by an optimizer
+        self.owners: dict[int, set[int]] = {}  # parameter: optimizers that hold it
         self._origins: dict[int, tuple[weakref.ref[Tensor], Site, int]] = {}
         self._sets: dict[Ids, Ids] = {}
 

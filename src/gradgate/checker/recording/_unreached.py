@@ -58,7 +58,7 @@ class UnreachedParameters:
         records = recorder.parameters.records
         missing = {
             number
-            for number in recorder.parameters.owned
+            for number in recorder.parameters.owners
             if number in records and not records[number].reached and records[number].trainable
         }
         self._norm_statistics()
@@ -141,7 +141,7 @@ class UnreachedParameters:
         unowned = [
             (number, tensor)
             for number, tensor in parameters.numbers.alive()
-            if (number not in parameters.owned or not tensor.requires_grad) and not is_sharded(tensor)
+            if (number not in parameters.owners or not tensor.requires_grad) and not is_sharded(tensor)
         ]
         for number, tensor in unowned[:_MOST_UNOWNED]:
             if not parameters.records[number].still:

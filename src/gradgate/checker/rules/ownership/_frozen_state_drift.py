@@ -251,8 +251,11 @@ def _without_gradients(at: Statement, names: set[str]) -> Fix:
         return ()
     item = any(isinstance(loop, ast.For) and ast.unparse(loop.target) == frozen for loop in at.loops[:1])
     own = f".{frozen.removeprefix('self.')}"
-    parameter = item or any(f".{name}".endswith(own) for name in names)
-    return (Insert(f"{frozen}.grad = None" if parameter else f"{frozen}.zero_grad()", after=at.line),)
+    if item or any(f".{name}".endswith(own) for name in names):
+        return (Insert(f"{frozen}.grad = None", after=at.line),)
+    # Of another name, it isn't known whether it is a module: a parameter has no zero_grad.
+    module = any(f"{own}." in f".{name}" for name in names)
+    return (Insert(f"{frozen}.zero_grad()", after=at.line),) if module else ()
 
 
 def _none_instead(at: Statement) -> Fix:
