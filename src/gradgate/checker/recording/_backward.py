@@ -52,6 +52,14 @@ class Backwards:
         self._repeated: tuple[Any, Backward] | None = None  # the last call whose graph was not read
         self._copies = GradientCopies(recorder)
 
+    def is_recorded(self, *_: Any, **__: Any) -> bool:
+        """Return whether a backward call is recorded. One of a loop that was looked at long enough is counted."""
+        if self._recorder.rests():
+            self._recorder.backwards += 1
+            self._recorder.stop_if_due()
+            return False
+        return True
+
     def backward(
         self,
         tensors: Any,

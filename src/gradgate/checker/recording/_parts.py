@@ -90,6 +90,7 @@ def table(parts: Parts) -> Iterator[Patch]:
     backwards = parts.backwards
     yield Patch(
         *(torch.autograd, "backward", backwards.backward),
+        when=backwards.is_recorded,
         within=parts.recorder.backward,
         span="backward",
         ends_run=True,

@@ -24,6 +24,7 @@ from gradgate.torch_compat import as_torch_itself
 _HEAD, _TAIL = 20_000, 10_000  # events that are kept, of the first ones and the last
 _RECENT = 256  # events among which one is looked for to replace it
 _FIRST_STEPS = 60  # steps that are looked at closely
+_FIRST_CALLS = 480  # backward calls, in a loop without an optimizer
 _LEAST_STEPS = 12  # the same, if looking is slow
 _SLOW_SECONDS = 2.0
 _PATIENT_SECONDS, _PATIENT_SHARE = 0.5, 0.3  # of a short run, and of what the run itself has taken
@@ -180,6 +181,7 @@ class Recorder:
         self.backwards = 0
         self.derivatives = 0  # calls of autograd.grad
         self.looking = True
+        self.resting = False  # a loop without an optimizer has been looked at long enough
         self.active = False
         self.seconds = 0.0  # spent watching
         self._began = self.clock
@@ -284,6 +286,7 @@ class Recorder:
             self._look(False)
             return
         self.thread.last_key = self.thread.newest_key
+        # Seconds, or a third of a short run.
         patience = min(_SLOW_SECONDS, _PATIENT_SECONDS + _PATIENT_SHARE * (self.clock - self._began))
         slow = self._busy > patience and self.steps >= _LEAST_STEPS
         if self.steps < _FIRST_STEPS and not slow:
@@ -293,6 +296,28 @@ class Recorder:
         if since >= _BLOCK:
             self._next_block = 2 * self.steps
         self._look(0 <= since < _BLOCK or self.steps < self._look_until)
+
+    def rests(self) -> bool:
+        """Return whether nothing is recorded anymore of a loop without an optimizer.
+
+        Its updates are seen only by looking closely. If a window is not, the log must not show half of it.
+        """
+        if (
+            not self.resting
+            and self.backwards >= _FIRST_CALLS
+            and not self.steps
+            and not len(self.optimizers)
+        ):
+            self.resting = True
+            self.add(Gap((), 1))
+            self._look(False)
+        return self.resting
+
+    def wake(self) -> None:
+        """Record again: an optimizer was made, or steps."""
+        if self.resting:
+            self.resting = False
+            self._look(True)
 
     def look_again(self) -> None:
         """Look closely at the next steps: a model or an optimizer was made in the middle of the run."""
