@@ -14,8 +14,7 @@ from torch import Tensor
 
 from gradgate.autograd_graph import Graph
 from gradgate.checker.recording._fields import is_a, items_of
-from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._opposing_gradients import GradientCopies
+from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._probes import Probe, first_nan
 from gradgate.checker.recording._reach import KnownLeaves

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import traceback
@@ -18,8 +17,8 @@ from gradgate.checker.recording._modules import Modules
 from gradgate.checker.recording._node_lines import Lines
 from gradgate.checker.recording._patches import Patches
 from gradgate.checker.recording._registry import Numbers, Parameters
+from gradgate.checker.recording._work import Counted, Turn, Work, watching
 from gradgate.events import Doing, Event, Gap, Ids, Site, Span, Written
-from gradgate.torch_compat import as_torch_itself
 
 _HEAD, _TAIL = 20_000, 10_000  # events that are kept, of the first ones and the last
 _RECENT = 256  # events among which one is looked for to replace it
@@ -43,30 +42,6 @@ class StopTask(StopRun, Exception):  # noqa: N818
     """The same for a worker that passes the errors of its tasks on. The worker must survive it."""
 
 
-class _Watching(threading.local):
-    """How many watchers are at work in this thread. None of them watches what they do."""
-
-    depth = 0
-
-
-class _Turn:
-    """One lock for all watchers: with one lock each, two could deadlock."""
-
-    lock = threading.RLock()
-
-
-_watching = _Watching()
-
-
-def renew_lock() -> None:
-    """Make a new lock in a forked process, where the thread that held the old one may not exist."""
-    _Turn.lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=renew_lock)
-
-
 class _Thread(threading.local):
     """What is different in each thread: autograd numbers the nodes of each from 0."""
 
@@ -74,45 +49,6 @@ class _Thread(threading.local):
     closures = 0  # steps with a closure that are running
     newest_key = -1  # the newest graph node that was seen
     last_key = -1  # the newest one at the last step
-
-
-class _Work:
-    """A piece of the watcher's work. A class, because a generator takes twice as long, and this runs often."""
-
-    __slots__ = ("_busy", "_itself", "_lock", "_recorder", "_start")
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def __enter__(self) -> None:
-        # How busy it is decides how long it looks closely. Asking for that takes a system call.
-        self._busy = time.thread_time() if self._recorder.looking else None
-        self._start = time.perf_counter()
-        self._lock = _Turn.lock
-        self._lock.acquire()
-        self._itself = as_torch_itself.use()
-        self._itself.__enter__()
-        _watching.depth += 1
-
-    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> bool:
-        _watching.depth -= 1
-        self._itself.__exit__(None, None, None)
-        self._lock.release()
-        busy = 0.0 if self._busy is None else time.thread_time() - self._busy
-        return self._recorder.worked(time.perf_counter() - self._start, busy, error)
-
-
-class _BackwardPass:
-    __slots__ = ("_recorder",)
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def __enter__(self) -> None:
-        self._recorder.run_backward(1)
-
-    def __exit__(self, *_: object) -> None:
-        self._recorder.run_backward(-1)
 
 
 class EventBuffer:
@@ -196,7 +132,7 @@ class Recorder:
     @property
     def quiet(self) -> int:
         """Whether this thread runs a library's code or ours, whose writes and clearing don't matter."""
-        return self.thread.quiet + _watching.depth
+        return self.thread.quiet + watching.depth
 
     def add(self, event: Event) -> None:
         """Record an event."""
@@ -219,12 +155,12 @@ class Recorder:
             self._written = None
             self.events.add(Written(target=target, parameters=self.parameters.same(numbers), **dict(facts)))
 
-    def working(self) -> _Work:
+    def working(self) -> Work:
         """Do the watcher's work: one thread at a time, unwatched, on a clock of its own.
 
         An error in here is ours and must not become the script's: it is kept for the report, and the run goes on.
         """
-        return _Work(self)
+        return Work(timed=self.looking, done=self.worked)
 
     def worked(self, seconds: float, busy: float, failure: BaseException | None) -> bool:
         """Note how long a piece of work took, and whether it failed. Return whether the failure ends here."""
@@ -255,13 +191,13 @@ class Recorder:
         finally:
             self.thread.quiet -= 1
 
-    def backward(self, *_: Any, **__: Any) -> _BackwardPass:
+    def backward(self, *_: Any, **__: Any) -> Counted:
         """Run a backward pass, in this thread or in one of autograd's."""
-        return _BackwardPass(self)
+        return Counted(self.run_backward)
 
     def run_backward(self, more: int) -> None:
         """Count the beginning (1) or the end (-1) of a backward pass."""
-        with _Turn.lock:
+        with Turn.lock:
             self._in_backward += more
             self.lines.pause(more)
 
