@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradgate as gg
 from gradgate.checker.recording import StopRun, Watcher
-from gradgate.events import Clipped, Cut, Ended
+from gradgate.checker.rules import check
+from gradgate.events import Backward, Clipped, Cut, Ended, Gap
 
 
 def steps(count: int = 3, **options: object) -> list[nn.Parameter]:
@@ -335,3 +336,22 @@ def test_a_model_is_turned_into_a_script_while_layers_without_gradient_are_looke
         graph = torch.fx.symbolic_trace(frozen).graph
     assert torch.equal(scripted(front(x)), frozen(front(x)))
     assert [node.name for node in graph.nodes] == ["x", "inner", "relu", "factor", "mul", "output"]
+
+
+def test_a_long_loop_without_an_optimizer_is_looked_at_for_a_while(watcher: Watcher) -> None:
+    weight = torch.ones(2, requires_grad=True)
+    for _ in range(600):
+        weight.grad = None
+        weight.square().sum().backward()
+        weight.data -= 0.01 * weight.grad
+    assert watcher.backwards == 600
+    assert not watcher._recorder.looking
+    events = watcher.log().events
+    assert sum(isinstance(event, Backward) for event in events) == 480
+    assert isinstance(events[-1], Gap)
+    optimizer = torch.optim.SGD([weight], lr=0.01)  # something new is looked at again
+    optimizer.zero_grad()
+    weight.square().sum().backward()
+    optimizer.step()
+    assert [type(event).__name__ for event in watcher.log().events[-2:]] == ["Backward", "Stepped"]
+    assert check(watcher.log(), strict=True) == []

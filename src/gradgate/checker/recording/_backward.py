@@ -14,8 +14,7 @@ from torch import Tensor
 
 from gradgate.autograd_graph import Graph
 from gradgate.checker.recording._fields import is_a, items_of
-from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._opposing_gradients import GradientCopies
+from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._probes import Probe, first_nan
 from gradgate.checker.recording._reach import KnownLeaves
@@ -49,7 +48,16 @@ class Backwards:
         self._calls: dict[Site, int] = {}
         self._failed: Backward | None = None  # the last call, if it raised
         self._nan_recorded = False
+        self._repeated: tuple[Any, Backward] | None = None  # the last call whose graph was not read
         self._copies = GradientCopies(recorder)
+
+    def is_recorded(self, *_: Any, **__: Any) -> bool:
+        """Return whether a backward call is recorded. One of a loop that was looked at long enough is counted."""
+        if self._recorder.rests():
+            self._recorder.backwards += 1
+            self._recorder.stop_if_due()
+            return False
+        return True
 
     def backward(
         self,
@@ -93,19 +101,13 @@ class Backwards:
             self.without_steps()
         place = site, threading.get_ident()
         known = self._last.get(place)
-        event = Backward(
-            site,
-            known or frozenset(),
-            seen=False,
-            retain=bool(create_graph if retain_graph is None else retain_graph),
-            create=create_graph,
-            closure=recorder.thread.closures > 0,
-            managed=is_on_purpose(),
-            synced=self.synchronizes(known) if not recorder.looking and known is not None else None,
-        )
+        retain = bool(create_graph if retain_graph is None else retain_graph)
+        facts = retain, bool(create_graph), recorder.thread.closures > 0, is_on_purpose()
         if not recorder.looking and known is not None:
+            event = self._unseen(site, known, facts)
             recorder.add(event)
             return event, None
+        event = _unseen(site, known or frozenset(), *facts)
         graph = Graph(_listed(tensors))
         self._copies.copy(graph.leaves.values())
         chosen = None if inputs is None else {id(tensor) for tensor in _tensors(inputs)}
@@ -144,6 +146,13 @@ class Backwards:
         if chosen is not None or not self._is_probed(len(graph.nodes), calls, reached):
             return event, None
         return event, Probe(recorder, graph, found.numbers)
+
+    def _unseen(self, site: Site, reached: Ids, facts: tuple[bool, bool, bool, bool]) -> Backward:
+        """Return the event of a call whose graph is not read: the last one, if nothing differs."""
+        key = site, reached, facts, self.synchronizes(reached)
+        if self._repeated is None or self._repeated[0] != key:
+            self._repeated = key, _unseen(site, reached, *facts, synced=key[3])
+        return self._repeated[1]
 
     def _is_probed(self, nodes: int, calls: int, reached: Ids) -> bool:
         """Return whether the gradients of this call are followed through the graph."""
@@ -211,6 +220,27 @@ class Backwards:
                 same(map(known, _tensors(inputs))),
             )
         )
+
+
+def _unseen(
+    site: Site,
+    reached: Ids,
+    retain: bool,
+    create: bool,
+    closure: bool,
+    managed: bool,
+    synced: bool | None = None,
+) -> Backward:
+    return Backward(
+        site,
+        reached,
+        seen=False,
+        retain=retain,
+        create=create,
+        closure=closure,
+        managed=managed,
+        synced=synced,
+    )
 
 
 def _listed(given: Any) -> list[Any]:

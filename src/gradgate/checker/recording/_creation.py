@@ -44,6 +44,7 @@ class Creation:
     def meet(self, optimizer: Optimizer, *, added: bool = False) -> int:
         """Record an optimizer that was constructed, extended, or is seen for the first time."""
         recorder = self._recorder
+        recorder.wake()
         number = recorder.optimizers.number(optimizer)
         listed = Counter(recorder.parameters.number(each) for each in parameters_of(optimizer))
         groups = tuple(

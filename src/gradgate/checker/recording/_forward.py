@@ -52,7 +52,7 @@ class Cuts:
 
     def cut(self, tensor: Tensor, name: str) -> None:
         """Record that a tensor's value leaves the graph, if that may break one."""
-        if self._recorder.active and not tracing() and self.is_cut(tensor):
+        if self._recorder.active and self.is_cut(tensor) and not tracing():
             with self._recorder.working():
                 self.record(tensor, name)
 

@@ -77,13 +77,16 @@ class Lines:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Store no lines inside: a backward pass asks at each node whether the mode is on."""
-        self._paused += 1
-        self._apply()
+        self.pause(1)
         try:
             yield
         finally:
-            self._paused -= 1
-            self._apply()
+            self.pause(-1)
+
+    def pause(self, more: int) -> None:
+        """Enter (1) or leave (-1) a block that stores no lines."""
+        self._paused += more
+        self._apply()
 
     def _set_by_user(self, _: Any, enabled: bool, check_nan: bool = True) -> None:
         self._users = enabled, check_nan

@@ -90,6 +90,7 @@ def table(parts: Parts) -> Iterator[Patch]:
     backwards = parts.backwards
     yield Patch(
         *(torch.autograd, "backward", backwards.backward),
+        when=backwards.is_recorded,
         within=parts.recorder.backward,
         span="backward",
         ends_run=True,
@@ -183,6 +184,8 @@ def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
     torch makes a list of it. Now this does, and torch gets that list.
     """
+    if not any(map(_is_iterable, args)) and not any(map(_is_iterable, kwargs.values())):
+        return (args, kwargs), (args, kwargs)
     listed = [list(each) if _is_iterable(each) else each for each in args]
     named = {name: list(each) if _is_iterable(each) else each for name, each in kwargs.items()}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import traceback
@@ -18,14 +17,16 @@ from gradgate.checker.recording._modules import Modules
 from gradgate.checker.recording._node_lines import Lines
 from gradgate.checker.recording._patches import Patches
 from gradgate.checker.recording._registry import Numbers, Parameters
+from gradgate.checker.recording._work import Counted, Turn, Work, watching
 from gradgate.events import Doing, Event, Gap, Ids, Site, Span, Written
-from gradgate.torch_compat import as_torch_itself
 
 _HEAD, _TAIL = 20_000, 10_000  # events that are kept, of the first ones and the last
 _RECENT = 256  # events among which one is looked for to replace it
 _FIRST_STEPS = 60  # steps that are looked at closely
+_FIRST_CALLS = 480  # backward calls, in a loop without an optimizer
 _LEAST_STEPS = 12  # the same, if looking is slow
 _SLOW_SECONDS = 2.0
+_PATIENT_SECONDS, _PATIENT_SHARE = 0.5, 0.3  # of a short run, and of what the run itself has taken
 _BLOCK = 8  # after that, blocks of this many steps are looked at, at growing distances
 _MOST_FAILURES = 4  # of the watcher's own that are kept
 _MOST_PARAMETERS = 50_000  # a run may create models forever
@@ -41,30 +42,6 @@ class StopTask(StopRun, Exception):  # noqa: N818
     """The same for a worker that passes the errors of its tasks on. The worker must survive it."""
 
 
-class _Watching(threading.local):
-    """How many watchers are at work in this thread. None of them watches what they do."""
-
-    depth = 0
-
-
-class _Turn:
-    """One lock for all watchers: with one lock each, two could deadlock."""
-
-    lock = threading.RLock()
-
-
-_watching = _Watching()
-
-
-def renew_lock() -> None:
-    """Make a new lock in a forked process, where the thread that held the old one may not exist."""
-    _Turn.lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=renew_lock)
-
-
 class _Thread(threading.local):
     """What is different in each thread: autograd numbers the nodes of each from 0."""
 
@@ -72,30 +49,6 @@ class _Thread(threading.local):
     closures = 0  # steps with a closure that are running
     newest_key = -1  # the newest graph node that was seen
     last_key = -1  # the newest one at the last step
-
-
-class _Work:
-    """A piece of the watcher's work. A class, because a generator takes twice as long, and this runs often."""
-
-    __slots__ = ("_busy", "_itself", "_lock", "_recorder", "_start")
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def __enter__(self) -> None:
-        self._start, self._busy = time.perf_counter(), time.thread_time()
-        self._lock = _Turn.lock
-        self._lock.acquire()
-        self._itself = as_torch_itself.use()
-        self._itself.__enter__()
-        _watching.depth += 1
-
-    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> bool:
-        _watching.depth -= 1
-        self._itself.__exit__(None, None, None)
-        self._lock.release()
-        seconds, busy = time.perf_counter() - self._start, time.thread_time() - self._busy
-        return self._recorder.worked(seconds, busy, error)
 
 
 class EventBuffer:
@@ -164,8 +117,10 @@ class Recorder:
         self.backwards = 0
         self.derivatives = 0  # calls of autograd.grad
         self.looking = True
+        self.resting = False  # a loop without an optimizer has been looked at long enough
         self.active = False
         self.seconds = 0.0  # spent watching
+        self._began = self.clock
         self._busy = 0.0  # the same in processor time: on a busy machine the close look isn't shorter
         self.thread = _Thread()
         self._in_backward = 0
@@ -177,7 +132,7 @@ class Recorder:
     @property
     def quiet(self) -> int:
         """Whether this thread runs a library's code or ours, whose writes and clearing don't matter."""
-        return self.thread.quiet + _watching.depth
+        return self.thread.quiet + watching.depth
 
     def add(self, event: Event) -> None:
         """Record an event."""
@@ -200,12 +155,12 @@ class Recorder:
             self._written = None
             self.events.add(Written(target=target, parameters=self.parameters.same(numbers), **dict(facts)))
 
-    def working(self) -> _Work:
+    def working(self) -> Work:
         """Do the watcher's work: one thread at a time, unwatched, on a clock of its own.
 
         An error in here is ours and must not become the script's: it is kept for the report, and the run goes on.
         """
-        return _Work(self)
+        return Work(timed=self.looking, done=self.worked)
 
     def worked(self, seconds: float, busy: float, failure: BaseException | None) -> bool:
         """Note how long a piece of work took, and whether it failed. Return whether the failure ends here."""
@@ -236,17 +191,15 @@ class Recorder:
         finally:
             self.thread.quiet -= 1
 
-    @contextmanager
-    def backward(self, *_: Any, **__: Any) -> Iterator[None]:
+    def backward(self, *_: Any, **__: Any) -> Counted:
         """Run a backward pass, in this thread or in one of autograd's."""
-        with _Turn.lock:
-            self._in_backward += 1
-        try:
-            with self.lines.paused():
-                yield
-        finally:
-            with _Turn.lock:
-                self._in_backward -= 1
+        return Counted(self.run_backward)
+
+    def run_backward(self, more: int) -> None:
+        """Count the beginning (1) or the end (-1) of a backward pass."""
+        with Turn.lock:
+            self._in_backward += more
+            self.lines.pause(more)
 
     @property
     def in_backward(self) -> bool:
@@ -269,7 +222,9 @@ class Recorder:
             self._look(False)
             return
         self.thread.last_key = self.thread.newest_key
-        slow = self._busy > _SLOW_SECONDS and self.steps >= _LEAST_STEPS
+        # Seconds, or a third of a short run.
+        patience = min(_SLOW_SECONDS, _PATIENT_SECONDS + _PATIENT_SHARE * (self.clock - self._began))
+        slow = self._busy > patience and self.steps >= _LEAST_STEPS
         if self.steps < _FIRST_STEPS and not slow:
             self._look(True)
             return
@@ -277,6 +232,28 @@ class Recorder:
         if since >= _BLOCK:
             self._next_block = 2 * self.steps
         self._look(0 <= since < _BLOCK or self.steps < self._look_until)
+
+    def rests(self) -> bool:
+        """Return whether nothing is recorded anymore of a loop without an optimizer.
+
+        Its updates are seen only by looking closely. If a window is not, the log must not show half of it.
+        """
+        if (
+            not self.resting
+            and self.backwards >= _FIRST_CALLS
+            and not self.steps
+            and not len(self.optimizers)
+        ):
+            self.resting = True
+            self.add(Gap((), 1))
+            self._look(False)
+        return self.resting
+
+    def wake(self) -> None:
+        """Record again: an optimizer was made, or steps."""
+        if self.resting:
+            self.resting = False
+            self._look(True)
 
     def look_again(self) -> None:
         """Look closely at the next steps: a model or an optimizer was made in the middle of the run."""

@@ -54,7 +54,7 @@ class Numbers(Generic[T]):
             if thing is not None:
                 yield number, thing
             else:
-                del self._objects[number]
+                self._objects.pop(number, None)
 
 
 @dataclass

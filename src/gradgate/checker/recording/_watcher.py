@@ -19,7 +19,8 @@ from torch import Tensor
 from gradgate.call_sites import call_mine
 from gradgate.checker.recording._parts import Parts, install, table
 from gradgate.checker.recording._patches import show_warnings_at_callers
-from gradgate.checker.recording._recorder import Recorder, StopRun, renew_lock
+from gradgate.checker.recording._recorder import Recorder, StopRun
+from gradgate.checker.recording._work import renew_lock
 from gradgate.events import Ended, Event, Log, Parameter, listeners
 from gradgate.torch_compat import anything_compiled, unseen
 

@@ -96,7 +96,8 @@ def _of_others(run: Run) -> Iterator[Finding]:
             elif any(run.stepping[owner] for owner in owners):
                 wasted[site, owners] |= each.atom
     stepped: Ids = frozenset().union(*(event.used for event in run.of(Stepped)))
-    for (site, _), numbers in wasted.items():
+    notes: dict[frozenset[int], Finding] = {}  # one for each network, however many losses reach it
+    for (site, owners), numbers in wasted.items():
         ids = frozenset(numbers - used[site])
         times = sum(event.site == site for event in run.of(Backward))
         if not used[site] or not ids & stepped or times <= 2:
@@ -104,7 +105,7 @@ def _of_others(run: Run) -> Iterator[Finding]:
         here = [each for each in run.contributions if each.backward >= 0 and each.atom & ids]
         grows = all(each.cleared is None for each in here if run.events[each.backward].site == site)
         advice, fix = _apart(run, ids, frozenset(used[site]), site)
-        yield RULE.finding(
+        finding = RULE.finding(
             calling_line(_uses(run, ids, site), site) or site,
             f"{times} backward calls also compute gradients of {_size(run, ids)} (estimated) for "
             f"{run.names(ids)}, which no step uses{', and nothing clears' if grows else ''}.",
@@ -115,6 +116,11 @@ def _of_others(run: Run) -> Iterator[Finding]:
             count=times,
             evidence={"parameters": len(ids), "bytes": _bytes(run, ids)},
         )
+        if grows:
+            yield finding
+        elif owners not in notes or finding.count > notes[owners].count:
+            notes[owners] = finding
+    yield from notes.values()
 
 
 def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]:

@@ -1,0 +1,80 @@
+"""One piece of the watcher's work at a time, in whichever thread, and none of it watched."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gradgate.torch_compat import as_torch_itself
+
+
+class Watching(threading.local):
+    """How many watchers are at work in this thread. None of them watches what they do."""
+
+    depth = 0
+
+
+class Turn:
+    """One lock for all watchers: with one lock each, two could deadlock."""
+
+    lock = threading.RLock()
+
+
+watching = Watching()
+
+
+def renew_lock() -> None:
+    """Make a new lock in a forked process, where the thread that held the old one may not exist."""
+    Turn.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=renew_lock)
+
+
+class Work:
+    """A piece of the watcher's work. A class, because a generator takes twice as long, and this runs often.
+
+    Args:
+        timed: measure processor time too, which takes a system call.
+        done: gets seconds, seconds of processor time, and what was raised; returns whether that ends here.
+    """
+
+    __slots__ = ("_busy", "_done", "_itself", "_lock", "_start")
+
+    def __init__(self, *, timed: bool, done: Callable[[float, float, BaseException | None], bool]) -> None:
+        self._busy = time.thread_time() if timed else None
+        self._done = done
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+        self._lock = Turn.lock
+        self._lock.acquire()
+        self._itself = as_torch_itself.use()
+        self._itself.__enter__()
+        watching.depth += 1
+
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> bool:
+        watching.depth -= 1
+        self._itself.__exit__(None, None, None)
+        self._lock.release()
+        busy = 0.0 if self._busy is None else time.thread_time() - self._busy
+        return self._done(time.perf_counter() - self._start, busy, error)
+
+
+class Counted:
+    """Calls ``count`` with 1 when it is entered and with -1 when it is left."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self, count: Callable[[int], None]) -> None:
+        self._count = count
+
+    def __enter__(self) -> None:
+        self._count(1)
+
+    def __exit__(self, *_: object) -> None:
+        self._count(-1)
