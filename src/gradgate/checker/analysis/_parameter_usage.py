@@ -27,10 +27,12 @@ _SMALL = 16  # elements of a bare tensor that may be a parameter
 
 def unreached(run: Run) -> Ids:
     """Return the trainable parameters of optimizers that step, which no gradient reached and nobody moved."""
+    aside = {optimizer for optimizer in run.made if misdirected(run, optimizer)}
     return frozenset(
         number
         for number in run.owned - run.reached
-        if run.parameters[number].trainable
+        if not run.owners[number] <= aside
+        and run.parameters[number].trainable
         and run.parameters[number].still
         and max(run.stepping[optimizer] for optimizer in run.owners[number]) >= _STEPS
     )
@@ -42,6 +44,21 @@ def unowned(run: Run) -> Ids:
         return frozenset()  # gradients are copied from one model to another, which trains
     asked: Ids = frozenset().union(*(event.asked for event in run.of(Differentiated)))
     return frozenset(number for number in run.reached - run.owned - asked if number in run.parameters)
+
+
+def misdirected(run: Run, optimizer: int) -> Ids:
+    """Return what losses reach and nobody trains, if none of an optimizer's steps had a gradient.
+
+    The optimizer was given other parameters than those that it is to train. A loss that also reaches what some
+    optimizer holds is left out: what else it reaches may be fixed on purpose.
+    """
+    steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
+    if len(steps) < _STEPS or any(step.used or step.moved for step in steps):
+        return frozenset()
+    free = unowned(run)
+    losses = {event.reached for event in run.of(Backward) if not event.reached & run.owned}
+    meant = free & frozenset().union(*losses)
+    return meant if all(run.parameters[number].still for number in meant) else frozenset()
 
 
 def temporary(run: Run, several: Iterable[Parameter]) -> Ids:
@@ -82,7 +99,8 @@ def replaced(run: Run) -> Iterator[Replaced]:
         reached: Ids = frozenset().union(*{event.reached for event in later if isinstance(event, Backward)})
         held: Ids = frozenset().union(*(group.parameters for event in made for group in event.groups))
         idle = [run.parameters[number] for number in held - reached]
-        old, taken = _pairs([each for each in idle if each.trainable], new)
+        unused = not any(event.used for event in run.of(Stepped) if event.optimizer == optimizer)
+        old, taken = _pairs([each for each in idle if each.trainable or unused], new)
         if old and steps and len(temporary(run, taken)) < len(taken):
             yield Replaced(
                 optimizer, frozenset(each.id for each in old), frozenset(each.id for each in taken), steps

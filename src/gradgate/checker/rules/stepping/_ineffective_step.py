@@ -34,6 +34,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._origins import computed_rate
+from gradgate.checker.analysis._parameter_usage import misdirected, replaced
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import tree_of
 from gradgate.checker.analysis._statement import Statement, method, operand
@@ -74,7 +75,7 @@ def _still(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
     if len(steps) < _LEAST or any(event.moved for event in steps):
         return None
     if not any(event.used for event in steps):
-        return _without_gradient(run, optimizer, steps)
+        return _misdirected(run, optimizer, steps) or _without_gradient(run, optimizer, steps)
     without_rate = all(event.lr and not any(event.lr) for event in steps)
     return (
         _without_rate(run, optimizer, steps)
@@ -111,6 +112,24 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
         about=_held(run, optimizer),
+    )
+
+
+def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
+    """Report an optimizer that holds other parameters than the losses reach."""
+    meant, held, name = misdirected(run, optimizer), _held(run, optimizer), run.optimizer(optimizer)
+    if not meant or any(swap.optimizer == optimizer for swap in replaced(run)):
+        return None
+    frozen = not any(run.parameters[number].trainable for number in held if number in run.parameters)
+    return RULE.finding(
+        run.made[optimizer][0].site,
+        f"None of {len(steps)} steps of {name} had a gradient: it holds {run.names(held)}"
+        f"{', which are frozen' if frozen else ''}, and the losses reach {run.names(meant)}, which no optimizer holds.",
+        why=_WHY,
+        advice=f"Pass {name} the parameters that are to be trained: {run.names(meant)}.",
+        count=len(steps),
+        evidence={"steps": len(steps), "held": len(held), "reached": len(meant)},
+        about=held | meant,
     )
 
 
