@@ -130,6 +130,7 @@ class Left:
     forgotten: bool  # they were to be trained
     listed: bool = True  # False: they are in a plain list or dict that no module knows
     later: bool = False  # they were made after the optimizer
+    plain: bool = False  # a plain tensor that is an attribute of a trained module
 
 
 def left_out(run: Run) -> Iterator[Left]:
@@ -137,17 +138,28 @@ def left_out(run: Run) -> Iterator[Left]:
     free = unowned(run)
     known: set[int] = set().union(*(swap.new for swap in replaced(run)))
     known |= temporary(run, [run.parameters[number] for number in free])
+    beyond = frozenset().union(*(event.beyond for event in run.of(Backward)))
     for site, reached in _training_lines(run).items():
         groups: dict[str, list[Parameter]] = defaultdict(list)
         for each in (run.parameters[number] for number in (reached & free) - known):
             small = bool(each.name) and math.prod(each.shape) <= _SMALL
-            if each.registered or each.made or small:
+            if is_plain_attribute(run, each):
+                groups["." + each.name].append(each)
+            elif each.registered or each.made or small or each.id in beyond:
                 groups[each.root.split("[")[0]].append(each)
         for several in groups.values():
             known |= {each.id for each in several}
             # A parameter that changes is trained by hand, unless it is a copy's.
             if all(each.still for each in several) or _is_twin(run, several):
                 yield _judged(run, several, site, reached & run.owned)
+
+
+def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
+    """Say whether a tensor is no ``nn.Parameter``, but an attribute of a module that is trained."""
+    holder, dot, attribute = parameter.name.rpartition(".")
+    if parameter.registered or parameter.made or parameter.root or not dot or "[" in attribute:
+        return False
+    return any(run.name(number).startswith(f"{holder}.") for number in run.owned & run.reached)
 
 
 def _training_lines(run: Run) -> dict[Site, Ids]:
@@ -166,6 +178,8 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
     roots = {each.root for each in trained}
     if not all(each.still for each in several) or _in_evaluation(run, ids):
         return Left(ids, site, forgotten=False)  # an average or a copy, or used as it is
+    if is_plain_attribute(run, several[0]):
+        return Left(ids, site, forgotten=True, plain=True)
     # Layers in a plain list of a trained module: "model.layers[0]" and so on.
     lists = {each.root for each in several if "[" in each.root}
     hidden = len(lists) > 1 and any(root.split("[")[0].rpartition(".")[0] in roots for root in lists)

@@ -149,8 +149,8 @@ def _stem(name: str) -> str:
 def line_of_loss(run: Run, ids: Ids, site: Site, files: Iterable[str]) -> Frame | None:
     """Return the line that leaves out of the loss what a module returned, if it is found.
 
-    Either nothing reads the result, or it is overwritten before anything does; or it is the last line of the loss in
-    a function that reports a number computed from the result.
+    Either nothing reads the result, or it is overwritten before anything does. Or it is the last line of the loss
+    in a function that reports a number computed from the result.
     """
     slices = [slice_at(site, files) for site in {event.site for event in run.of(Backward)}]
     for frame in site:
@@ -187,7 +187,7 @@ def _loss_lines(frame: Frame, slices: list[Slice]) -> list[int]:
 
 
 def _unread(frame: Frame, statement: ast.stmt, target: ast.expr) -> bool:
-    """Say whether a function assigns a name and never reads it. One that begins with "_" is left unread on purpose."""
+    """Say whether a function assigns a name and never reads it. One that begins with "_" is meant to be unread."""
     scope = scope_at(frame)
     if scope is None:
         return False
