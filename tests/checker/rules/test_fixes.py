@@ -23,7 +23,7 @@ CATEGORIES = {
     "accumulation-scaling": 8,
     "accumulation-window": 8,
     "amp-scaler-misuse": 9,
-    "broken-graph": 16,
+    "broken-graph": 17,
     "clip-misplaced": 10,
     "cross-loss-leak": 7,
     "double-counting": 2,

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import StepWindow
@@ -50,30 +51,39 @@ _UNUSUAL = re.compile(r"loss|norm|grad|nan|inf|finite|\bgn\b", re.IGNORECASE)
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    for optimizer, site, windows in run.accumulating():
-        sizes = [len(micro) for _, micro in windows]
-        condition = _skips(site, run.events[windows[0][0].step].site)
-        if condition is None or len(set(sizes)) == 1:
+    lines: dict[tuple[int, Site], list[StepWindow]] = defaultdict(list)
+    for window in run.windows:
+        sites = {run.events[number].site for number in window.micro}
+        if len(sites) == 1 and not run.asks_again(window):
+            lines[window.optimizer, sites.pop()].append(window)
+    for (optimizer, site), windows in lines.items():
+        sizes = [len(window.micro) for window in windows]
+        left = _left_over(run, site, windows[-1])
+        condition = _skips(site, run.events[windows[0].step].site)
+        if condition is None or len({*sizes, left or sizes[0]}) == 1:
             continue
         where, test = condition
         if sizes.count(1) * 2 < len(sizes) and not _UNUSUAL.search(test):
             continue
-        skipped = sum(size - 1 for size in sizes)
+        skipped = sum(size - 1 for size in sizes) + left
         yield RULE.finding(
             where,
-            f"`if {test}` skips the step and the clearing: the gradients of {skipped} skipped batches were added "
-            f"to those of the next ones, up to {max(sizes)} in one step of {run.optimizer(optimizer)}.",
+            f"`if {test}` skips the step and the clearing: the gradients of {skipped} skipped batches are added "
+            f"to those of the next ones, up to {max(*sizes, left)} before one step of {run.optimizer(optimizer)}.",
             why="The batches that were to be skipped are in the updates all the same.",
             advice="Call zero_grad() before each backward(), or where a batch is skipped.",
             fix=_cleared,
             count=skipped,
             evidence={"skipped": skipped, "steps": len(sizes)},
-            about=_about(windows),
+            about=frozenset().union(*(window.parameters for window in windows)),
         )
 
 
-def _about(windows: list[tuple[StepWindow, list[int]]]) -> frozenset[int]:
-    return frozenset().union(*(window.parameters for window, _ in windows))
+def _left_over(run: Run, site: Site, last: StepWindow) -> int:
+    """Return how many backward calls of a line came after its last step, and nothing cleared their gradients."""
+    later = [number for number in run.by_backward if number > last.step and run.events[number].site == site]
+    kept = [number for number in later if all(part.cleared is None for part in run.by_backward[number])]
+    return len(kept) if len(kept) > 1 else 0
 
 
 def _skips(site: Site, step: Site) -> tuple[Frame, str] | None:

@@ -6,7 +6,8 @@ output went to a part that ran without one (``no_grad`` in the middle), or becau
 the graph (``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for summands
 of a loss that were computed from trained parameters and carry no gradient, such as a gradient penalty without
 ``create_graph=True``, and for those that only reach parameters that no step moves, such as a generator's
-adversarial loss of ``discriminator(fake.detach())``.
+adversarial loss of ``discriminator(fake.detach())``, and samples drawn by ``sample()`` where ``rsample()`` would
+keep the graph.
 
 ## Why is this bad?
 The printed loss includes the term, but its gradient doesn't: the term falls only by chance.
@@ -46,6 +47,8 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut, without_leaf
@@ -79,6 +82,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         )
     yield from _constants(run)
     yield from _idle_terms(run)
+    yield from _sampled(run, missing)
 
 
 def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
@@ -183,21 +187,20 @@ def _constants(run: Run) -> Iterator[Finding]:
 
 def _idle_terms(run: Run) -> Iterator[Finding]:
     """Yield a finding for each term that only reaches another optimizer's parameters, which no step uses."""
-    used: dict[Site, Ids] = defaultdict(frozenset)
+    used: dict[tuple[Site, Ids], Ids] = defaultdict(frozenset)  # one line may back-propagate several losses
     for number, several in run.by_backward.items():
         if number >= 0:
             atoms = (part.atom for part in several if part.consumed or part.touched)
-            site = run.backward(number).site
-            used[site] = used[site].union(*atoms)
-    terms: dict[tuple[Site, Site], list[Ids]] = defaultdict(list)
+            loss = run.backward(number).site, run.backward(number).reached
+            used[loss] = used[loss].union(*atoms)
+    terms: dict[tuple[Site, Ids, Site], list[Ids]] = defaultdict(list)
     for event in run.of(Backward):
-        idle = [
-            term for term in event.terms if term.reach and term.site and not term.reach & used[event.site]
-        ]
-        if used[event.site] and len(idle) < sum(bool(term.reach) for term in event.terms):
+        trained = used[event.site, event.reached]
+        idle = [term for term in event.terms if term.reach and term.site and not term.reach & trained]
+        if trained and len(idle) < sum(bool(term.reach) for term in event.terms):
             for term in idle:
-                terms[event.site, term.site].append(term.reach)
-    for (backward, where), reaches in terms.items():
+                terms[event.site, trained, term.site].append(term.reach)
+    for (backward, trained, where), reaches in terms.items():
         reach: Ids = frozenset().union(*reaches)
         if len(reaches) < _TERM_CALLS or not all(run.owners.get(number) for number in reach):
             continue
@@ -205,11 +208,11 @@ def _idle_terms(run: Run) -> Iterator[Finding]:
         cuts = [
             event
             for event in run.of(Cut)
-            if event.op in _TENSORS and event.site and event.parameters & used[backward]
+            if event.op in _TENSORS and event.site and event.parameters & trained
             if part.holds(event.site[0], event.op)
         ]
         if cuts:
-            cut, trained = cuts[-1], used[backward]
+            cut = cuts[-1]
             yield RULE.finding(
                 cut.site,
                 f"The loss of line {backward[0].line} trains {run.names(trained)}, but its term of line "
@@ -222,6 +225,47 @@ def _idle_terms(run: Run) -> Iterator[Finding]:
                 evidence={"parameters": len(reach)},
                 about=reach,
             )
+
+
+def _sampled(run: Run, missing: Ids) -> Iterator[Finding]:
+    """Yield a finding for each line that draws a sample, without its graph, from what the loss trains."""
+    slices = [slice_at(site, _files(run)) for site in _losses(run)]
+    scored = any(
+        isinstance(node, ast.Attribute) and node.attr == "log_prob"
+        for each in slices
+        for _, node in each.nodes
+    )
+    drawn: dict[Frame, Ids] = {}
+    following = frozenset[int]()
+    for event in reversed(run.of(Cut, Backward)):
+        if isinstance(event, Backward):
+            following = event.reached
+        elif event.op == "sample" and not event.parameters & missing:
+            drawn[event.site[0]] = (
+                event.parameters & following & run.owned
+            )  # what another term of the loss trains
+    for frame, ids in drawn.items() if not scored else ():  # else the score function's gradient
+        if not ids:
+            continue
+        call = "sample()" if ".sample" in text_of(frame) else "This"
+        yield RULE.finding(
+            frame,
+            f"{call} cuts the loss off from {run.names(ids)}: no gradient flows through the sample into the "
+            "distribution that it was drawn from.",
+            why="Only the terms of the loss that don't need the sample train the distribution.",
+            advice="Draw it with rsample(), or as mean + std * torch.randn_like(std).",
+            fix=_resampled,
+            count=sum(bool(each.reached & ids) for each in run.of(Backward)),
+            evidence={"parameters": len(ids)},
+        )
+
+
+def _resampled(at: Statement) -> Fix:
+    calls = at.calls("sample")
+    if len(calls) != 1 or not isinstance(calls[0].func, ast.Attribute):
+        return ()
+    new = ast.Call(ast.Attribute(calls[0].func.value, "rsample"), calls[0].args, calls[0].keywords)
+    return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(new)),)
 
 
 def _files(run: Run) -> tuple[str, ...]:
