@@ -36,6 +36,7 @@ docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient co
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -44,19 +45,21 @@ from gradgate.checker.analysis._constant_summands import constant_summands
 from gradgate.checker.analysis._no_grad import no_grad_cuts, readable
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._scopes import called, is_function, own_nodes
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.fixes import Fix, Replace
+from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut, without_leaf
+from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules.flow._cut_terms import idle_terms, samples
+from gradgate.checker.rules.flow._freezing import whole_module
+from gradgate.checker.rules.flow._graph_fixes import resampled, with_graph, without_cut, without_leaf
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site
 
 _TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
+_LOSS = re.compile(r"loss|crit|entropy|kl_|kldiv|mse|l1|nll|bce|cosine|dist|objective", re.IGNORECASE)
 _LEAF, _OFF = "A new leaf", "Running without gradients"
-_TERM_CALLS = 2  # whose terms are followed to the parameters
 _WHY = "The displayed loss includes the detached part, but training does not minimize it."
 
 
@@ -65,16 +68,26 @@ def _judge(run: Run) -> Iterator[Finding]:
     for swap in replaced(run):
         missing -= swap.old
     for frame, (ids, how) in cut_off(run, missing).items():
-        fix = without_leaf if how == _LEAF else partial(without_cut, ops=(how.strip(".()"),))
+        fix: FixAt = without_leaf if how == _LEAF else partial(without_cut, ops=(how.strip(".()"),))
+        advice = (
+            "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor made of it."
+        )
+        network = whole_module(run, ids)
+        if how == _OFF or "detach" in how:
+            optimizer = run.optimizer(min(owner for number in ids for owner in run.owners[number]))
+            advice = (
+                f"If {network or 'this part'} is to be trained, use its output with its graph, without "
+                f"{'no_grad' if how == _OFF else 'detach'}; if it is to stay as it is (a teacher, a fixed target), "
+                f"leave it out of {optimizer}."
+            )
+            if network:
+                fix = partial(_unless_target, fix=fix)
         yield RULE.finding(
             frame,
             f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
             f"{'it' if len(ids) == 1 else 'them'} in {run.log.steps} steps.",
             why=_WHY,
-            advice=(
-                "Use the value with its graph: without detach, item, numpy, no_grad, or wrapping it in a new "
-                "tensor."
-            ),
+            advice=advice,
             fix=fix,
             severity="info" if in_condition(frame) else None,  # an option that somebody has chosen
             count=run.log.steps,
@@ -83,6 +96,38 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _constants(run)
     yield from _idle_terms(run)
     yield from _sampled(run, missing)
+
+
+def _unless_target(at: Statement, fix: FixAt) -> Fix:
+    """Make no edit where a whole network's output is what a loss compares with: it may be a teacher's."""
+    if isinstance(at.node, ast.With):
+        stored = [
+            node.id
+            for node in ast.walk(at.node)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        ]
+        used = [
+            node for node in own_nodes(at.function) if isinstance(node, ast.Call) and node.lineno > at.line
+        ]
+        given = [call for call in used if any(_is_given(call, name) for name in stored)]
+    elif is_function(at.node):
+        name = getattr(at.node, "name", "")
+        used = [node for node in ast.walk(at.module) if isinstance(node, ast.Call)]
+        given = [
+            call
+            for call in used
+            if any(isinstance(each, ast.Call) and called(each) == name for each in call.args)
+        ]
+    else:
+        given = [call for call in at.calls() if any(".detach()" in ast.unparse(each) for each in call.args)]
+    return () if given and all(_LOSS.search(called(call)) for call in given) else fix(at)
+
+
+def _is_given(call: ast.Call, name: str) -> bool:
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return any(
+        isinstance(node, ast.Name) and node.id == name for each in arguments for node in ast.walk(each)
+    )
 
 
 def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
@@ -187,65 +232,29 @@ def _constants(run: Run) -> Iterator[Finding]:
 
 def _idle_terms(run: Run) -> Iterator[Finding]:
     """Yield a finding for each term that only reaches another optimizer's parameters, which no step uses."""
-    used: dict[tuple[Site, Ids], Ids] = defaultdict(frozenset)  # one line may back-propagate several losses
-    for number, several in run.by_backward.items():
-        if number >= 0:
-            atoms = (part.atom for part in several if part.consumed or part.touched)
-            loss = run.backward(number).site, run.backward(number).reached
-            used[loss] = used[loss].union(*atoms)
-    terms: dict[tuple[Site, Ids, Site], list[Ids]] = defaultdict(list)
-    for event in run.of(Backward):
-        trained = used[event.site, event.reached]
-        idle = [term for term in event.terms if term.reach and term.site and not term.reach & trained]
-        if trained and len(idle) < sum(bool(term.reach) for term in event.terms):
-            for term in idle:
-                terms[event.site, trained, term.site].append(term.reach)
-    for (backward, trained, where), reaches in terms.items():
-        reach: Ids = frozenset().union(*reaches)
-        if len(reaches) < _TERM_CALLS or not all(run.owners.get(number) for number in reach):
-            continue
-        part = slice_at(where, _files(run))
-        cuts = [
-            event
-            for event in run.of(Cut)
-            if event.op in _TENSORS and event.site and event.parameters & trained
-            if part.holds(event.site[0], event.op)
-        ]
-        if cuts:
-            cut = cuts[-1]
-            yield RULE.finding(
-                cut.site,
-                f"The loss of line {backward[0].line} trains {run.names(trained)}, but its term of line "
-                f"{where[0].line} is cut off from {'it' if len(trained) == 1 else 'them'} here: that term only "
-                f"gives gradients to {run.names(reach)}, which no step uses.",
-                why=_WHY,
-                advice="Pass the value with its graph: what the gradient flows through doesn't have to be trained.",
-                fix=partial(without_cut, ops=(cut.op,)),
-                count=sum(event.site == backward for event in run.of(Backward)),
-                evidence={"parameters": len(reach)},
-                about=reach,
-            )
+    for term in idle_terms(run, _files(run), _TENSORS):
+        yield RULE.finding(
+            term.cut.site,
+            f"The loss of line {term.backward[0].line} trains {run.names(term.trained)}, but its term of line "
+            f"{term.made[0].line} is cut off from {'it' if len(term.trained) == 1 else 'them'} here: that term "
+            f"only gives gradients to {run.names(term.reach)}, which no step uses.",
+            why=_WHY,
+            advice="Pass the value with its graph: what the gradient flows through doesn't have to be trained.",
+            fix=partial(without_cut, ops=(term.cut.op,)),
+            count=sum(event.site == term.backward for event in run.of(Backward)),
+            evidence={"parameters": len(term.reach)},
+            about=term.reach,
+        )
 
 
 def _sampled(run: Run, missing: Ids) -> Iterator[Finding]:
     """Yield a finding for each line that draws a sample, without its graph, from what the loss trains."""
     slices = [slice_at(site, _files(run)) for site in _losses(run)]
-    scored = any(
-        isinstance(node, ast.Attribute) and node.attr == "log_prob"
-        for each in slices
-        for _, node in each.nodes
-    )
-    drawn: dict[Frame, Ids] = {}
-    following = frozenset[int]()
-    for event in reversed(run.of(Cut, Backward)):
-        if isinstance(event, Backward):
-            following = event.reached
-        elif event.op == "sample" and not event.parameters & missing:
-            drawn[event.site[0]] = (
-                event.parameters & following & run.owned
-            )  # what another term of the loss trains
-    for frame, ids in drawn.items() if not scored else ():  # else the score function's gradient
-        if not ids:
+    nodes = [node for each in slices for _, node in each.nodes]
+    if any(isinstance(node, ast.Attribute) and node.attr == "log_prob" for node in nodes):
+        return  # the score function's gradient
+    for frame, ids in samples(run).items():
+        if not ids or ids & missing:
             continue
         call = "sample()" if ".sample" in text_of(frame) else "This"
         yield RULE.finding(
@@ -254,18 +263,10 @@ def _sampled(run: Run, missing: Ids) -> Iterator[Finding]:
             "distribution that it was drawn from.",
             why="Only the terms of the loss that don't need the sample train the distribution.",
             advice="Draw it with rsample(), or as mean + std * torch.randn_like(std).",
-            fix=_resampled,
+            fix=resampled,
             count=sum(bool(each.reached & ids) for each in run.of(Backward)),
             evidence={"parameters": len(ids)},
         )
-
-
-def _resampled(at: Statement) -> Fix:
-    calls = at.calls("sample")
-    if len(calls) != 1 or not isinstance(calls[0].func, ast.Attribute):
-        return ()
-    new = ast.Call(ast.Attribute(calls[0].func.value, "rsample"), calls[0].args, calls[0].keywords)
-    return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(new)),)
 
 
 def _files(run: Run) -> tuple[str, ...]:
