@@ -1,7 +1,7 @@
 """What does each way to a larger batch on a small device save, and what does it cost?
 
-One update of a small transformer on 64 sequences. Memory is the peak of live tensors during the update, counted operation by
-operation, beside parameters and the state of AdamW. Time is relative to the whole batch in one pass.
+One update of a small transformer on 64 sequences. Memory is the peak of live tensors during the update, counted
+operation by operation, beside parameters and the state of AdamW. Time is relative to the whole batch in one pass.
 """
 
 from collections.abc import Callable
