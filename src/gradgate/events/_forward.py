@@ -30,9 +30,13 @@ class NoGradEntered(Event):
 
 @dataclass(frozen=True, slots=True)
 class Cut(Event):
-    """A value was taken out of its graph: detach, item, numpy, data, argmax, a new Parameter."""
+    """A value was taken out of its graph: detach, item, numpy, data, argmax, a new Parameter, a sample."""
 
-    op: Annotated[str, "the method; 'no_grad': the value was passed to a module that ran without a graph"]
+    op: Annotated[
+        str,
+        "the method; 'no_grad': the value was passed to a module that ran without a graph; 'sample': a loss was "
+        "computed from a sample",
+    ]
     parameters: Annotated[Ids, "parameters that the value depended on"]
     scalar: Annotated[bool, "it has a single element"]
 
@@ -48,7 +52,7 @@ class Ran(Event):
 
 @dataclass(frozen=True, slots=True)
 class StatisticsMoved(Event):
-    """A batch norm's running statistics changed although all its parameters are frozen."""
+    """A batch norm's running statistics changed although its parameters are frozen, or in no loss so far."""
 
     module: Annotated[str, "its class"]
     parameters: Annotated[Ids, "its parameters"]

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import Graph
+from gradgate.checker.recording._combined import combined
 from gradgate.checker.recording._fields import is_a, items_of
+from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._probes import Probe, first_nan
@@ -36,10 +38,11 @@ _FIRST_CALLS = 3  # backward calls at one line that record in which order they u
 class Backwards:
     """Watches ``torch.autograd``."""
 
-    def __init__(self, recorder: Recorder, gradients: Gradients, kept: RetainedGraphs) -> None:
+    def __init__(self, recorder: Recorder, gradients: Gradients, kept: RetainedGraphs, cuts: Cuts) -> None:
         self._recorder = recorder
         self._gradients = gradients
         self._kept = kept
+        self._cuts = cuts
         self.give_up: Callable[[], None] = lambda: None
         self.synchronizes: Callable[[Ids], bool | None] = lambda _: None
         self.without_steps: Callable[[], None] = lambda: None  # called as long as no optimizer has stepped
@@ -137,6 +140,11 @@ class Backwards:
             value=value,
         )
         recorder.add(event)
+        if first:
+            self._cuts.find_samples(graph)
+        if first and readable:
+            for each in combined(graph, site, self.reach.number_if_known):
+                recorder.add(each)
         self._kept.follow(graph.nodes, site)
         if value is not None and math.isnan(value) and not self._nan_recorded:
             self._nan_recorded = True

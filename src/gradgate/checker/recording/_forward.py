@@ -8,7 +8,7 @@ from types import FrameType, FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributions, nn
 from torch.nn.parameter import is_lazy
 
 from gradgate.autograd_graph import Graph
@@ -16,12 +16,20 @@ from gradgate.call_sites import kind_of
 from gradgate.checker.recording._fields import fields_of, is_a, number_of
 from gradgate.checker.recording._modules import modules_in, own_buffers, parameters_in
 from gradgate.checker.recording._names import variables_of
+from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._patches import Around, caller, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.events import Cut, Ids, ModeSet, NoGradEntered, Site, is_on_purpose
 from gradgate.torch_compat import as_torch_itself
 
 CUTS = ("detach", "detach_", "item", "numpy", "tolist", "argmax", "argmin")
+SAMPLED = tuple(
+    kind
+    for kind in vars(distributions).values()
+    if isinstance(kind, type) and issubclass(kind, distributions.Distribution) and "sample" in vars(kind)
+)
+_OPERANDS = ("_saved_mat1", "_saved_self", "_saved_other", "_saved_mat2", "_saved_input")
+_MOST_SAMPLES = 16  # that are kept until the next backward call
 _EVENTS_PER_LINE = 3
 _DATA: Any = inspect.getattr_static(Tensor, "data")
 _DROPOUTS = (
@@ -40,6 +48,7 @@ class Cuts:
         self._recorder = recorder
         self._cuts: Counter[Site] = Counter()
         self._entries: Counter[Site] = Counter()
+        self._samples: list[tuple[Tensor, Site, Ids]] = []  # of distributions whose parameters have a graph
         self.missing: set[int] = set()  # parameters that no gradient has reached, once that is looked for
 
     def is_cut(self, tensor: Tensor, *_: Any, **__: Any) -> bool:
@@ -73,6 +82,50 @@ class Cuts:
         """Record the call of a method that cuts the graph. gradgate's own calls are deliberate."""
         if kind_of(caller().f_code.co_filename) != "ours":
             self.record(tensor, name)
+
+    def sampled(self, distribution: Any, *_: Any, **__: Any) -> Around:
+        """Remember a sample that was drawn without a graph from a distribution that could have given it one."""
+        values = yield
+        site = self._recorder.site()
+        if (
+            not isinstance(values, Tensor)
+            or values.grad_fn is not None
+            or len(self._samples) >= _MOST_SAMPLES
+        ):
+            return
+        torchs = type(distribution).__module__.startswith("torch.distributions.")
+        if torchs and self._cuts[site] < _EVENTS_PER_LINE and distribution.has_rsample:
+            inner = getattr(distribution, "base_dist", distribution)
+            given = [
+                each for each in vars(inner).values() if isinstance(each, Tensor) and each.grad_fn is not None
+            ]
+            ids = self._recorder.parameters.same(number for each in given for number in self._behind(each))
+            if ids:
+                self._samples.append((values, site, ids))
+
+    def find_samples(self, graph: Graph) -> None:
+        """Record the samples that a loss was computed from. ``torch.normal`` passes zeros to its arguments."""
+        for node in graph.nodes if self._samples else ():
+            for name in _OPERANDS:
+                saved = getattr(node, name, None)
+                if isinstance(saved, Tensor):
+                    self._samples = [each for each in self._samples if not self._is_sample(saved, *each)]
+        self._samples.clear()
+        for node in graph.nodes:
+            if node.name().startswith("NormalBackward"):
+                ids = (self._recorder.parameters.numbers.known(leaf) for leaf in Graph(node).leaves.values())
+                self._add_sample(line_of(node), self._recorder.parameters.same(ids))
+
+    def _is_sample(self, saved: Tensor, sample: Tensor, site: Site, ids: Ids) -> bool:
+        found = saved.numel() == sample.numel() and saved.data_ptr() == sample.data_ptr()
+        if found:
+            self._add_sample(site, ids)
+        return found
+
+    def _add_sample(self, site: Site, ids: Ids) -> None:
+        self._cuts[site] += 1
+        if site and ids and self._cuts[site] <= _EVENTS_PER_LINE:
+            self._recorder.add(Cut(site, "sample", ids, scalar=False))
 
     def get_data(self, tensor: Tensor) -> Tensor:
         """Return a tensor's ``.data``."""

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from gradgate.checker.recording._backward import Backwards
 from gradgate.checker.recording._creation import Creation
 from gradgate.checker.recording._fields import is_a
-from gradgate.checker.recording._forward import CUTS, Cuts, Modes
+from gradgate.checker.recording._forward import CUTS, SAMPLED, Cuts, Modes
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._names import Names
 from gradgate.checker.recording._patches import Patch, tracing
@@ -49,7 +49,7 @@ class Parts:
         self.modes = Modes(recorder)
         self.creation = Creation(recorder, self.cuts)
         self.steps = Steps(recorder, self.gradients, self.creation)
-        self.backwards = Backwards(recorder, self.gradients, self.kept)
+        self.backwards = Backwards(recorder, self.gradients, self.kept, self.cuts)
         self.suspects = UnreachedParameters(recorder, self.cuts)
         self.writes = Writes(recorder, self.gradients, self.steps, self.backwards)
         self.ranks = RankRecorder(recorder, self.gradients)
@@ -82,6 +82,8 @@ def table(parts: Parts) -> Iterator[Patch]:
     yield Patch(nn.Module, "train", parts.modes.set, when=parts.modes.is_outermost, by_user=True)
     for context in (torch.no_grad, torch.inference_mode):
         yield Patch(context, "__enter__", cuts.no_grad, by_user=True)
+    for distribution in SAMPLED:
+        yield Patch(distribution, "sample", cuts.sampled, closely=True, by_user=True, within=library)
     for name in CUTS:
         yield Patch(Tensor, name, functools.partial(cuts.called, name), when=cuts.is_cut, closely=True)
     for name in WRITES:

@@ -58,7 +58,8 @@ class Reached:
     def after_others(self) -> Ids:
         """Return the parameters whose other operand was computed from parameters of another optimizer.
 
-        For a parameter in no optimizer, any optimizer is another one.
+        For a parameter in no optimizer, any optimizer is another one. A plain tensor may be data: it counts only if
+        parameters in an optimizer are used between it and the loss, too.
         """
         owners = {leaf: frozenset(self._owners.get(number, ())) for leaf, number in self.numbers.items()}
         kinds = {kind: 1 << place for place, kind in enumerate(set(owners.values()))}
@@ -73,13 +74,22 @@ class Reached:
             for child in self.graph.following[node]:
                 above.setdefault(child, node)
                 before[node] |= before[child]
+        between: set[Any] = set()  # nodes from which the loss is computed with more parameters of optimizers
+        users = {node for leaf, kind in owners.items() if kind for node in self._users.get(leaf, ())}
+        for node in self.graph.in_order():
+            if node in users or node in between:
+                between.update(self.graph.following[node])
         found = set()
         for leaf, number in self.numbers.items():
             mine = owners[leaf]
             others = sum(bit for kind, bit in kinds.items() if kind and not kind & mine)
+            plain = not isinstance(self.graph.leaves[leaf], nn.Parameter)
             for node in self._users.get(leaf, ()):
                 while node in above and node.name() in _WEIGHT_VIEWS:
                     node = above[node]
+                inputs = self.graph.following[node]
+                if plain and (node not in between or not any(before[each] & others for each in inputs)):
+                    continue  # it may be data
                 if before[node] & others:
                     found.add(number)
         return self._same(found)

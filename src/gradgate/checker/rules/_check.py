@@ -18,9 +18,13 @@ from gradgate.events import Log
 _EXPLAINS: dict[str, frozenset[str]] = {
     "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
     "ddp-sync": frozenset({"accumulation-scaling"}),
+    "skipped-batch": frozenset(
+        {"accumulation-window", "accumulation-scaling", "microbatch-normalization", "clip-misplaced"}
+    ),
     "ineffective-step": frozenset({"zero-grad-misplaced"}),
     "zero-grad-misplaced": frozenset({"zero-gradient"}),
     "amp-scaler-misuse": frozenset({"nonfinite-gradient"}),
+    "broken-graph": frozenset({"wasted-gradient"}),
     "frozen-state-drift": frozenset({"zero-gradient"}),
 }
 

@@ -5,7 +5,9 @@ Looks for trainable parameters that no gradient reaches because their module ran
 output went to a part that ran without one (``no_grad`` in the middle), or because the value was taken out of
 the graph (``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for summands
 of a loss that were computed from trained parameters and carry no gradient, such as a gradient penalty without
-``create_graph=True``.
+``create_graph=True``, and for those that only reach parameters that no step moves, such as a generator's
+adversarial loss of ``discriminator(fake.detach())``, and samples drawn by ``sample()`` where ``rsample()`` would
+keep the graph.
 
 ## Why is this bad?
 The printed loss includes the term, but its gradient doesn't: the term falls only by chance.
@@ -50,8 +52,9 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules.flow._cut_terms import idle_terms, samples
 from gradgate.checker.rules.flow._freezing import whole_module
-from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut, without_leaf
+from gradgate.checker.rules.flow._graph_fixes import resampled, with_graph, without_cut, without_leaf
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
 
 _TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
@@ -91,6 +94,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             evidence={"parameters": len(ids), "steps": run.log.steps},
         )
     yield from _constants(run)
+    yield from _idle_terms(run)
+    yield from _sampled(run, missing)
 
 
 def _unless_target(at: Statement, fix: FixAt) -> Fix:
@@ -244,6 +249,45 @@ def _constants(run: Run) -> Iterator[Finding]:
             fix=with_graph if penalty else partial(without_cut, ops=("detach", "item", "data"), part=part),
             count=times[site],
             evidence={"added_at": site[0].line, "times": times[site]},
+        )
+
+
+def _idle_terms(run: Run) -> Iterator[Finding]:
+    """Yield a finding for each term that only reaches another optimizer's parameters, which no step uses."""
+    for term in idle_terms(run, _files(run), _TENSORS):
+        yield RULE.finding(
+            term.cut.site,
+            f"The loss of line {term.backward[0].line} trains {run.names(term.trained)}, but its term of line "
+            f"{term.made[0].line} is cut off from {'it' if len(term.trained) == 1 else 'them'} here: that term "
+            f"only gives gradients to {run.names(term.reach)}, which no step uses.",
+            why=_WHY,
+            advice="Pass the value with its graph: what the gradient flows through doesn't have to be trained.",
+            fix=partial(without_cut, ops=(term.cut.op,)),
+            count=sum(event.site == term.backward for event in run.of(Backward)),
+            evidence={"parameters": len(term.reach)},
+            about=term.reach,
+        )
+
+
+def _sampled(run: Run, missing: Ids) -> Iterator[Finding]:
+    """Yield a finding for each line that draws a sample, without its graph, from what the loss trains."""
+    slices = [slice_at(site, _files(run)) for site in _losses(run)]
+    nodes = [node for each in slices for _, node in each.nodes]
+    if any(isinstance(node, ast.Attribute) and node.attr == "log_prob" for node in nodes):
+        return  # the score function's gradient
+    for frame, ids in samples(run).items():
+        if not ids or ids & missing:
+            continue
+        call = "sample()" if ".sample" in text_of(frame) else "This"
+        yield RULE.finding(
+            frame,
+            f"{call} cuts the loss off from {run.names(ids)}: no gradient flows through the sample into the "
+            "distribution that it was drawn from.",
+            why="Only the terms of the loss that don't need the sample train the distribution.",
+            advice="Draw it with rsample(), or as mean + std * torch.randn_like(std).",
+            fix=resampled,
+            count=sum(bool(each.reached & ids) for each in run.of(Backward)),
+            evidence={"parameters": len(ids)},
         )
 
 

@@ -91,3 +91,12 @@ def without_leaf(at: Statement) -> Fix:
                 return (Replace(at.line, ast.unparse(call), f"torch.stack({call.args[0].id})"),)
             return ()
     return ()
+
+
+def resampled(at: Statement) -> Fix:
+    """Draw a sample with its graph."""
+    calls = at.calls("sample")
+    if len(calls) != 1 or not isinstance(calls[0].func, ast.Attribute):
+        return ()
+    new = ast.Call(ast.Attribute(calls[0].func.value, "rsample"), calls[0].args, calls[0].keywords)
+    return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(new)),)

@@ -115,6 +115,7 @@ def _of_others(run: Run) -> Iterator[Finding]:
             severity="warning" if grows else None,
             count=times,
             evidence={"parameters": len(ids), "bytes": _bytes(run, ids)},
+            about=ids,
         )
         if grows:
             yield finding

@@ -127,7 +127,10 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
     for site, events in lines.items():
         longest = row = 0
         for before, after in pairwise(events):
-            row = row + 1 if after.old_nodes > before.old_nodes and after.nodes > before.nodes else 0
+            older = after.old_nodes > before.old_nodes or (
+                after.retain and after.old_nodes == before.old_nodes > 0
+            )
+            row = row + 1 if older and after.nodes > before.nodes else 0
             longest = max(longest, row)
         if longest < _GROWS:
             continue

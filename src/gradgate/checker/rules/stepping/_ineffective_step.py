@@ -2,7 +2,8 @@
 
 ## What it does
 Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, an
-optimizer that always steps before there is a gradient, an optimizer whose ``step`` is never called, and
+optimizer that always steps before there is a gradient, an optimizer that was given other parameters than those
+that the losses reach, an optimizer whose ``step`` is never called, updates that 16-bit parameters round away, and
 updates by hand that rebind a name or drop their result.
 
 ## Why is this bad?
@@ -34,26 +35,18 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._origins import computed_rate, rate_set_by_hand, rounded_for, rounds
+from gradgate.checker.analysis._parameter_usage import misdirected, replaced
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import tree_of
 from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Delete, Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import (
-    Backward,
-    Frame,
-    Ids,
-    Scheduled,
-    SchedulerMade,
-    Site,
-    Stepped,
-    Written,
-)
+from gradgate.checker.rules.stepping._lost_updates import lost_updates
+from gradgate.events import Backward, Frame, Ids, Scheduled, SchedulerMade, Site, Stepped, Written
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
-_RESULTS = ("sub", "add", "mul", "div", "addcmul", "addcdiv", "lerp")
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -71,15 +64,36 @@ def _held(run: Run, optimizer: int) -> Ids:
 
 
 def _still(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
-    if len(steps) < _LEAST or any(event.moved for event in steps):
+    seen = [event for event in steps if event.seen]
+    if len(steps) < _LEAST or (
+        not any(event.used for event in steps) and any(event.moved for event in steps)
+    ):
         return None
     if not any(event.used for event in steps):
-        return _without_gradient(run, optimizer, steps)
-    without_rate = all(event.lr and not any(event.lr) for event in steps)
-    return (
-        _without_rate(run, optimizer, steps)
-        if without_rate and sum(e.seen for e in steps) >= _LEAST
-        else None
+        return _misdirected(run, optimizer, steps) or _without_gradient(run, optimizer, steps)
+    if any(event.moved for event in steps):
+        return _rounded_away(run, optimizer, seen)
+    without_rate = len(seen) >= _LEAST and all(event.lr and not any(event.lr) for event in steps)
+    return _without_rate(run, optimizer, steps) if without_rate else _rounded_away(run, optimizer, seen)
+
+
+def _rounded_away(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
+    """Report 16-bit parameters whose updates are smaller than half the distance to the next number."""
+    if any(not all(event.lr) or event.lr != steps[0].lr for event in steps) or not steps:
+        return None  # a schedule may still raise it
+    ids = steps[0].rounded.union(*(event.rounded for event in steps)) if len(steps) >= _LEAST else frozenset()
+    if not ids or any(event.used - event.zero != event.rounded for event in steps):
+        return None
+    kind = " or ".join(sorted({run.parameters[number].dtype for number in ids}))
+    return RULE.finding(
+        run.made[optimizer][0].site,
+        f"{len(steps)} steps of {run.optimizer(optimizer)} changed hardly any value of {run.names(ids)}, though "
+        f"their gradients are not zero: at learning rate {max(steps[0].lr):g}, {kind} rounds the updates away.",
+        why=_WHY,
+        advice="Keep the parameters in float32 and run the forward pass under torch.autocast.",
+        count=len(steps),
+        evidence={"steps": len(steps), "lr": max(steps[0].lr), "parameters": len(ids)},
+        about=ids,
     )
 
 
@@ -120,6 +134,25 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
         about=_held(run, optimizer),
+    )
+
+
+def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
+    """Report an optimizer that holds other parameters than the losses reach."""
+    meant, held, name = misdirected(run, optimizer), _held(run, optimizer), run.optimizer(optimizer)
+    if not meant or any(swap.optimizer == optimizer for swap in replaced(run)):
+        return None
+    frozen = not any(run.parameters[number].trainable for number in held if number in run.parameters)
+    return RULE.finding(
+        run.made[optimizer][0].site,
+        f"None of {len(steps)} steps of {name} had a gradient: it holds {run.names(held)}"
+        f"{', which are frozen' if frozen else ''}, and the losses reach {run.names(meant)}, "
+        "which no optimizer holds.",
+        why=_WHY,
+        advice=f"Pass {name} the parameters that are to be trained: {run.names(meant)}.",
+        count=len(steps),
+        evidence={"steps": len(steps), "held": len(held), "reached": len(meant)},
+        about=held | meant,
     )
 
 
@@ -199,7 +232,7 @@ def _by_hand(run: Run) -> Iterator[Finding]:
         return
     calls = [event for event in run.of(Backward) if event.reached & ids]
     for file in {frame.file for event in calls for frame in event.site}:
-        for line in _lost_updates(tree_of(file)):
+        for line in lost_updates(tree_of(file)):
             yield RULE.finding(
                 Frame(file, line, ""),
                 "This update creates a new tensor instead of changing the parameter: no parameter changes in "
@@ -211,44 +244,6 @@ def _by_hand(run: Run) -> Iterator[Finding]:
                 evidence={"backward_calls": len(calls)},
                 about=ids,
             )
-
-
-def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
-    """Yield lines that compute an update from a gradient and bind it to a loop's or argument's name, or to none."""
-    for scope in ast.walk(tree) if tree is not None else ():
-        if isinstance(scope, ast.FunctionDef):
-            names = {argument.arg for argument in scope.args.args}
-        elif isinstance(scope, ast.For):
-            names = {name.id for name in ast.walk(scope.target) if isinstance(name, ast.Name)}
-        else:
-            continue
-        for node in ast.walk(scope):
-            if (
-                isinstance(node, (ast.Assign, ast.Expr))
-                and _of_gradient(node.value)
-                and _is_lost(node, names)
-            ):
-                yield node.lineno
-
-
-def _is_lost(node: ast.Assign | ast.Expr, names: set[str]) -> bool:
-    if isinstance(node, ast.Expr):  # p.sub(lr * p.grad), without the underscore
-        return method(node) in _RESULTS
-    target = node.targets[0]
-    if isinstance(target, ast.Subscript):  # a state_dict is a new one at each call
-        return ast.unparse(target.value).endswith(".state_dict()")
-    if not isinstance(target, ast.Name) or not isinstance(node.value, ast.BinOp):
-        return False
-    used = {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name)}
-    return target.id in names & used
-
-
-def _of_gradient(node: ast.AST) -> bool:
-    return any(
-        "grad" in name.lower()
-        for inner in ast.walk(node)
-        for name in [getattr(inner, "attr", None) or getattr(inner, "id", None) or ""]
-    )
 
 
 # The fix

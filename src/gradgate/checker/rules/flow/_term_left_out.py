@@ -1,0 +1,114 @@
+"""A term of the loss is computed and shown, but never back-propagated.
+
+## What it does
+Looks for a value with a graph that is only turned into a number for display, in a function that back-propagates a
+loss without it. Its name must say that it is a term of a loss: ``kl_loss``, ``l1_penalty``, ``contrastive_loss``.
+
+## Why is this bad?
+The term is printed at each step, but nothing minimizes it.
+
+## Example
+    loss = rec_loss                                   # kl_loss is forgotten
+    loss.backward()
+    print(rec_loss.item(), kl_loss.item())
+
+## Use instead
+    loss = rec_loss + beta * kl_loss
+
+or compute a term that is only to be shown under ``torch.no_grad()``.
+
+## Known limits
+Terms in dicts and lists are missed, and so are terms with other names: a metric looks the same. A term that is
+added to the loss after ``backward()`` is not found.
+
+## Sources
+docs/checking.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import definitions, own_nodes, scope_at, statements_at
+from gradgate.checker.analysis._slices import files_of, slice_at
+from gradgate.checker.analysis._source import statement_at
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Backward, Cut, Frame, Site
+
+_TERM = re.compile(
+    r"(?=.*(loss|penalty|term))(?=.*(kl|contrast|consist|commit|aux|cycle|adv|distill|penalt|perceptual|style|tv_|smooth|"
+    r"align|ortho|spars|divers|balance|codebook|prior|reg_|regulari))",
+    re.IGNORECASE,
+)
+_TIMES = 2
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    reported: set[str] = set()
+    for cut in run.of(Cut):
+        if cut.op not in ("item", "detach", "tolist", "numpy") or not cut.scalar or not cut.site:
+            continue
+        for event in _beside(run, cut):
+            for name in _shown_only(run, cut.site[0], event.site) - reported:
+                reported.add(name)
+                times = sum(each.site == event.site for each in run.of(Backward))
+                yield RULE.finding(
+                    _loss_line(event.site),
+                    f"`{name}` is computed with a graph and shown at line {cut.site[0].line}, but none of {times} "
+                    "backward calls includes it.",
+                    why="The term is displayed, but training does not minimize it.",
+                    advice=f"Add `{name}` to the loss, or compute it under torch.no_grad() if it is only shown.",
+                    count=times,
+                    evidence={"shown_at": cut.site[0].line},
+                )
+
+
+def _beside(run: Run, cut: Cut) -> list[Backward]:
+    """Return a backward call in the same function that reaches the same parameters, if it is made often."""
+    where = cut.site[0]
+    calls = [
+        event
+        for event in run.of(Backward)
+        if event.site and event.site[0][::2] == where[::2] and event.reached & cut.parameters
+    ]
+    return calls[:1] if len(calls) >= _TIMES else []
+
+
+def _shown_only(run: Run, shown: Frame, backward: Site) -> set[str]:
+    """Return the names of terms in a statement that are read nowhere else, and not in the loss."""
+    statement, scope = statement_at(shown), scope_at(shown)
+    if statement is None or scope is None:
+        return set()
+    inside = set(ast.walk(statement))
+    names = {node.id for node in inside if isinstance(node, ast.Name) and _TERM.search(node.id)}
+    own = [
+        node
+        for node in own_nodes(scope.node)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    ]
+    elsewhere = {node.id for node in own if node not in inside}
+    loss = slice_at(backward, files_of([backward]))
+    added = {
+        node.id for _, node in loss.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    return {name for name in names - elsewhere - added if definitions(scope).get(name)}
+
+
+def _loss_line(backward: Site) -> Frame:
+    """Return the line that adds up the loss, or else the backward call."""
+    frame = backward[0]
+    scope = scope_at(frame)
+    for call in (node for each in statements_at(frame) for node in ast.walk(each)):
+        if isinstance(call, ast.Attribute) and call.attr == "backward" and isinstance(call.value, ast.Name):
+            made = definitions(scope).get(call.value.id, ()) if scope is not None else ()
+            sums = [each for each in made if isinstance(each.value, (ast.BinOp, ast.Name))]
+            if len(made) == len(sums) == 1:
+                return frame._replace(line=sums[0].value.lineno)
+    return frame
+
+
+RULE = Rule("GG407", "term-left-out", "warning", __doc__ or "", _judge)
