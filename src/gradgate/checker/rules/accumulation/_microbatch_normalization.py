@@ -39,6 +39,7 @@ from typing import TypeAlias
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.ranks._means import uneven
@@ -57,7 +58,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             columns = columns_of(run, window, micro) if len(micro) > 1 else []
             columns.sort(key=lambda column: -max(share.per_item for share in column))
             unequal += [column for column in columns if _is_unequal(column)][:1]
-        yield from _unequal(site, unequal, windows) if unequal else _short(run, site, windows)
+        yield from _unequal(run, site, unequal, windows) if unequal else _short(run, site, windows)
 
 
 def _is_unequal(column: list[Share]) -> bool:
@@ -76,7 +77,7 @@ def _items(share: Share) -> float | None:
     return max((number for number, _ in share.divisors), default=None)
 
 
-def _unequal(site: Site, unequal: list[list[Share]], windows: _Windows) -> Iterator[Finding]:
+def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows) -> Iterator[Finding]:
     worst = max(unequal, key=lambda column: spread(share.per_item for share in column))
     counts = [_items(share) or 0.0 for share in worst]
     times = spread(share.per_item for share in worst)
@@ -86,7 +87,8 @@ def _unequal(site: Site, unequal: list[list[Share]], windows: _Windows) -> Itera
         f"{len(counts)} micro-batches of {shown} items have equal weight: an item of the smallest weighs "
         f"{times:.3g} times as much as an item of the largest.",
         why=_WHY,
-        advice="Add up sums and divide once by all items of the window: loss.sum() / items_of_the_window.",
+        advice=one_line(run, site)
+        or "Add up sums and divide once by all items of the window: loss.sum() / items_of_the_window.",
         # The last batch of an epoch alone, in one window of many: most people would leave it.
         severity=None if len(unequal) * _MOSTLY >= len(windows) else "info",
         count=len(unequal),
@@ -112,7 +114,7 @@ def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
         f"A last window of {held} micro-batch{'' if held == 1 else 'es'} is divided by {size} nevertheless: its "
         f"gradient is {held / size:.3g} of what it should be.",
         why="The items of a shorter window count less than all other items, and its update is too small.",
-        advice="Divide by the number of micro-batches (better: items) in the window.",
+        advice=one_line(run, site) or "Divide by the number of micro-batches (better: items) in the window.",
         count=len(short),
         evidence={"micro_batches": held, "divided_by": size},
         about=windows[0][0].parameters,
