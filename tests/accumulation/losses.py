@@ -142,6 +142,11 @@ READ: dict[str, tuple[Loss, float]] = {
         lambda m, b: F.cross_entropy(m(b.seq).transpose(1, 2), b.words),
         SAMPLES * TIME,
     ),
+    "cross entropy, one word of each text": (
+        lambda m, b: F.cross_entropy(m(b.seq)[torch.arange(len(b.y), device=b.y.device), b.y % TIME], b.y),
+        SAMPLES,
+    ),
+    "picked by range": (lambda m, b: -m(b.x).log_softmax(1)[range(len(b)), b.y].mean(), SAMPLES),
     "cross entropy, permuted": (
         lambda m, b: F.cross_entropy(m(b.seq).permute(0, 2, 1), b.tokens),
         18,
@@ -402,7 +407,6 @@ ASKED: dict[str, Loss] = {
     "einsum with a parameter, last": lambda m, b: F.cross_entropy(
         torch.einsum("btf,fo->bto", m(b.seq), m.square).reshape(-1, CLASSES), b.words.flatten()
     ),
-    "picked by range": lambda m, b: -m(b.x).log_softmax(1)[range(len(b)), b.y].mean(),
     "cumulated samples": lambda m, b: m(b.x).cumsum(0).mean(),
     "sorted samples": lambda m, b: (
         (m.one(b.x).sort(0).values - b.weight.sort().values[:, None]).square().mean()

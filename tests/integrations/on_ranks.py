@@ -1,12 +1,11 @@
-"""One update beside a trainer on two ranks that hold unequal numbers of samples: how far from the whole batch's?
+"""One update in Lightning's manual optimization, on two ranks with unequal numbers of samples. Run by torchrun.
 
-Run by torchrun, with the trainer's name.
+How far is it from the whole batch's?
 """
 
 import json
 import logging
 import os
-import sys
 import warnings
 
 import torch
@@ -33,20 +32,6 @@ received: list[list[Tensor]] = []
 @optimizer.register_step_pre_hook
 def note(*_: object) -> None:
     received.append([parameter.grad.clone() for parameter in model.parameters()])
-
-
-def accelerate(even_batches: bool) -> float:
-    from accelerate import Accelerator, DataLoaderConfiguration
-
-    loader = DataLoader(TensorDataset(x, y), batch_size=MICRO_BATCH)
-    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=even_batches))
-    prepared, _, loader = accelerator.prepare(model, optimizer, loader)
-    accumulator = gg.Accumulator(optimizer, model=prepared)
-    for window in gg.windows(loader, size=8):
-        with accumulator.update() as update:
-            for part_x, part_y in update.micro_batches(window):
-                update.backward(F.cross_entropy(prepared(part_x), part_y), count=len(part_y))
-    return update.count
 
 
 def lightning() -> float:
@@ -90,8 +75,8 @@ def lightning() -> float:
     return learner.update.count
 
 
-def main(name: str) -> None:
-    count = lightning() if name == "lightning" else accelerate(even_batches=name == "accelerate, even")
+def main() -> None:
+    count = lightning()
     (gradients,) = received
     largest = max(float(gradient.abs().max()) for gradient in truth)
     off = max(float((one - other).abs().max()) for one, other in zip(gradients, truth, strict=True))
@@ -100,4 +85,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

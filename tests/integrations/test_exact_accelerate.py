@@ -166,3 +166,5 @@ def test_a_loop_that_is_watched_and_exact_has_no_findings() -> None:
         with gg.watch() as report:
             loop.run(epochs=3)
         assert [finding.code for finding in report.findings] == codes
+        for finding in report.findings:
+            assert "gradgate.integrations.accelerate.exact(accelerator)" in finding.advice

@@ -102,6 +102,7 @@ def test_a_mistake_that_is_the_trainers_own_is_found_where_it_is_called() -> Non
     (finding,) = watching.report.findings
     assert (finding.code, finding.file) == ("GG103", __file__)
     assert finding.message.startswith("A last window of 1 micro-batch is divided by 3 nevertheless")
+    assert "Trainer(..., callbacks=[gradgate.integrations.lightning.ExactAccumulation()])" in finding.advice
 
 
 def test_an_optimizer_goes_by_the_name_that_the_user_gave_its_wrapper() -> None:

@@ -141,7 +141,7 @@ def test_a_model_that_takes_the_count_and_does_not_divide_by_it_is_found_where_i
     assert watching.report is not None
     (finding,) = watching.report.findings
     assert finding.severity == "error"
-    assert "num_items_in_batch" in finding.advice
+    assert "trainer = gradgate.integrations.transformers.exact(trainer)" in finding.advice
 
 
 def test_what_is_left_out_of_the_optimizer_is_found_where_the_training_begins() -> None:

@@ -62,6 +62,7 @@ class Backward(Event):
     ] = ()
     value: Annotated[float | None, "the loss; None unless it is in CPU memory"] = None
     managed: Annotated[bool, "by gradgate's own accumulator, which divides later; there are no terms"] = False
+    trainer: Annotated[str, "the library that accumulates: lightning, transformers, accelerate"] = ""
 
 
 @dataclass(frozen=True, slots=True)

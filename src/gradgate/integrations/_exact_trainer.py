@@ -63,12 +63,12 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
     advice = "Pass it: exact(trainer, count=lambda inputs: (inputs['labels'] != -100).sum())."
     extended._gradgate_mean = WindowMean("transformers", advice, trainer.accelerator.num_processes)
     extended._gradgate_count = count
-    trainer.pop_callback(_Training)
-    trainer.add_callback(_Training(trainer))
+    trainer.pop_callback(_ExactTraining)
+    trainer.add_callback(_ExactTraining(trainer))
     return trainer
 
 
-class _Training(TrainerCallback):  # type: ignore[misc]  # of a library that is not always there
+class _ExactTraining(TrainerCallback):  # type: ignore[misc]  # of a library that is not always there
     """Tells an exact trainer when a training begins and ends."""
 
     def __init__(self, trainer: Any) -> None:

@@ -23,6 +23,7 @@ from gradgate.checker.recording._reach import KnownLeaves
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._terms import Terms
+from gradgate.checker.recording._trainers import trainer_at_work
 from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
@@ -129,6 +130,7 @@ class Backwards:
             terms=head.read(graph.roots[0], reach=first) if readable else (),
             others=found.others,
             nodes=len(graph.nodes),
+            trainer=trainer_at_work(),
             old_nodes=old_nodes,
             old_site=old_site,
             scaler=self._scaler(head, graph),

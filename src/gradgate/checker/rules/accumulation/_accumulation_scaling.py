@@ -40,6 +40,7 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import own_nodes
 from gradgate.checker.analysis._source import condition_around, loops_around, text_of
 from gradgate.checker.analysis._statement import CLOSED, Statement, method, operand
+from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -139,7 +140,7 @@ def _finding(
             f"{size} micro-batches are added up and their means are not divided: the gradient is {total:.3g} times "
             "that of the whole batch.",
             why=_WHY,
-            advice=_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()",
+            advice=one_line(run, site) or (_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()"),
             fix=() if by_trainer else lambda at: _divided(at, size),
             severity=None if meant else "info",
             count=len(full),

@@ -39,6 +39,7 @@ from typing import TypeAlias
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._window_edits import divided_by_its_items, divided_by_its_window
@@ -58,7 +59,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             columns = columns_of(run, window, micro) if len(micro) > 1 else []
             columns.sort(key=lambda column: -max(share.per_item for share in column))
             unequal += [column for column in columns if _is_unequal(column)][:1]
-        yield from _unequal(site, unequal, windows) if unequal else _short(run, site, windows)
+        yield from _unequal(run, site, unequal, windows) if unequal else _short(run, site, windows)
 
 
 def _is_unequal(column: list[Share]) -> bool:
@@ -77,19 +78,21 @@ def _items(share: Share) -> float | None:
     return max((number for number, _ in share.divisors), default=None)
 
 
-def _unequal(site: Site, unequal: list[list[Share]], windows: _Windows) -> Iterator[Finding]:
+def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows) -> Iterator[Finding]:
     worst = max(unequal, key=lambda column: spread(share.per_item for share in column))
     counts = [_items(share) or 0.0 for share in worst]
     times = spread(share.per_item for share in worst)
+    trainer = one_line(run, site)
     shown = ", ".join(f"{count:g}" for count in counts[:6]) + (", ..." if len(counts) > 6 else "")
     yield RULE.finding(
         worst[0].divided_by(len(worst)) or site,  # the division that gives them equal weight
         f"{len(counts)} micro-batches of {shown} items have equal weight: an item of the smallest weighs "
         f"{times:.3g} times as much as an item of the largest.",
         why=_WHY,
-        advice="Weigh each mean by its items, (loss * items).backward(), and divide the gradients once, before the "
+        advice=trainer
+        or "Weigh each mean by its items, (loss * items).backward(), and divide the gradients once, before the "
         "step, by all items of the window.",
-        fix=divided_by_its_items,
+        fix=() if trainer else divided_by_its_items,
         # The last batch of an epoch alone, in one window of many: most people would leave it.
         severity=None if len(unequal) * _MOSTLY >= len(windows) else "info",
         count=len(unequal),
@@ -109,14 +112,15 @@ def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
     # One micro-batch at the start is a window that begins at the wrong one.
     if not short or (len(short) == len(short[0]) == len(windows[0][1]) == 1):
         return
-    held = len(short[0])
+    held, trainer = len(short[0]), one_line(run, site)
     yield RULE.finding(
         short[0][0].divided_by(size) or site,
         f"A last window of {held} micro-batch{'' if held == 1 else 'es'} is divided by {size} nevertheless: its "
         f"gradient is {held / size:.3g} of what it should be.",
         why="The items of a shorter window count less than all other items, and its update is too small.",
-        advice=f"Divide by the number of micro-batches that the window holds, which is {held} for the last one.",
-        fix=lambda at: divided_by_its_window(at) or (),
+        advice=trainer
+        or f"Divide by the number of micro-batches that the window holds, which is {held} for the last one.",
+        fix=() if trainer else lambda at: divided_by_its_window(at) or (),
         count=len(short),
         evidence={"micro_batches": held, "divided_by": size},
         about=windows[0][0].parameters,

@@ -11,6 +11,7 @@ from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of, tree_of
+from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Reduced, Site, Term, Written
@@ -211,7 +212,8 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
                 "The mean of the ranks' means isn't the mean over all items: items on ranks with few items "
                 "count too much."
             ),
-            advice="Add up the items over the ranks (all_reduce of their number) and use "
+            advice=one_line(runs[0])
+            or "Add up the items over the ranks (all_reduce of their number) and use "
             "loss.sum() * world_size / items_of_all_ranks, or use gradgate.Accumulator, which does this.",
             # The last batch of an epoch alone, in one step of many: most people would leave it.
             severity=None if len(unequal) * _MOSTLY >= compared else "info",

@@ -1,0 +1,25 @@
+"""What to write where a trainer accumulates, and the script has no division to change."""
+
+from __future__ import annotations
+
+from gradgate.checker.analysis._run import Run
+from gradgate.events import Backward, Site
+
+_LINES = {
+    "lightning": "Trainer(..., callbacks=[gradgate.integrations.lightning.ExactAccumulation()])",
+    "transformers": "trainer = gradgate.integrations.transformers.exact(trainer)",
+    "accelerate": "gradgate.integrations.accelerate.exact(accelerator)",
+}
+
+
+def one_line(run: Run, site: Site | None = None) -> str:
+    """Return the advice for the trainer that makes the windows of a run, or "" if the script makes them itself.
+
+    Args:
+        run: of the script.
+        site: of the backward calls that matter; all of the run's by default.
+    """
+    calls = [event for event in run.of(Backward) if event.seen and site in (None, event.site)]
+    lines = {_LINES.get(event.trainer, "") for event in calls}
+    line = lines.pop() if len(lines) == 1 else ""
+    return line and f"Let gradgate weight micro-batches by their items and divide once: {line}."
