@@ -39,6 +39,7 @@ from gradgate.events._loop import (
     SchedulerMade,
     Sharded,
     Unscaled,
+    Wrapped,
 )
 from gradgate.events._records import Doing, Event, Frame, Group, Ids, Log, Parameter, Site, Span, Term
 
@@ -83,6 +84,7 @@ __all__ = [
     "Stepped",
     "Term",
     "Unscaled",
+    "Wrapped",
     "Written",
     "describe",
     "emit",

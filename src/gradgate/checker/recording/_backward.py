@@ -41,7 +41,7 @@ class Backwards:
         self._gradients = gradients
         self._kept = kept
         self.give_up: Callable[[], None] = lambda: None
-        self.synchronizes: Callable[[Ids], bool | None] = lambda _: None
+        self.synchronizes: Callable[[Ids], tuple[bool | None, bool]] = lambda _: (None, False)
         self.without_steps: Callable[[], None] = lambda: None  # called as long as no optimizer has stepped
         self.reach = KnownLeaves(recorder)
         self._last: dict[tuple[Site, int], Ids] = {}  # by line and thread
@@ -101,7 +101,8 @@ class Backwards:
             managed=is_on_purpose(),
         )
         if not recorder.looking and place in self._last:
-            event = dataclasses.replace(event, synced=self.synchronizes(event.reached))
+            synced, around = self.synchronizes(event.reached)
+            event = dataclasses.replace(event, synced=synced, around=around)
             recorder.add(event)
             return event, None
         graph = Graph(tensors)
@@ -116,6 +117,7 @@ class Backwards:
         old_nodes, old_site = found.older_than(recorder.thread.last_key)
         recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
         value = _value(tensors)
+        synced, around = self.synchronizes(reached)
         event = dataclasses.replace(
             event,
             reached=reached,
@@ -126,8 +128,9 @@ class Backwards:
             old_nodes=old_nodes,
             old_site=old_site,
             scaler=self._scaler(head, graph),
-            synced=self.synchronizes(reached),
-            uses=found.first_uses() if first else (),
+            synced=synced,
+            around=around,
+            uses=found.first_uses() if first or around else (),
             through=found.unowned_uses(),
             beyond=found.unowned_after_owned() if first else frozenset(),
             stale=found.stale(self.reach.written),

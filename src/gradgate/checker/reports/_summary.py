@@ -31,7 +31,7 @@ class Summary:
     optimizers: tuple[Held, ...] = ()
     unowned: Held | None = None  # parameters that require a gradient and are in no optimizer
     processes: int = 1
-    equal: bool = True  # all processes made the same number of steps
+    equal: bool = True  # all processes made the same numbers of steps and backward calls
     silenced: int = 0  # findings left out because of a comment in the source
     notes: tuple[str, ...] = ()  # what could not be checked, and why
     outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
@@ -56,7 +56,7 @@ def summarized(logs: Sequence[Log], *, outcome: str, silenced: int = 0, notes: S
     return replace(
         summary,
         processes=max(1, len(trained)),
-        equal=len({log.steps for log in trained}) <= 1,
+        equal=len({(log.steps, log.backwards) for log in trained}) <= 1,
         silenced=silenced,
         notes=tuple(dict.fromkeys([*(note for log in logs for note in _notes(log)), *notes])),
         outcome=outcome,
