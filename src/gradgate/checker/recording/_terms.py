@@ -33,6 +33,8 @@ _MOST_TERMS = 128
 _MOST_WITH_REACH = 12
 _MOST_MASK = 1 << 22  # elements of a mask that is looked at
 _PLAIN = {"MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum"}
+_DISTANCES = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0")
+_MOST_REDUCTIONS = 3  # between a distance and its term
 
 _Factors = tuple[tuple[str, float, Site], ...]
 
@@ -115,6 +117,7 @@ class Terms:
             masked=_padding_mask(node) if plain == "mean" else None,
             classes=_classes(node) if plain == "mean" else None,
             scaled=scaled,
+            equal=_compares_equals(node),
         )
 
     def _squared(self, node: Any) -> Ids:
@@ -149,6 +152,25 @@ def _inputs(node: Any) -> list[Input] | None:
     if len(stacked) != sizes[0]:
         return None
     return [Input(child, "div", float(sizes[0]) if name == "MeanBackward0" else None) for child in stacked]
+
+
+def _compares_equals(node: Any) -> bool:
+    """Return whether a term is a power or absolute value of a difference that is zero everywhere."""
+    if node.name() in _DISTANCES:
+        first, second = node._saved_self, node._saved_target
+        return (
+            first.shape == second.shape and 0 < first.numel() <= _MOST_MASK and bool((first == second).all())
+        )
+    for _ in range(_MOST_REDUCTIONS):
+        if node is None or node.name() not in (*_PLAIN, *RESHAPES):
+            break
+        node = node.next_functions[0][0]
+    if node is None or node.name() not in ("PowBackward0", "AbsBackward0"):
+        return False
+    below, power = node.next_functions[0][0], getattr(node, "_saved_exponent", 1)
+    if below is None or below.name() != "SubBackward0" or isinstance(power, Tensor) or power < 1:
+        return False
+    return 0 < node._saved_self.numel() <= _MOST_MASK and not bool(node._saved_self.any())
 
 
 def _classes(mean: Any) -> int | None:

@@ -19,6 +19,7 @@ _EXPLAINS: dict[str, frozenset[str]] = {
     "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
     "ddp-sync": frozenset({"accumulation-scaling"}),
     "broken-graph": frozenset({"zero-gradient"}),
+    "compared-with-itself": frozenset({"zero-gradient"}),
     "ineffective-step": frozenset({"zero-grad-misplaced"}),
     "zero-grad-misplaced": frozenset({"zero-gradient"}),
     "amp-scaler-misuse": frozenset({"nonfinite-gradient"}),
