@@ -114,7 +114,7 @@ class Terms:
             squared = node.next_functions[0][0]
         return Term(
             *(key, kind, name, factors, items, sizes, line_of(node), self._squared(squared)),
-            masked=_padding_mask(node) if plain == "mean" else None,
+            masked=_padding_mask(node) if plain == "mean" else _mask_of_sum(node) if plain == "sum" else None,
             classes=_classes(node) if plain == "mean" else None,
             scaled=scaled,
             equal=_compares_equals(node),
@@ -192,7 +192,24 @@ def _padding_mask(mean: Any) -> float | None:
 
     Padding is at one end of the last dimension: each row has ones, then zeros, or the other way round.
     """
-    product = mean.next_functions[0][0]
+    ones = _ones(mean)
+    if ones is None or bool(ones.all()):
+        return None
+    steps = torch.atleast_2d(ones.squeeze()).to(torch.int8).diff(dim=-1)
+    if bool((steps < 0).any()) and bool((steps > 0).any()):
+        return None
+    return float(ones.float().mean())
+
+
+def _mask_of_sum(total: Any) -> float | None:
+    """Return the share of ones if a sum is taken of a product with a 0/1 mask of any kind."""
+    ones = _ones(total) if reduced_shape(total) else None
+    return None if ones is None else float(ones.double().mean())
+
+
+def _ones(reduction: Any) -> Tensor | None:
+    """Return where a 0/1 mask is 1 that a value is multiplied by just before it is reduced."""
+    product = reduction.next_functions[0][0]
     while product is not None and product.name() in RESHAPES:
         product = product.next_functions[0][0]
     if product is None or product.name() != "MulBackward0":
@@ -204,9 +221,4 @@ def _padding_mask(mean: Any) -> float | None:
     if not isinstance(mask, Tensor) or mask.dim() < 2 or not 1 < mask.numel() <= _MOST_MASK:
         return None
     ones = mask == 1
-    if bool(ones.all()) or not bool((ones | (mask == 0)).all()):
-        return None
-    steps = torch.atleast_2d(ones.squeeze()).to(torch.int8).diff(dim=-1)
-    if bool((steps < 0).any()) and bool((steps > 0).any()):
-        return None
-    return float(ones.float().mean())
+    return ones if bool((ones | (mask == 0)).all()) else None
