@@ -15,6 +15,7 @@ from gradgate.events import Frame, Site
 _DEPTH = 16  # user frames that are kept
 
 _OURS = str(Path(__file__).resolve().parent) + os.sep
+_WATCHER = f"{_OURS}checker{os.sep}recording{os.sep}"  # its wrappers run between the user's functions
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _LIBRARIES = (
     _TORCH,
@@ -83,7 +84,7 @@ def user_frames(frame: FrameType | None = None) -> list[FrameType]:
             found.append(current)
             if code.co_name == "<module>" and code.co_filename in _scripts:
                 break
-        elif kind == "ours" and found:
+        elif kind == "ours" and found and not code.co_filename.startswith(_WATCHER):
             break  # the frames below run the script
         current = current.f_back
     return found

@@ -48,7 +48,7 @@ class Ran(Event):
 
 @dataclass(frozen=True, slots=True)
 class StatisticsMoved(Event):
-    """A batch norm's running statistics changed although all its parameters are frozen."""
+    """A batch norm's running statistics changed although its parameters are frozen, or in no loss so far."""
 
     module: Annotated[str, "its class"]
     parameters: Annotated[Ids, "its parameters"]

@@ -74,6 +74,19 @@ class Opposed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Combined(Event):
+    """A loss combines two values in a way that is seldom meant. ``site`` is the operation's line."""
+
+    how: Annotated[
+        Literal["own target", "advantage", "broadcast"],
+        "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,)",
+    ]
+    parameters: Annotated[Ids, "parameters behind the value that was to be constant, or that was broadcast"]
+    backward: Annotated[Site, "where the loss was back-propagated"]
+    sizes: Annotated[tuple[int, ...], "the shape after broadcasting"] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NonfiniteMade(Event):
     """An operation, whose line is ``site``, turned a finite gradient into inf or nan in the backward pass."""
 
@@ -124,6 +137,9 @@ class Stepped(Event):
     moved: Annotated[Ids, "parameters whose values changed; only if `seen`"] = frozenset()
     changed: Annotated[Ids, "parameters that something else changed since their last step"] = frozenset()
     nonfinite: Annotated[Ids, "parameters whose gradient holds inf or nan"] = frozenset()
+    rounded: Annotated[Ids, "16-bit parameters of which hardly any value with a gradient changed"] = (
+        frozenset()
+    )
     skipped_rows: Annotated[Ids, "parameters with rows that moved although a hook zeroed their gradient"] = (
         frozenset()
     )

@@ -55,7 +55,7 @@ node_shape: Private[[Any, int], tuple[int, ...]] = Private(
     "read how many items a loss was taken over",
     find=lambda: lambda node, output: tuple(node._input_metadata[output].shape),
     works=lambda shape: shape(_a_node(), 0) == (),
-    rules=("GG102", "GG103", "GG104", "GG106"),
+    rules=("GG102", "GG103", "GG104", "GG106", "GG107", "GG406"),
 )
 
 

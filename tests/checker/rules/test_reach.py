@@ -92,7 +92,7 @@ def test_a_weight_that_a_layer_is_given_is_no_layer_of_that_name() -> None:
     story = Story("embed.weight", "spare.weight", source=TIED).optimizer()
     trained(left(story, "spare.weight"), 7, to="embed.weight")
     assert said(story.judged()) == [
-        "train.py:2: GG401 info: `spare` is never used: no gradient reached spare.weight in 4 steps."
+        "train.py:2: GG401 warning: `spare` is never used: no gradient reached spare.weight in 4 steps."
     ]
 
 

@@ -27,10 +27,12 @@ _SMALL = 16  # elements of a bare tensor that may be a parameter
 
 def unreached(run: Run) -> Ids:
     """Return the trainable parameters of optimizers that step, which no gradient reached and nobody moved."""
+    aside = {optimizer for optimizer in run.made if misdirected(run, optimizer)}
     return frozenset(
         number
         for number in run.owned - run.reached
-        if run.parameters[number].trainable
+        if not run.owners[number] <= aside
+        and run.parameters[number].trainable
         and run.parameters[number].still
         and max(run.stepping[optimizer] for optimizer in run.owners[number]) >= _STEPS
     )
@@ -42,6 +44,21 @@ def unowned(run: Run) -> Ids:
         return frozenset()  # gradients are copied from one model to another, which trains
     asked: Ids = frozenset().union(*(event.asked for event in run.of(Differentiated)))
     return frozenset(number for number in run.reached - run.owned - asked if number in run.parameters)
+
+
+def misdirected(run: Run, optimizer: int) -> Ids:
+    """Return what losses reach and nobody trains, if none of an optimizer's steps had a gradient.
+
+    The optimizer was given other parameters than those that it is to train. A loss that also reaches what some
+    optimizer holds is left out: what else it reaches may be fixed on purpose.
+    """
+    steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
+    if len(steps) < _STEPS or any(step.used or step.moved for step in steps):
+        return frozenset()
+    free = unowned(run)
+    losses = {event.reached for event in run.of(Backward) if not event.reached & run.owned}
+    meant = free & frozenset().union(*losses)
+    return meant if all(run.parameters[number].still for number in meant) else frozenset()
 
 
 def temporary(run: Run, several: Iterable[Parameter]) -> Ids:
@@ -82,7 +99,8 @@ def replaced(run: Run) -> Iterator[Replaced]:
         reached: Ids = frozenset().union(*{event.reached for event in later if isinstance(event, Backward)})
         held: Ids = frozenset().union(*(group.parameters for event in made for group in event.groups))
         idle = [run.parameters[number] for number in held - reached]
-        old, taken = _pairs([each for each in idle if each.trainable], new)
+        unused = not any(event.used for event in run.of(Stepped) if event.optimizer == optimizer)
+        old, taken = _pairs([each for each in idle if each.trainable or unused], new)
         if old and steps and len(temporary(run, taken)) < len(taken):
             yield Replaced(
                 optimizer, frozenset(each.id for each in old), frozenset(each.id for each in taken), steps
@@ -112,6 +130,7 @@ class Left:
     forgotten: bool  # they were to be trained
     listed: bool = True  # False: they are in a plain list or dict that no module knows
     later: bool = False  # they were made after the optimizer
+    plain: bool = False  # a plain tensor that is an attribute of a trained module
 
 
 def left_out(run: Run) -> Iterator[Left]:
@@ -119,17 +138,28 @@ def left_out(run: Run) -> Iterator[Left]:
     free = unowned(run)
     known: set[int] = set().union(*(swap.new for swap in replaced(run)))
     known |= temporary(run, [run.parameters[number] for number in free])
+    beyond = frozenset().union(*(event.beyond for event in run.of(Backward)))
     for site, reached in _training_lines(run).items():
         groups: dict[str, list[Parameter]] = defaultdict(list)
         for each in (run.parameters[number] for number in (reached & free) - known):
             small = bool(each.name) and math.prod(each.shape) <= _SMALL
-            if each.registered or each.made or small:
+            if is_plain_attribute(run, each):
+                groups["." + each.name].append(each)
+            elif each.registered or each.made or small or each.id in beyond:
                 groups[each.root.split("[")[0]].append(each)
         for several in groups.values():
             known |= {each.id for each in several}
             # A parameter that changes is trained by hand, unless it is a copy's.
             if all(each.still for each in several) or _is_twin(run, several):
                 yield _judged(run, several, site, reached & run.owned)
+
+
+def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
+    """Say whether a tensor is no ``nn.Parameter``, but an attribute of a module that is trained."""
+    holder, dot, attribute = parameter.name.rpartition(".")
+    if parameter.registered or parameter.made or parameter.root or not dot or "[" in attribute:
+        return False
+    return any(run.name(number).startswith(f"{holder}.") for number in run.owned & run.reached)
 
 
 def _training_lines(run: Run) -> dict[Site, Ids]:
@@ -148,6 +178,8 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
     roots = {each.root for each in trained}
     if not all(each.still for each in several) or _in_evaluation(run, ids):
         return Left(ids, site, forgotten=False)  # an average or a copy, or used as it is
+    if is_plain_attribute(run, several[0]):
+        return Left(ids, site, forgotten=True, plain=True)
     # Layers in a plain list of a trained module: "model.layers[0]" and so on.
     lists = {each.root for each in several if "[" in each.root}
     hidden = len(lists) > 1 and any(root.split("[")[0].rpartition(".")[0] in roots for root in lists)

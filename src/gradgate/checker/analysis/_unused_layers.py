@@ -17,11 +17,12 @@ from gradgate.checker.analysis._scopes import (
     scope_at,
     scopes_of,
 )
-from gradgate.checker.analysis._slices import slice_at
-from gradgate.checker.analysis._source import statement_at, tree_of
+from gradgate.checker.analysis._slices import Slice, slice_at
+from gradgate.checker.analysis._source import statement_at, tree_of, whole_text
 from gradgate.events import Backward, Cut, Frame, Ids, Site
 
 _SETUP = re.compile(r"^(__init__|_?init|reset|setup|build|configure)")
+_PRETRAINED = re.compile(r"pretrained|weights\s*=\s*[\w.]*[A-Z]")
 _BY_NAME = ("getattr", "get_submodule", "__getattr__")
 _ADMINISTRATION = frozenset(  # what a program does with layers, whether it uses them or not
     ("parameters", "named_parameters", "requires_grad_", "state_dict", "load_state_dict", "apply", "modules")
@@ -109,10 +110,10 @@ def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
     """Return the line where a layer that is never read should stand, and whether that is sure.
 
     If a sibling is used twice (``norm1`` where ``norm2`` was meant), it is the second use. Otherwise it is the last
-    use of the attribute that is defined just before, or the definition. A layer may be left over on purpose, so
-    only a sibling's second use and a bare parameter are sure.
+    use of the attribute that is defined just before, or the definition. It is not sure in a model that loads
+    pretrained weights: such a model may have layers that this training does without.
     """
-    attribute = key.lstrip(".")
+    attribute, sure = key.lstrip("."), not loads_weights(files)
     for file in files:
         for scope in scopes_of(file):
             made = definitions(scope).get(key, ())
@@ -120,7 +121,7 @@ def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
                 continue
             value = made[0].value
             if key == attribute:
-                return Frame(file, value.lineno, ""), False
+                return Frame(file, value.lineno, ""), sure
             order = [each[1:] for each in definitions(scope) if each.startswith(".")]
             for sibling in order:
                 if sibling != attribute and _stem(sibling) == _stem(attribute):
@@ -131,8 +132,14 @@ def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
             bare = isinstance(value, ast.Call) and called(value) == "Parameter"
             before = order[: order.index(attribute)][-1:]
             uses = [node.lineno for each in before for _, node in _reads(each, file)]
-            return Frame(file, uses[-1] if uses else value.lineno, ""), bare
+            return Frame(file, uses[-1] if uses else value.lineno, ""), sure or bare
     return None
+
+
+def loads_weights(files: Iterable[str]) -> bool:
+    """Say whether a program loads the weights of a model that it didn't train itself."""
+    text = "".join(map(whole_text, files))
+    return bool(_PRETRAINED.search(text)) or ("torch.load(" in text and "torch.save(" not in text)
 
 
 def _stem(name: str) -> str:
@@ -142,30 +149,55 @@ def _stem(name: str) -> str:
 def line_of_loss(run: Run, ids: Ids, site: Site, files: Iterable[str]) -> Frame | None:
     """Return the line that leaves out of the loss what a module returned, if it is found.
 
-    Either it overwrites the result before anything reads it, or it is the last line of the loss in a function that
-    reports a number computed from the result.
+    Either nothing reads the result, or it is overwritten before anything does. Or it is the last line of the loss
+    in a function that reports a number computed from the result.
     """
+    slices = [slice_at(site, files) for site in {event.site for event in run.of(Backward)}]
     for frame in site:
         statement = statement_at(frame)
+        if isinstance(statement, ast.Expr):
+            return frame
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if statement is not None and isinstance(target, ast.Name):
             line = _overwritten(frame, statement, target.id)
             if line is not None:
                 return Frame(frame.file, line, frame.function)
+        if statement is not None and target is not None and _unread(frame, statement, target):
+            after = [each for each in _loss_lines(frame, slices) if each > statement.lineno]
+            single = isinstance(target, ast.Name) or not after
+            return frame if single else Frame(frame.file, max(after), frame.function)
         if not isinstance(statement, ast.Return):
             break
-    slices = [slice_at(site, files) for site in {event.site for event in run.of(Backward)}]
     for frame in [event.site[0] for event in run.of(Cut) if event.scalar and event.parameters & ids]:
-        scope = scope_at(frame)
-        lines = [
-            node.lineno
-            for node in (own_nodes(scope.node) if scope is not None else ())
-            if isinstance(node, (ast.Assign, ast.AugAssign))
-            and any(each.holds(Frame(frame.file, node.value.lineno, "")) for each in slices)
-        ]
+        lines = _loss_lines(frame, slices)
         if lines:
             return Frame(frame.file, max(lines), frame.function)
     return None
+
+
+def _loss_lines(frame: Frame, slices: list[Slice]) -> list[int]:
+    """Return the lines of a running function that assign a part of a loss."""
+    scope = scope_at(frame)
+    return [
+        node.lineno
+        for node in (own_nodes(scope.node) if scope is not None else ())
+        if isinstance(node, (ast.Assign, ast.AugAssign))
+        and any(each.holds(Frame(frame.file, node.value.lineno, "")) for each in slices)
+    ]
+
+
+def _unread(frame: Frame, statement: ast.stmt, target: ast.expr) -> bool:
+    """Say whether a function assigns a name and never reads it. One that begins with "_" is meant to be unread."""
+    scope = scope_at(frame)
+    if scope is None:
+        return False
+    read = {
+        node.id
+        for node in ast.walk(scope.node)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    stored = [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
+    return bool(stored) and any(name not in read and not name.startswith("_") for name in stored)
 
 
 def _overwritten(frame: Frame, statement: ast.stmt, name: str) -> int | None:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import Graph
-from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._opposing_gradients import GradientCopies
+from gradgate.checker.recording._combined import combined
+from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._probes import Probe, first_nan
 from gradgate.checker.recording._reach import KnownLeaves
@@ -137,6 +137,9 @@ class Backwards:
             value=value,
         )
         recorder.add(event)
+        if first and readable:
+            for each in combined(graph, site, self.reach.number_if_known):
+                recorder.add(each)
         self._kept.follow(graph.nodes, site)
         if value is not None and math.isnan(value) and not self._nan_recorded:
             self._nan_recorded = True

@@ -14,8 +14,11 @@ from gradgate.checker.recording._patches import Around, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
 from gradgate.checker.recording._samples import full_rows
-from gradgate.events import Cleared, Clipped, Ids
+from gradgate.events import Cleared, Clipped, Ids, Opposed
 from gradgate.torch_compat import tensor_version
+
+_MOST_COPIES = 12  # of gradients that are compared with what a backward call adds
+_MOST_ELEMENTS = 1 << 16
 
 
 class Gradients:
@@ -154,3 +157,45 @@ def _state(grad: Tensor) -> tuple[int, int]:
 
 def _any(gradient: Any) -> bool:
     return gradient.is_sparse or bool(gradient.detach().any())
+
+
+class GradientCopies:
+    """Copies of a few gradients from before a backward call, which may add what points against them."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._copies: list[tuple[int, Tensor]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._copies)
+
+    def copy(self, leaves: Iterable[Tensor]) -> None:
+        """Copy a few of the gradients."""
+        known = self._recorder.parameters.numbers.known
+        grads = [
+            (number, leaf.grad)
+            for leaf in leaves
+            if (number := known(leaf)) is not None
+            and leaf.grad is not None
+            and not leaf.grad.is_sparse
+            and leaf.grad.numel() <= _MOST_ELEMENTS
+        ]
+        step = max(1, len(grads) // _MOST_COPIES)
+        self._copies = [(number, grad.detach().clone()) for number, grad in grads[::step]]
+
+    def compare(self) -> None:
+        """Record the angles between the copies and what was added since, if one of them is obtuse."""
+        numbers = self._recorder.parameters.numbers
+        cosines: list[tuple[int, float]] = []
+        for number, before in self._copies:
+            tensor = numbers.get(number)
+            grad = tensor.grad if tensor is not None else None
+            if grad is None or grad.shape != before.shape:
+                continue
+            old, added = before.double().reshape(-1), (grad.detach() - before).double().reshape(-1)
+            squares = float(old @ old) * float(added @ added)
+            if squares > 0:
+                cosines.append((number, float(old @ added) / squares**0.5))
+        self._copies = []
+        if any(cosine < 0 for _, cosine in cosines):
+            self._recorder.add(Opposed(self._recorder.site(), tuple(cosines)))

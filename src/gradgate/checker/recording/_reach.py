@@ -54,23 +54,33 @@ class Reached:
         return tuple((number, lines.get(leaf, ())) for leaf, number in uses)
 
     def unowned_after_owned(self) -> Ids:
-        """Return the parameters in no optimizer whose other operand was computed from parameters in one."""
+        """Return the parameters in no optimizer whose other operand was computed from parameters in one.
+
+        A plain tensor may be data. It counts only if parameters in an optimizer are used between it and the loss.
+        """
         if not self._unowned or len(self.graph.nodes) > _MOST_NODES:
             return frozenset()
         owned = self.numbers.keys() - self._unowned
-        after = {node for leaf in owned for node in self._users.get(leaf, ())}
+        users = {node for leaf in owned for node in self._users.get(leaf, ())}
+        after = set(users)
         above: dict[Any, Any] = {}
         for node in reversed(self.graph.in_order()):
             for child in self.graph.following[node]:
                 above.setdefault(child, node)
                 if child in after:
                     after.add(node)
+        before: set[Any] = set()
+        for node in self.graph.in_order():
+            if node in users or node in before:
+                before.update(self.graph.following[node])
         found = set()
         for leaf, number in self._unowned.items():
+            plain = not isinstance(self.graph.leaves[leaf], nn.Parameter)
             for node in self._users.get(leaf, ()):
                 while len(node.next_functions) == 1 and node in above:  # a transposed weight
                     node = above[node]
-                if node in after:
+                inside = not plain or (node in before and not after.isdisjoint(self.graph.following[node]))
+                if node in after and inside:
                     found.add(number)
         return self._same(found)
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_FEW = 0.1  # part of the values: the smallest ones may move where all others are rounded
 _SAMPLE = 2048  # values of a parameter that are compared before and after a step
 
 
@@ -53,6 +54,17 @@ def moved_by(before: Tensor, after: Tensor, numel: int) -> tuple[float, float]:
     norms = [torch.linalg.vector_norm(values, dtype=wide) for values in (after - before, before)]
     change, size = (torch.stack(norms) * (numel / before.numel()) ** 0.5).tolist()
     return change, size
+
+
+def is_rounded(before: Tensor, after: Tensor, gradient: Tensor | None) -> bool:
+    """Return whether hardly any of the 16-bit values that have a gradient changed."""
+    if before.dtype not in (torch.bfloat16, torch.float16) or gradient is None or gradient.is_sparse:
+        return False
+    updated = sample(gradient) != 0
+    if updated.shape != before.shape or before.shape != after.shape:
+        return False
+    changed, of = torch.stack([((before != after) & updated).sum(), updated.sum()]).tolist()
+    return bool(changed < _FEW * of)
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
-from gradgate.checker.recording._samples import drifts, moved_by, same, sample, sizes, sum_of
+from gradgate.checker.recording._samples import drifts, is_rounded, moved_by, same, sample, sizes, sum_of
 from gradgate.events import Ids, Site, Stepped
 
 _NORMS = 8
@@ -232,12 +232,18 @@ class Steps:
         if step.closure:
             self._read_gradients(step, pairs)
         moved: Ids = frozenset()
+        rounded: Ids = frozenset()
         norms: tuple[tuple[int, float, float, float], ...] = ()
         if step.values is not None:
             before = self.before = step.values
             now = {number: sample(parameter) for number, parameter in pairs}
             moved = recorder.parameters.same(
                 number for number in before if not same(before[number], now[number])
+            )
+            rounded = recorder.parameters.same(
+                number
+                for number, parameter in pairs
+                if number in step.norms and is_rounded(before[number], now[number], parameter.grad)
             )
             for number in moved:
                 recorder.parameters.records[number].still = False
@@ -265,6 +271,7 @@ class Steps:
                 **step.given,
                 moved=moved,
                 changed=step.changed,
+                rounded=rounded,
                 skipped_rows=rows,
                 lr=tuple(number_of(group.get("lr")) or 0.0 for group in optimizer.param_groups),
                 # A trainer may pass a closure that does nothing.

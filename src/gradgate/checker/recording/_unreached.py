@@ -108,8 +108,9 @@ class UnreachedParameters:
             recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled(), training=module.training))
 
     def _norm_statistics(self) -> None:
-        """Record which batch norms changed their statistics although all their parameters are frozen."""
+        """Record which batch norms changed their statistics although nothing trains their parameters."""
         recorder = self._recorder
+        known, records = recorder.parameters.numbers.known, recorder.parameters.records
         if self._versions is None or recorder.steps in _NORM_STEPS:
             self._versions = self._versions or {}
             for module in recorder.modules.alive():
@@ -119,7 +120,13 @@ class UnreachedParameters:
             before, now = self._versions[number], _version(module)
             self._versions[number] = now
             own = list(module.parameters(recurse=False))
-            if now != before and own and not any(parameter.requires_grad for parameter in own):
+            if now == before or not own:
+                continue
+            numbers = {each for parameter in own if (each := known(parameter)) is not None}
+            trained = not numbers.isdisjoint(recorder.parameters.owned) or any(
+                records[each].reached for each in numbers
+            )
+            if not trained or not any(parameter.requires_grad for parameter in own):
                 recorder.add(StatisticsMoved(recorder.site(), type(module).__name__, recorder.ids(own)))
 
     def who_moves(self) -> None:

@@ -13,7 +13,9 @@ for step in range(20):
     tokens = torch.randint(1, 50, (2, 32))
     tokens[:, lengths[step % 4] :] = PAD
     logits = model(tokens[:, :-1])
-    loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=PAD)  # expect: microbatch-normalization
+    loss = F.cross_entropy(
+        logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=PAD
+    )  # expect: microbatch-normalization
     (loss / ACCUMULATE).backward()  # expect: microbatch-normalization
     if step % ACCUMULATE == ACCUMULATE - 1:
         optimizer.step()

@@ -44,7 +44,8 @@ from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
-from gradgate.events import Backward, Differentiated, EpochStarted, Frame, Reduced, Site, Written
+from gradgate.checker.rules.accumulation._undivided_terms import undivided
+from gradgate.events import Backward, Differentiated, EpochStarted, Frame, Reduced, Site, Term, Written
 
 _WHY = (
     "Gradients add up: the update is that of the whole batch only if the micro-batches' weights add up to 1."
@@ -69,6 +70,10 @@ def _judge(run: Run) -> Iterator[Finding]:
         full = [(window, micro) for window, micro in windows if len(micro) == size > 1]
         if not full or len({run.backward(n).reached for _, micro in full for n in micro}) > 1:
             continue
+        beside = undivided(run, full[:8], size)
+        if beside is not None and not meta:
+            yield _undivided_term(beside, site, size, len(full), full[0][0])
+            continue
         found = [column for window, micro in full[:8] for column in columns_of(run, window, micro)]
         wrong = [column for column in found if _is_wrong(column, size)]
         means = [column for column in found if all(share.factor is not None for share in column)]
@@ -76,6 +81,24 @@ def _judge(run: Run) -> Iterator[Finding]:
             finding = _finding(run, site, full, wrong[0], size)
             if finding is not None:
                 yield finding
+
+
+def _undivided_term(
+    found: tuple[Term, Site], site: Site, size: int, times: int, window: StepWindow
+) -> Finding:
+    term, where = found
+    computed = f", that of line {innermost(term.site).line}," if term.site else ""
+    return RULE.finding(
+        where or site,
+        f"Each of {size} micro-batches adds one term of the loss{computed} with full weight, the others divided by "
+        f"{size}: it counts {size} times as much as in the loss of the whole batch.",
+        why=_WHY,
+        advice="Divide the whole loss, after all its terms are added.",
+        severity="warning",
+        count=times,
+        evidence={"micro_batches": size},
+        about=window.parameters,
+    )
 
 
 def _is_wrong(column: list[Share], size: int) -> bool:

@@ -5,7 +5,9 @@ Looks for trainable parameters that no gradient reaches because their module ran
 output went to a part that ran without one (``no_grad`` in the middle), or because the value was taken out of
 the graph (``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for summands
 of a loss that were computed from trained parameters and carry no gradient, such as a gradient penalty without
-``create_graph=True``, and for parameters that only an inner gradient without a graph leads to (a learned loss).
+``create_graph=True``, for parameters that only an inner gradient without a graph leads to (a learned loss), and for
+those that only reach parameters that no step moves, such as a generator's adversarial loss of
+``discriminator(fake.detach())``.
 
 ## Why is this bad?
 The printed loss includes the term, but its gradient doesn't: the term falls only by chance.
@@ -55,6 +57,7 @@ _LEAF, _OFF = "A new leaf", "Running without gradients"
 _NO_GRAPH = "autograd.grad without create_graph=True"
 _WITH_VALUE = "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor around it."
 _WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph of its own."
+_TERM_CALLS = 2  # whose terms are followed to the parameters
 _WHY = "The displayed loss includes the detached part, but training does not minimize it."
 
 
@@ -77,6 +80,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             evidence={"parameters": len(ids), "steps": run.log.steps},
         )
     yield from _constants(run)
+    yield from _idle_terms(run)
 
 
 def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
@@ -195,6 +199,49 @@ def _constants(run: Run) -> Iterator[Finding]:
             evidence={"added_at": site[0].line, "times": times[site]},
             about=reached[site],
         )
+
+
+def _idle_terms(run: Run) -> Iterator[Finding]:
+    """Yield a finding for each term that only reaches another optimizer's parameters, which no step uses."""
+    used: dict[Site, Ids] = defaultdict(frozenset)
+    for number, several in run.by_backward.items():
+        if number >= 0:
+            atoms = (part.atom for part in several if part.consumed or part.touched)
+            site = run.backward(number).site
+            used[site] = used[site].union(*atoms)
+    terms: dict[tuple[Site, Site], list[Ids]] = defaultdict(list)
+    for event in run.of(Backward):
+        idle = [
+            term for term in event.terms if term.reach and term.site and not term.reach & used[event.site]
+        ]
+        if used[event.site] and len(idle) < sum(bool(term.reach) for term in event.terms):
+            for term in idle:
+                terms[event.site, term.site].append(term.reach)
+    for (backward, where), reaches in terms.items():
+        reach: Ids = frozenset().union(*reaches)
+        if len(reaches) < _TERM_CALLS or not all(run.owners.get(number) for number in reach):
+            continue
+        part = slice_at(where, _files(run))
+        cuts = [
+            event
+            for event in run.of(Cut)
+            if event.op in _TENSORS and event.site and event.parameters & used[backward]
+            if part.holds(event.site[0], event.op)
+        ]
+        if cuts:
+            cut, trained = cuts[-1], used[backward]
+            yield RULE.finding(
+                cut.site,
+                f"The loss of line {backward[0].line} trains {run.names(trained)}, but its term of line "
+                f"{where[0].line} is cut off from {'it' if len(trained) == 1 else 'them'} here: that term only "
+                f"gives gradients to {run.names(reach)}, which no step uses.",
+                why=_WHY,
+                advice="Pass the value with its graph: what the gradient flows through doesn't have to be trained.",
+                fix=partial(without_cut, ops=(cut.op,)),
+                count=sum(event.site == backward for event in run.of(Backward)),
+                evidence={"parameters": len(reach)},
+                about=reach,
+            )
 
 
 def _files(run: Run) -> tuple[str, ...]:

@@ -60,4 +60,4 @@ def _judge(run: Run) -> Iterator[Finding]:
             )
 
 
-RULE = Rule("GG406", "compared-with-itself", "error", __doc__ or "", _judge)
+RULE = Rule("GG407", "compared-with-itself", "error", __doc__ or "", _judge)

@@ -3,7 +3,8 @@
 ## What it does
 Looks for trainable parameters that an optimizer steps but no backward call ever reaches: a layer (an
 attribute of a model, or a variable of a flat script) that is never called, or that runs without its output
-entering a loss. Layers that did not run because they belong to an unused branch are not reported.
+entering a loss. Layers that did not run because they belong to an unused branch are not reported. Also looks for
+parameters in two optimizers that step in turn, of which one never gets a gradient of them.
 
 ## Why is this bad?
 The parameter keeps its random initial value, and the model is not the one that was designed.
@@ -19,8 +20,9 @@ or remove the layer from the model. To train a head, include its loss in the los
 
 ## Known limits
 The finding is only a note if a layer may be unused on purpose: a layer of a library's own model that takes no
-part in the loss (a pooler), a layer that is never called at all, and experts and heads of a list that did not
-run. If a layer is replaced by a constant, the finding is at the layer that is used before it.
+part in the loss (a pooler), a layer that is never called in a model that loads pretrained weights, and experts
+and heads of a list that did not run. If a layer is replaced by a constant, the finding is at the layer that is
+used before it.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html, ``find_unused_parameters``.
@@ -28,6 +30,7 @@ docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -47,9 +50,11 @@ from gradgate.checker.rules.flow._broken_graph import cut_off
 from gradgate.events import Backward, Frame, Ids, OptimizerMade, Ran, Stepped
 
 _RUNS = 2
+_STEPS = 3
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from _of_one_optimizer(run)
     missing = unreached(run)
     for ids, _ in cut_off(run, missing).values():
         missing -= ids
@@ -65,6 +70,34 @@ def _judge(run: Run) -> Iterator[Finding]:
         found = _of_layer(run, key, whole, frozenset(numbers), files)
         if found is not None:
             yield found
+
+
+def _of_one_optimizer(run: Run) -> Iterator[Finding]:
+    """Yield what two optimizers hold and only one of them trains, in one loop."""
+    steps: dict[int, list[Stepped]] = defaultdict(list)
+    for event in run.of(Stepped):
+        steps[event.optimizer].append(event)
+    for first, second in itertools.permutations(steps, 2):
+        turns = [event.optimizer for event in run.of(Stepped) if event.optimizer in (first, second)]
+        switches = sum(one != other for one, other in itertools.pairwise(turns))
+        used = frozenset().union(*(event.used for event in steps[first]))
+        trained = frozenset().union(*(event.moved for event in steps[second]))
+        both = {number for number, owners in run.owners.items() if {first, second} <= owners}
+        ids = frozenset(number for number in both & trained - used if run.parameters[number].trainable)
+        if not ids or not used or len(steps[first]) < _STEPS or switches < len(steps[first]):
+            continue
+        name, times = run.optimizer(first), len(steps[first])
+        yield RULE.finding(
+            run.made[first][-1].site,
+            f"{name} holds {run.names(ids)}, but none of its {times} steps had a gradient of "
+            f"{'it' if len(ids) == 1 else 'them'}: only {run.optimizer(second)} trains "
+            f"{'it' if len(ids) == 1 else 'them'}.",
+            why=f"The loss that {name} steps does not reach all that {name} holds.",
+            advice=f"Leave {'it' if len(ids) == 1 else 'them'} out of {name}, or let gradient through to them if "
+            f"{name} is to train them, too.",
+            count=times,
+            evidence={"parameters": len(ids), "steps": times},
+        )
 
 
 def _left_out_of_loops(run: Run, missing: Ids, files: tuple[str, ...]) -> dict[tuple[str, Frame], set[int]]:

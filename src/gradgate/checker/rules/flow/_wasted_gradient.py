@@ -104,6 +104,7 @@ def _of_others(run: Run) -> Iterator[Finding]:
             severity="warning" if grows else None,
             count=times,
             evidence={"parameters": len(ids), "bytes": _bytes(run, ids)},
+            about=ids,
         )
 
 

@@ -3,7 +3,8 @@
 ## What it does
 Looks for frozen parameters (``requires_grad`` is off, or their gradients are set to zero by hand) that an optimizer
 still moves, by a gradient that was left over, by momentum or by weight decay. Also looks for batch norms whose
-parameters are all frozen for the whole run, while their running statistics follow the new data.
+parameters are all frozen for the whole run, or that run only under ``no_grad``, while their running statistics
+follow the new data.
 
 ## Why is this bad?
 The frozen part changes a little in each step. Evaluation uses the statistics of a batch norm, so the frozen
@@ -44,6 +45,7 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.ownership._idle_batch_norms import RunWithoutGradients, run_without_gradients
 from gradgate.events import Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
 
 _WHY = "The frozen part changes in every step."
@@ -56,6 +58,8 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _zeroed(run)
     yield from _rows(run)
     yield from _statistics(run)
+    for norms in run_without_gradients(run):
+        yield _of_network(run, norms)
 
 
 def _stepped(run: Run) -> Iterator[Finding]:
@@ -174,6 +178,21 @@ def _statistics(run: Run) -> Iterator[Finding]:
                 count=len(events),
                 evidence={"layers": layers, "steps": times},
             )
+
+
+def _of_network(run: Run, norms: RunWithoutGradients) -> Finding:
+    many = len(norms.names) > 1
+    return RULE.finding(
+        norms.where,
+        f"{len(norms.names)} batch norm{'s' if many else ''} ({', '.join(norms.names[:2])}) of a network that no "
+        f"loss trains {'are' if many else 'is'} in training mode: running statistics moved in {norms.times} steps, "
+        "and each output depends on the other samples of its batch.",
+        why="no_grad stops gradients, not the statistics: the network drifts away from the one that was trained.",
+        advice=f"Call {norms.holder}.eval() before the loop, and again after each train() that covers it.",
+        severity="warning",
+        count=norms.times,
+        evidence={"layers": len(norms.names), "steps": norms.times},
+    )
 
 
 def _is_frozen(run: Run, ids: Ids, used: Ids) -> bool:

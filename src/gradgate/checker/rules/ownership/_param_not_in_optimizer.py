@@ -36,7 +36,8 @@ from functools import partial
 from gradgate.checker.analysis._origins import comprehension_line, list_line
 from gradgate.checker.analysis._parameter_usage import Left, left_out, temporary, unowned
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import definitions, scope_at
+from gradgate.checker.analysis._scopes import definitions, imported, scope_at, scopes_of
+from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import statement_at
 from gradgate.checker.analysis._statement import Statement, last_name
 from gradgate.checker.fixes import Fix, Replace
@@ -46,6 +47,7 @@ from gradgate.events import Backward, Frame, Ids, Parameter, Site, Stepped
 
 _LEAST = 3  # backward calls
 _HIDDEN, _UNLISTED = "hidden from parameters() in a plain list", "in no optimizer's list"
+_PLAIN = "a plain tensor, which parameters() leaves out"
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -63,6 +65,9 @@ def _judge(run: Run) -> Iterator[Finding]:
         if reason == _HIDDEN:
             fix = _in_module_list
             advice = "Put the layers into an nn.ModuleList, or parameters into an nn.ParameterList."
+        elif reason == _PLAIN:
+            fix = _made_parameter
+            advice = "Make it a parameter: nn.Parameter(...)."
         elif reason == _UNLISTED:
             fix = partial(_added, names=[run.name(number) for number in ids])
             advice = f"Pass {name} all parameters that are to be trained."
@@ -129,6 +134,8 @@ def _optimizer(run: Run, left: Left) -> int:
 
 
 def _reason(run: Run, left: Left, optimizer: int) -> str:
+    if left.plain:
+        return _PLAIN
     if not left.listed and not _is_loose(run, left):
         return _HIDDEN
     return f"made after {run.optimizer(optimizer)}" if left.later else _UNLISTED
@@ -141,6 +148,8 @@ def _line(run: Run, left: Left, optimizer: int) -> Frame | Site:
     if first.made and _reason(run, left, optimizer) != _UNLISTED:
         return first.made[0]
     made: Site = run.made[optimizer][0].site
+    if left.plain:
+        return _assigned_at(first, files_of({made, left.backward})) or made
     return comprehension_line(made) or list_line(made) or made
 
 
@@ -161,6 +170,31 @@ def _plain_list(parameter: Parameter) -> Frame | None:
         if node.whole
     }
     return next(iter(lines)) if len(lines) == 1 else None
+
+
+def _assigned_at(parameter: Parameter, files: tuple[str, ...]) -> Frame | None:
+    """Return the only line that sets the attribute that holds a tensor."""
+    key = "." + parameter.name.rpartition(".")[2]
+    scopes = (scope for file in files for scope in scopes_of(file))
+    lines = {
+        Frame(scope.file, each.value.lineno, "")
+        for scope in scopes
+        for each in definitions(scope).get(key, ())
+    }
+    return lines.pop() if len(lines) == 1 else None
+
+
+def _made_parameter(at: Statement) -> Fix:
+    """Write ``nn.Parameter(torch.randn(3))`` for ``torch.randn(3, requires_grad=True)``."""
+    call = at.value
+    if not isinstance(at.node, ast.Assign) or not isinstance(call, ast.Call):
+        return ()
+    kept = [keyword for keyword in call.keywords if keyword.arg != "requires_grad"]
+    if len(kept) == len(call.keywords):
+        return ()
+    nn = "nn" if at.knows("nn") or "nn" in imported(at.file) else "torch.nn"
+    new = ast.Call(call.func, call.args, kept)
+    return (Replace(at.line, ast.unparse(call), f"{nn}.Parameter({ast.unparse(new)})"),)
 
 
 def _added(at: Statement, names: list[str]) -> Fix:

@@ -178,6 +178,7 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
             "micro_batches": len(window.micro),
             "clipped_within": len(within),
         },
+        about=window.parameters,
     )
 
 

@@ -2,7 +2,8 @@
 
 ## What it does
 Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, an
-optimizer that always steps before there is a gradient, an optimizer whose ``step`` is never called, and
+optimizer that always steps before there is a gradient, an optimizer that was given other parameters than those
+that the losses reach, an optimizer whose ``step`` is never called, updates that 16-bit parameters round away, and
 updates by hand that rebind a name or drop their result, or that replace a leaf by a constant.
 
 ## Why is this bad?
@@ -33,6 +34,7 @@ import re
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._origins import computed_rate
+from gradgate.checker.analysis._parameter_usage import misdirected, replaced
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import tree_of
 from gradgate.checker.analysis._statement import Statement, method, operand
@@ -40,16 +42,7 @@ from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
-from gradgate.events import (
-    Backward,
-    Frame,
-    Ids,
-    Scheduled,
-    SchedulerMade,
-    Site,
-    Stepped,
-    Written,
-)
+from gradgate.events import Backward, Frame, Ids, Scheduled, SchedulerMade, Site, Stepped, Written
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
 _LEAST = 3  # steps, or backward calls
@@ -70,15 +63,37 @@ def _held(run: Run, optimizer: int) -> Ids:
 
 
 def _still(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
-    if len(steps) < _LEAST or any(event.moved for event in steps):
+    seen = [event for event in steps if event.seen]
+    if len(steps) < _LEAST or (
+        not any(event.used for event in steps) and any(event.moved for event in steps)
+    ):
         return None
     if not any(event.used for event in steps):
-        return _without_gradient(run, optimizer, steps)
-    without_rate = all(event.lr and not any(event.lr) for event in steps)
-    return (
-        _without_rate(run, optimizer, steps)
-        if without_rate and sum(e.seen for e in steps) >= _LEAST
-        else None
+        return _misdirected(run, optimizer, steps) or _without_gradient(run, optimizer, steps)
+    if any(event.moved for event in steps):
+        return _rounded_away(run, optimizer, seen)
+    without_rate = len(seen) >= _LEAST and all(event.lr and not any(event.lr) for event in steps)
+    return _without_rate(run, optimizer, steps) if without_rate else _rounded_away(run, optimizer, seen)
+
+
+def _rounded_away(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
+    """Report 16-bit parameters whose updates are smaller than half the distance to the next number."""
+    if any(not all(event.lr) or event.lr != steps[0].lr for event in steps) or not steps:
+        return None  # a schedule may still raise it
+    ids = steps[0].rounded.union(*(event.rounded for event in steps)) if len(steps) >= _LEAST else frozenset()
+    if not ids or any(event.used - event.zero != event.rounded for event in steps):
+        return None
+    kinds = {run.parameters[number].dtype for number in ids}
+    kind = " or ".join(sorted(kinds))
+    return RULE.finding(
+        run.made[optimizer][0].site,
+        f"{len(steps)} steps of {run.optimizer(optimizer)} changed hardly any value of {run.names(ids)}, though "
+        f"their gradients are not zero: at learning rate {max(steps[0].lr):g}, {kind} rounds the updates away.",
+        why=_WHY,
+        advice="Keep the parameters in float32 and run the forward pass under torch.autocast.",
+        count=len(steps),
+        evidence={"steps": len(steps), "lr": max(steps[0].lr), "parameters": len(ids)},
+        about=ids,
     )
 
 
@@ -110,6 +125,25 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         count=len(steps),
         evidence={"steps": len(steps), "lr": 0.0},
         about=_held(run, optimizer),
+    )
+
+
+def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | None:
+    """Report an optimizer that holds other parameters than the losses reach."""
+    meant, held, name = misdirected(run, optimizer), _held(run, optimizer), run.optimizer(optimizer)
+    if not meant or any(swap.optimizer == optimizer for swap in replaced(run)):
+        return None
+    frozen = not any(run.parameters[number].trainable for number in held if number in run.parameters)
+    return RULE.finding(
+        run.made[optimizer][0].site,
+        f"None of {len(steps)} steps of {name} had a gradient: it holds {run.names(held)}"
+        f"{', which are frozen' if frozen else ''}, and the losses reach {run.names(meant)}, "
+        "which no optimizer holds.",
+        why=_WHY,
+        advice=f"Pass {name} the parameters that are to be trained: {run.names(meant)}.",
+        count=len(steps),
+        evidence={"steps": len(steps), "held": len(held), "reached": len(meant)},
+        about=held | meant,
     )
 
 

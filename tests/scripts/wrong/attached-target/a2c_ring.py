@@ -60,7 +60,7 @@ def train(cfg):
                 ret = r + cfg.gamma * ret * (1 - r)
                 targets.insert(0, ret)
             adv = torch.stack(targets) - torch.stack(values)
-            policy_loss = -(torch.stack(logps) * adv).mean()  # expect: cross-loss-leak
+            policy_loss = -(torch.stack(logps) * adv).mean()  # expect: attached-target
             value_loss = adv.pow(2).mean()
             loss = policy_loss + 0.5 * value_loss - cfg.entropy * torch.stack(ents).mean()
             opt.zero_grad()

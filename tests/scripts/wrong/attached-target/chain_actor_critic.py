@@ -62,10 +62,9 @@ def discounted(rewards, gamma):
 def losses(actor, critic, obs, actions, target):
     value = critic(obs).squeeze(-1)
     dist = Categorical(logits=actor(obs))
-    advantage = target - value  # expect: cross-loss-leak
-    actor_loss = (
-        -(dist.log_prob(actions) * advantage).mean() - 0.01 * dist.entropy().mean()
-    )  # expect: cross-loss-leak
+    advantage = target - value
+    actor_loss = -(dist.log_prob(actions) * advantage).mean()  # expect: attached-target
+    actor_loss = actor_loss - 0.01 * dist.entropy().mean()
     critic_loss = nn.functional.smooth_l1_loss(value, target)
     return actor_loss, critic_loss
 

@@ -1,0 +1,210 @@
+"""Pairs of values that a loss combines and that are seldom meant to be combined so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor
+
+from gradgate.autograd_graph import LEAF, RESHAPES, Graph, NotUnderstoodError, reduced_shape, shape_of
+from gradgate.checker.recording._node_lines import line_of
+from gradgate.events import Combined, Ids, Site
+
+_MOST_NODES = 5_000
+_MOST_DEPTH = 12
+_ERRORS = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "L1LossBackward0")
+_DIFFERENCES = ("SubBackward0", *_ERRORS)
+_SUMS = ("AddBackward0", "SubBackward0")
+_ELEMENTWISE = (
+    *_SUMS,
+    "MulBackward0",
+    "DivBackward0",
+    "PowBackward0",
+    "AbsBackward0",
+    "NegBackward0",
+    *_ERRORS,
+)
+
+NumberOf = Callable[[Tensor], int | None]
+
+
+def combined(graph: Graph, backward: Site, number_of: NumberOf) -> Iterator[Combined]:
+    """Yield what a loss combines: a value with a target that the same parameters made, and the like."""
+    if len(graph.nodes) <= _MOST_NODES:
+        yield from _Reader(graph, backward, number_of).read()
+
+
+class _Reader:
+    """Reads the graph of one backward call."""
+
+    def __init__(self, graph: Graph, backward: Site, number_of: NumberOf) -> None:
+        self._graph = graph
+        self._backward = backward
+        self._number_of = number_of
+        self._users: dict[Any, list[Any]] = {}
+        for node, following in graph.following.items():
+            for child in following:
+                self._users.setdefault(child, []).append(node)
+
+    def read(self) -> Iterator[Combined]:
+        """Yield what is combined, near the loss first."""
+        for node in self._graph.nodes:
+            name = node.name()
+            if name in _DIFFERENCES:
+                yield from self._own_target(node)
+            if name == "MulBackward0":
+                yield from self._advantage(node)
+            if name in _ELEMENTWISE or name == "ExpandBackward0":
+                yield from self._broadcast(node)
+
+    def _event(self, how: Any, node: Any, ids: Ids, sizes: tuple[int, ...] = ()) -> Combined:
+        return Combined(line_of(node), how, ids, self._backward, sizes)
+
+    def _ids(self, node: Any) -> Ids:
+        numbers = map(self._number_of, Graph(node).leaves.values())
+        return frozenset(number for number in numbers if number is not None)
+
+    def _own_target(self, node: Any) -> Iterator[Combined]:
+        """Find a target like ``reward + gamma * q(next_state)``, compared with ``q(state)``."""
+        sides = _inputs(node)
+        if len(sides) != 2:
+            return
+        for value, target in (sides, sides[::-1]):
+            inner = _after_reward(target)
+            if inner is None:
+                continue
+            ids = self._ids(inner)
+            if ids and ids == self._ids(value) and _are_apart(inner, value):
+                yield self._event("own target", _skip(target), ids)
+                return
+
+    def _advantage(self, node: Any) -> Iterator[Combined]:
+        """Find ``log_prob * (returns - value)`` in a loss that also trains ``value`` by a squared error."""
+        sides = _inputs(node)
+        if len(sides) != 2:
+            return
+        for logarithm, advantage in (sides, sides[::-1]):
+            value = self._value_in(advantage)
+            if value is not None and any("Log" in each.name() for each in Graph(logarithm).nodes):
+                ids = self._ids(value)
+                if ids:
+                    yield self._event("advantage", node, ids)
+                    return
+
+    def _value_in(self, advantage: Any) -> Any:
+        """Return the value in a difference to data, if a squared error of the same loss has it, too."""
+        todo, seen = [(advantage, 0)], set()
+        while todo:
+            node, depth = todo.pop(0)
+            if node in seen or depth > _MOST_DEPTH:
+                continue
+            seen.add(node)
+            inputs = _inputs(node)
+            if node.name() == "SubBackward0" and len(inputs) == 1:
+                value = _skip(inputs[0])
+                if self._is_squared(value) or self._is_squared(node):
+                    return value
+            elif node.name() in _ELEMENTWISE or node.name() in RESHAPES:
+                todo += [(child, depth + 1) for child in inputs]
+        return None
+
+    def _is_squared(self, value: Any) -> bool:
+        """Return whether a squared error is taken of a value, or of its difference to data."""
+        todo, seen = [value], set()
+        while todo:
+            node = todo.pop()
+            for user in self._users.get(node, ()):
+                if user in seen:
+                    continue
+                seen.add(user)
+                name = user.name()
+                square = name == "PowBackward0" and float(user._saved_exponent) == 2
+                if square or name in _ERRORS or (name == "MulBackward0" and _inputs(user) == [node, node]):
+                    return True
+                if (
+                    name in RESHAPES
+                    or (name == "SubBackward0" and len(_inputs(user)) == 1)
+                    or name == "StackBackward0"
+                ):
+                    todo.append(user)
+        return False
+
+    def _broadcast(self, node: Any) -> Iterator[Combined]:
+        """Find (N, 1) with (N,), which is (N, N), on the way to a mean or a sum."""
+        shape = _shape(node, 0)
+        if node.name() in _ERRORS and len(shape) == 2:
+            shape = reduced_shape(node)
+        if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
+            return
+        sizes = {_shape(child, output) for child, output in node.next_functions if child is not None}
+        if not sizes & {(shape[0], 1), shape[:1]} or sizes - {(shape[0], 1), shape[:1]}:
+            return
+        above = node
+        while _shape(above, 0) == shape:
+            users = self._users.get(above, ())
+            if len(users) != 1 or (users[0].name() not in (*_ELEMENTWISE, *_REDUCTIONS)):
+                return
+            above = users[0]
+        if math.prod(_shape(above, 0)) == 1 and _is_outer(node, self._users[node][0], shape[0]):
+            where = node if line_of(node) else above
+            yield self._event("broadcast", where, self._ids(node), shape)
+
+
+def _is_outer(node: Any, user: Any, size: int) -> bool:
+    """Return whether (N, N) values are made of N and N others, and not of a matrix that happens to be square."""
+    if node.name() == "MulBackward0":
+        shapes = {_shape(child, output) for child, output in node.next_functions if child is not None}
+        saved = (node._saved_self, node._saved_other)
+        shapes |= {tuple(each.shape) for each in saved if isinstance(each, Tensor)}
+        return shapes == {(size, 1), (size,)}
+    if user.name() in ("PowBackward0", "AbsBackward0"):
+        values = user._saved_self
+    elif user.name() in _ERRORS:
+        values = user._saved_self - user._saved_target
+    else:
+        return False
+    values = values.detach().double()
+    rest = values - values[:1] - values[:, :1] + values[:1, :1]
+    return bool(rest.abs().max() <= 1e-5 * values.abs().max())
+
+
+_REDUCTIONS = ("MeanBackward0", "SumBackward0", "WhereBackward0", "ClampBackward1", "ClampMinBackward0")
+
+
+def _inputs(node: Any) -> list[Any]:
+    return [child for child, _ in node.next_functions if child is not None]
+
+
+def _skip(node: Any) -> Any:
+    """Return what was reshaped."""
+    while node.name() in RESHAPES and len(_inputs(node)) == 1:
+        node = _inputs(node)[0]
+    return node
+
+
+def _after_reward(target: Any) -> Any:
+    """Return x of ``data + numbers * x``, where there is one number for each sample; else None."""
+    node = _skip(target)
+    shape = _shape(node, 0)
+    if node.name() != "AddBackward0" or len(_inputs(node)) != 1 or not shape or math.prod(shape) != shape[0]:
+        return None
+    node, products = _skip(_inputs(node)[0]), 0
+    while node.name() == "MulBackward0" and len(_inputs(node)) == 1:
+        node, products = _skip(_inputs(node)[0]), products + 1
+    return node if products else None
+
+
+def _are_apart(first: Any, second: Any) -> bool:
+    """Return whether two values share their leaves alone: the network ran twice."""
+    return set(Graph(first).nodes).isdisjoint(Graph(second).nodes)
+
+
+def _shape(node: Any, output: int) -> tuple[int, ...]:
+    if node.name() == LEAF:
+        return tuple(node.variable.shape)
+    try:
+        return shape_of(node, output)
+    except NotUnderstoodError:
+        return ()

@@ -1,0 +1,66 @@
+"""A term of the loss that isn't divided by the number of micro-batches, beside others that are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from gradgate.checker.analysis._history import StepWindow
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import definitions, key_of, scopes_of
+from gradgate.checker.analysis._slices import files_of
+from gradgate.checker.analysis._source import statement_at
+from gradgate.events import Site, Term
+
+
+def undivided(run: Run, full: Iterable[tuple[StepWindow, list[int]]], size: int) -> tuple[Term, Site] | None:
+    """Return a term that every micro-batch adds with full weight, and where, if others are divided by their number.
+
+    A term with any other divisor may be a mean over something else. One whose weight is computed by a division
+    may have this one in it.
+    """
+    first: tuple[Term, Site] | None = None
+    for window, micro in full:
+        if any(part.touched or part.factor != 1 for part in window.fresh):
+            return None
+        for number in micro:
+            terms = [term for term in run.backward(number).terms if term.kind != "constant"]
+            divided = [term for term in terms if _by(term, size)]
+            whole = [term for term in terms if not any(op == "div" for op, _, _ in term.factors)]
+            whole = [term for term in whole if term not in divided]
+            if not divided or not whole or len(divided) + len(whole) < len(terms):
+                return None
+            if first is None:
+                weighed = [where for _, _, where in whole[0].factors]
+                where = next(filter(None, weighed), _by(divided[0], size) or ())
+                if any(_computed(site) for site in weighed):
+                    return None
+                first = whole[0], where
+    return first
+
+
+def _by(term: Term, size: int) -> Site | None:
+    """Return where a term is divided by a number, or multiplied by one over it."""
+    for op, number, where in term.factors:
+        if abs((number if op == "div" else 1 / number if number else 0) - size) < 1e-6 * size:
+            return where
+    return None
+
+
+def _computed(site: Site) -> bool:
+    """Say whether a statement computes a weight by a division, or takes it from what does."""
+    statement = statement_at(site[0]) if site else None
+    products = [
+        node
+        for node in (ast.walk(statement) if statement is not None else ())
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+    ]
+    names = {key_of(side) for node in products for side in (node.left, node.right)} - {""}
+    scopes = [scope for file in files_of([site]) for scope in scopes_of(file)]
+    weights = [each.value for scope in scopes for name in names for each in definitions(scope).get(name, ())]
+    numbers = [value for value in weights if not any(isinstance(node, ast.Call) for node in ast.walk(value))]
+    return any(
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+        for value in (*products, *numbers)
+        for node in ast.walk(value)
+    )

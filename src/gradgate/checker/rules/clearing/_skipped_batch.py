@@ -1,0 +1,112 @@
+"""The gradient of a skipped batch stays, and is added to the next batch's.
+
+## What it does
+Looks for a condition between ``backward()`` and the step that skips both the step and the clearing: a
+``continue`` or ``return`` for a loss or norm that is too large. Reports it if the next step then used the
+gradients of several batches, where the others use one.
+
+## Why is this bad?
+The batch that was to be skipped is in the next update all the same. If its gradient is infinite or NaN, the
+next update is, too.
+
+## Example
+    loss.backward()
+    if loss.item() > 10:
+        continue                     # its gradient stays
+    optimizer.step()
+    optimizer.zero_grad()
+
+## Use instead
+    optimizer.zero_grad()            # before each backward(), whatever happened to the last one
+    loss.backward()
+    if loss.item() > 10:
+        continue
+    optimizer.step()
+
+## Known limits
+The condition must be in the function that calls both ``backward()`` and ``step()``. One that counts batches
+(``i % 4``) is assumed to be accumulation.
+
+## Sources
+The notes on ``torch.optim.Optimizer.zero_grad``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._history import StepWindow
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import own_nodes, scope_at
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Insert
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Frame, Site
+
+_UNUSUAL = re.compile(r"loss|norm|grad|nan|inf|finite|\bgn\b", re.IGNORECASE)
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    for optimizer, site, windows in run.accumulating():
+        sizes = [len(micro) for _, micro in windows]
+        condition = _skips(site, run.events[windows[0][0].step].site)
+        if condition is None or len(set(sizes)) == 1:
+            continue
+        where, test = condition
+        if sizes.count(1) * 2 < len(sizes) and not _UNUSUAL.search(test):
+            continue
+        skipped = sum(size - 1 for size in sizes)
+        yield RULE.finding(
+            where,
+            f"`if {test}` skips the step and the clearing: the gradients of {skipped} skipped batches were added "
+            f"to those of the next ones, up to {max(sizes)} in one step of {run.optimizer(optimizer)}.",
+            why="The batches that were to be skipped are in the updates all the same.",
+            advice="Call zero_grad() before each backward(), or where a batch is skipped.",
+            fix=_cleared,
+            count=skipped,
+            evidence={"skipped": skipped, "steps": len(sizes)},
+            about=_about(windows),
+        )
+
+
+def _about(windows: list[tuple[StepWindow, list[int]]]) -> frozenset[int]:
+    return frozenset().union(*(window.parameters for window, _ in windows))
+
+
+def _skips(site: Site, step: Site) -> tuple[Frame, str] | None:
+    """Return the ``if`` between a backward call and a step that skips the step, and its condition."""
+    steps = {(frame.file, frame.function): frame.line for frame in step}
+    for frame in site:
+        line = steps.get((frame.file, frame.function))
+        scope = scope_at(frame)
+        if line is None or scope is None or line <= frame.line:
+            continue
+        for node in own_nodes(scope.node):
+            if not isinstance(node, ast.If) or not frame.line < node.lineno < line:
+                continue
+            inside = node.lineno <= line <= (node.end_lineno or 0)
+            leaves = any(isinstance(inner, (ast.Continue, ast.Return)) for inner in node.body)
+            test = ast.unparse(node.test)
+            if (inside or leaves) and "%" not in test:
+                return Frame(frame.file, node.lineno, frame.function), test
+        return None
+    return None
+
+
+def _cleared(at: Statement) -> Fix:
+    """Clear before the batch is left, as it is done after the step."""
+    leaving = at.node.body[-1] if isinstance(at.node, ast.If) else None
+    if not isinstance(leaving, (ast.Continue, ast.Return)):
+        return ()
+    calls = [
+        ast.unparse(node)
+        for node in own_nodes(at.function)
+        if isinstance(node, ast.Expr) and ast.unparse(node).endswith(".zero_grad()")
+    ]
+    return (Insert(calls[0], before=leaving.lineno),) if len(calls) == 1 else ()
+
+
+RULE = Rule("GG204", "skipped-batch", "error", __doc__ or "", _judge)

@@ -1,0 +1,76 @@
+"""A target or a weight carries gradient, though the loss takes it as given.
+
+## What it does
+Looks for a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared
+with the same network's value, and for an advantage that a log-probability is multiplied by while a squared error
+trains the value inside it. Both are reported if gradient flows into them.
+
+## Why is this bad?
+The loss then also moves the target towards the prediction, or the critic towards whatever makes the policy's loss
+small. Training gets slower or diverges, and no error is raised.
+
+## Example
+    target = reward + gamma * q(next_state).max(1).values
+    policy_loss = -(log_prob * (returns - value)).mean()
+
+## Use instead
+    with torch.no_grad():
+        target = reward + gamma * q(next_state).max(1).values
+    policy_loss = -(log_prob * (returns - value).detach()).mean()
+
+## Known limits
+A target is recognized if it is a sum of data and a product, with one number for each sample; an advantage, if the
+same backward call trains its value by a squared or Huber error. Losses whose gradients are differentiated again are
+not judged.
+
+## Sources
+Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Backward, Combined, Differentiated, Ids, Site
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    if any(event.create for event in run.of(Differentiated)):
+        return
+    found: dict[tuple[str, Site], list[Combined]] = defaultdict(list)
+    for event in run.of(Combined):
+        if event.site and event.how in _TEXTS and event.parameters & run.owned:
+            found[event.how, event.site].append(event)
+    for (how, site), events in found.items():
+        ids: Ids = frozenset().union(*(event.parameters for event in events)) & run.owned
+        message, why, advice = _TEXTS[how]
+        yield RULE.finding(
+            site,
+            message.format(run.names(ids)),
+            why=why,
+            advice=advice,
+            count=sum(event.site == events[0].backward for event in run.of(Backward)),
+            evidence={"parameters": len(ids)},
+            about=ids,
+        )
+
+
+_TEXTS = {
+    "own target": (
+        "The target is computed with gradient from {}, which the loss compares with it: the loss also moves the "
+        "target.",
+        "The network can lower the loss by moving its targets towards its predictions.",
+        "Compute the target under torch.no_grad(), or detach the network's value in it.",
+    ),
+    "advantage": (
+        "The log-probability is multiplied by an advantage with gradient: the policy's loss also trains {}.",
+        "The critic is pulled away from the returns that its own error trains it towards.",
+        "Detach the advantage here: log_prob * advantage.detach().",
+    ),
+}
+
+RULE = Rule("GG406", "attached-target", "warning", __doc__ or "", _judge)
