@@ -41,7 +41,6 @@ SPAWNING = sorted(SCRIPTS.glob("spawning/*.py"))
 MISSED = {
     "wrong/global_token_mean": "the divisor is a total over the ranks; that DDP divides again is not compared",
     "wrong/global_batch_mean": "a sum over n items by 2n is half a mean, too, and that is often meant",
-    "wrong/head_not_wrapped": "a backward pass is known to synchronise, not which of its parameters",
     "wrong/smaller_rate": "a learning rate is its author's choice",
     "wrong/unused_head": "DDP ties its outputs together to look for unused parameters: the graph reaches all",
 }

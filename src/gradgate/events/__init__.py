@@ -40,6 +40,7 @@ from gradgate.events._loop import (
     SchedulerMade,
     Sharded,
     Unscaled,
+    Wrapped,
 )
 from gradgate.events._records import Doing, Event, Frame, Group, Ids, Log, Parameter, Site, Span, Term
 
@@ -85,6 +86,7 @@ __all__ = [
     "Stepped",
     "Term",
     "Unscaled",
+    "Wrapped",
     "Written",
     "describe",
     "emit",

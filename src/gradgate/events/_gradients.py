@@ -48,8 +48,10 @@ class Backward(Event):
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
     scaler: Annotated[int | None, "the gradient scaler that scaled the loss, or a part of it"] = None
     synced: Annotated[bool | None, "DDP averaged the gradients over ranks; None: no DDP"] = None
+    around: Annotated[bool, "no forward pass of the DDP that holds these parameters came before it"] = False
     uses: Annotated[
-        tuple[tuple[int, Site], ...], "(parameter, first use), ordered by last use; only for the first calls"
+        tuple[tuple[int, Site], ...],
+        "(parameter, first use), ordered by last use; only for the first calls and those past DDP",
     ] = ()
     through: Annotated[
         tuple[tuple[int, Site], ...], "(parameter, where it was used), of parameters in no optimizer"

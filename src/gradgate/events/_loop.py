@@ -102,6 +102,13 @@ class Sharded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Wrapped(Event):
+    """A DistributedDataParallel was constructed."""
+
+    parameters: Annotated[Ids, "parameters whose gradients it averages over the ranks"]
+
+
+@dataclass(frozen=True, slots=True)
 class Planned(Event):
     """``gradgate.plan`` made a plan. Sizes are in bytes."""
 

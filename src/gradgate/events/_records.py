@@ -73,6 +73,7 @@ class Term:
         None
     )
     classes: Annotated[int | None, "classes of a log_softmax, if the mean also runs over them"] = None
+    equal: Annotated[bool, "it is a distance between two values, and these were equal everywhere"] = False
     paths: Annotated[int, "number of paths from the root to it"] = 1
     joined: Annotated[Site, "where the last of several paths joins the others"] = ()
     scaled: Annotated[bool, "a gradient scaler's factor is on the path; `factors` leaves it out"] = False

@@ -15,7 +15,7 @@ from gradgate.checker.rules import Finding, rules
 from gradgate.checker.rules._rule import FixAt
 from gradgate.checker.rules.accumulation import _accumulation_scaling, _accumulation_window, _loss_reduction
 from gradgate.checker.rules.clearing import _cross_loss_leak, _missing_zero_grad, _zero_grad_misplaced
-from gradgate.checker.rules.stepping import _clip_misplaced, _ineffective_step, _scheduler_cadence
+from gradgate.checker.rules.stepping import _clip_misplaced, _scheduler_cadence, _updates_by_hand
 from gradgate.events import Frame, Log, OptimizerMade, Stepped
 from tests.test_scripts import WRONG, name, run
 
@@ -23,7 +23,7 @@ CATEGORIES = {
     "accumulation-scaling": 8,
     "accumulation-window": 9,
     "amp-scaler-misuse": 9,
-    "broken-graph": 17,
+    "broken-graph": 20,
     "clip-misplaced": 10,
     "cross-loss-leak": 7,
     "double-counting": 2,
@@ -155,7 +155,7 @@ COUNTED = "for i, x in enumerate(loader):\n    if {}:  # now\n        optimizer.
             "for x in y:\n    loss(x).backward()\n    o.step()\n    o.zero_grad()\n    log()\n",
         ),
         (
-            _ineffective_step._in_place,
+            _updates_by_hand._in_place,
             2,
             "with torch.no_grad():\n    p = p - lr * p.grad\n",
             "with torch.no_grad():\n    p -= lr * p.grad\n",
@@ -171,7 +171,7 @@ def test_a_rule_changes_the_lines_where_there_is_one_way(
 # Each would break or mean something else if the fix were made.
 UNCLEAR = {
     "which of the two divisions": (_loss_reduction._undivided, 1, "loss = a / b / c\n"),
-    "outside of no_grad": (_ineffective_step._in_place, 1, "p = p - lr * p.grad\n"),
+    "outside of no_grad": (_updates_by_hand._in_place, 1, "p = p - lr * p.grad\n"),
     "a counter from elsewhere": (
         _accumulation_window._count_from_one,
         2,

@@ -70,6 +70,25 @@ def test_a_schedule_that_goes_on_at_micro_batches_is_over_too_soon() -> None:
     assert run(12, each_batch=True, micro=2).judged("GG301") == []  # its length is in micro-batches
 
 
+def test_a_length_in_micro_batches_that_is_counted_in_windows_is_never_reached() -> None:
+    def windows(length: int, source: str = "") -> Story:
+        story = Story("fc.weight", source=source).optimizer()
+        story.add(SchedulerMade(site(1), 0, "CosineAnnealingLR", 0, length, lr=(0.1,)))
+        for _ in range(6):
+            story.backward(5).backward(5).step(6).clear(7).add(advanced(7))
+        return story
+
+    assert said(windows(12).judged("GG301")) == [
+        "train.py:1: GG301 warning: CosineAnnealingLR is 12 long, as many as the run has micro-batches, and is "
+        "advanced once in 2 of them: the run ends after 50% of the schedule."
+    ]
+    assert windows(12).judged("GG301", how="stopped") == []
+    assert windows(16).judged("GG301") == []
+    assert (
+        windows(12, "CosineAnnealingLR(optimizer, 4 * len(loader) // 2)").judged("GG301") == []
+    )  # a longer plan
+
+
 def test_right_paces_are_silent() -> None:
     assert run(12, each_batch=True).judged("GG301") == []
     assert run(3, each_batch=False).judged("GG301") == []

@@ -75,6 +75,36 @@ def _rounding(tree: ast.AST | None, parts: list[ast.AST]) -> int:
     return next((node.lineno for node in divisions if isinstance(node.op, ast.FloorDiv)), 0)
 
 
+def length_line(site: Site) -> tuple[Frame | None, bool]:
+    """Return the line that computes a schedule's length from that of a loader, and whether it divides there.
+
+    Looked for is ``len(...)`` in a frame's own statement, or in what a name of that statement is assigned.
+    """
+    for frame in site:
+        scope, statement = scope_at(frame), statement_at(frame)
+        todo: list[ast.stmt | ast.expr] = [statement] if scope is not None and statement is not None else []
+        seen: set[str] = set()
+        while todo:
+            node = todo.pop(0)
+            inner = list(ast.walk(node))
+            if any(isinstance(call, ast.Call) and called(call) == "len" for call in inner):
+                divided = any(isinstance(each, (ast.Div, ast.FloorDiv)) for each in inner)
+                return frame._replace(line=node.lineno), divided
+            for name in {
+                key_of(each) for each in inner if isinstance(each, (ast.Name, ast.Attribute))
+            } - seen:
+                seen.add(name)
+                assert scope is not None  # noqa: S101
+                values = [each.value for each in definitions(scope).get(name, ())]
+                todo += [value for value in values if not _is_made(value)]
+    return None, False
+
+
+def _is_made(value: ast.expr) -> bool:
+    """Say whether a value is an object of a class: an optimizer, a model."""
+    return isinstance(value, ast.Call) and called(value)[:1].isupper()
+
+
 def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
     """Return the line that builds the list for an optimizer, where the list has a name or a function."""
     scope = scope_at(site[0]) if site else None

@@ -45,7 +45,7 @@ class Backwards:
         self._kept = kept
         self._cuts = cuts
         self.give_up: Callable[[], None] = lambda: None
-        self.synchronizes: Callable[[Ids], bool | None] = lambda _: None
+        self.synchronizes: Callable[[Ids], tuple[bool | None, bool]] = lambda _: (None, False)
         self.without_steps: Callable[[], None] = lambda: None  # called as long as no optimizer has stepped
         self.reach = KnownLeaves(recorder)
         self._last: dict[tuple[Site, int], Ids] = {}  # by line and thread
@@ -123,6 +123,7 @@ class Backwards:
         old_nodes, old_site = found.older_than(recorder.thread.last_key)
         recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
         value = _value(tensors)
+        synced, around = self.synchronizes(reached)
         event = dataclasses.replace(
             event,
             reached=reached,
@@ -134,8 +135,9 @@ class Backwards:
             old_nodes=old_nodes,
             old_site=old_site,
             scaler=self._scaler(head, graph),
-            synced=self.synchronizes(reached),
-            uses=found.first_uses() if first else (),
+            synced=synced,
+            around=around,
+            uses=found.first_uses() if first or around else (),
             through=found.unowned_uses(),
             beyond=found.after_others() if first else frozenset(),
             stale=found.stale(self.reach.written),
@@ -161,7 +163,7 @@ class Backwards:
         """Return the event of a call whose graph is not read: the last one, if nothing differs."""
         key = site, reached, facts, self.synchronizes(reached)
         if self._repeated is None or self._repeated[0] != key:
-            self._repeated = key, _unseen(site, reached, *facts, synced=key[3])
+            self._repeated = key, _unseen(site, reached, *facts, key[3])
         return self._repeated[1]
 
     def _is_probed(self, nodes: int, calls: int, reached: Ids) -> bool:
@@ -239,8 +241,9 @@ def _unseen(
     create: bool,
     closure: bool,
     managed: bool,
-    synced: bool | None = None,
+    synchronized: tuple[bool | None, bool] = (None, False),
 ) -> Backward:
+    synced, around = synchronized
     return Backward(
         site,
         reached,
@@ -250,6 +253,7 @@ def _unseen(
         closure=closure,
         managed=managed,
         synced=synced,
+        around=around,
     )
 
 

@@ -16,7 +16,7 @@ from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._modules import parameters_in
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.events import Ids, Reduced, Sharded
+from gradgate.events import Ids, Reduced, Sharded, Wrapped
 from gradgate.torch_compat import anything_compiled
 
 COLLECTIVES = (
@@ -34,7 +34,10 @@ class _Wrapper:
     """A DistributedDataParallel."""
 
     ref: weakref.ref[Any]
-    armed: bool | None = None  # the backward of its last forward all-reduces; None: it has not run
+    parameters: Ids  # those that it averages
+    armed: bool | None = (
+        None  # the next backward all-reduces; None: its forward has not run since the last one
+    )
 
 
 class RankRecorder:
@@ -48,8 +51,12 @@ class RankRecorder:
         self._sharded = False
         self._seen: Ids = frozenset()
 
-    def synchronizes(self, reached: Ids) -> bool | None:
-        """Return whether the coming backward pass averages these gradients over ranks; None without DDP."""
+    def synchronizes(self, reached: Ids) -> tuple[bool | None, bool]:
+        """Return whether the coming backward pass averages these gradients over ranks, and whether it is past DDP.
+
+        Without DDP, the first is None. DDP averages in the first complete backward pass after its own forward pass,
+        and in no other.
+        """
         parameters = self._recorder.parameters
         if reached is not self._seen:
             self._seen = reached
@@ -58,17 +65,20 @@ class RankRecorder:
             self._sharded = self._sharded or any(type(each).__name__ in _SHARDED for _, each in tensors)
         states = []
         for wrapper in self._wrappers:
-            module = wrapper.ref()
-            if module is None or anything_compiled():  # its forward is not seen then
+            if wrapper.ref() is None or anything_compiled():  # its forward is not seen then
                 continue
-            if any(parameters.numbers.known(each) in reached for each in parameters_in(module)):
+            if wrapper.parameters & reached:
                 states.append(wrapper.armed)
-        return any(states) if states else None
+                wrapper.armed = None if wrapper.parameters <= reached and wrapper.armed else wrapper.armed
+        return (any(states) if states else None), None in states and not any(states)
 
     def wrapped(self, wrapper: Any, *_: Any, **__: Any) -> Around:
         """Remember that DDP wraps a module."""
         yield
-        self._wrappers.append(_Wrapper(weakref.ref(wrapper)))
+        recorder = self._recorder
+        ids = recorder.ids(each for each in parameters_in(wrapper) if each.requires_grad)
+        self._wrappers.append(_Wrapper(weakref.ref(wrapper), ids))
+        recorder.add(Wrapped(recorder.site(), ids))
         self.position()
 
     def forward(self, module: Any, *_: Any, **__: Any) -> None:

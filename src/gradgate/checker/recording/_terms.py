@@ -33,6 +33,8 @@ _MOST_TERMS = 128
 _MOST_WITH_REACH = 12
 _MOST_MASK = 1 << 22  # elements of a mask that is looked at
 _PLAIN = {"MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum"}
+_DISTANCES = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0")
+_MOST_REDUCTIONS = 3  # between a distance and its term
 
 _Factors = tuple[tuple[str, float, Site], ...]
 
@@ -112,9 +114,10 @@ class Terms:
             squared = node.next_functions[0][0]
         return Term(
             *(key, kind, name, factors, items, sizes, line_of(node), self._squared(squared)),
-            masked=_padding_mask(node) if plain == "mean" else None,
+            masked=_padding_mask(node) if plain == "mean" else _mask_of_sum(node) if plain == "sum" else None,
             classes=_classes(node) if plain == "mean" else None,
             scaled=scaled,
+            equal=_compares_equals(node),
         )
 
     def _squared(self, node: Any) -> Ids:
@@ -151,6 +154,25 @@ def _inputs(node: Any) -> list[Input] | None:
     return [Input(child, "div", float(sizes[0]) if name == "MeanBackward0" else None) for child in stacked]
 
 
+def _compares_equals(node: Any) -> bool:
+    """Return whether a term is a power or absolute value of a difference that is zero everywhere."""
+    if node.name() in _DISTANCES:
+        first, second = node._saved_self, node._saved_target
+        return (
+            first.shape == second.shape and 0 < first.numel() <= _MOST_MASK and bool((first == second).all())
+        )
+    for _ in range(_MOST_REDUCTIONS):
+        if node is None or node.name() not in (*_PLAIN, *RESHAPES):
+            break
+        node = node.next_functions[0][0]
+    if node is None or node.name() not in ("PowBackward0", "AbsBackward0"):
+        return False
+    below, power = node.next_functions[0][0], getattr(node, "_saved_exponent", 1)
+    if below is None or below.name() != "SubBackward0" or isinstance(power, Tensor) or power < 1:
+        return False
+    return 0 < node._saved_self.numel() <= _MOST_MASK and not bool(node._saved_self.any())
+
+
 def _classes(mean: Any) -> int | None:
     """Return the number of classes if a mean over samples and classes is taken of targets * log_softmax."""
     node = mean.next_functions[0][0]
@@ -170,7 +192,24 @@ def _padding_mask(mean: Any) -> float | None:
 
     Padding is at one end of the last dimension: each row has ones, then zeros, or the other way round.
     """
-    product = mean.next_functions[0][0]
+    ones = _ones(mean)
+    if ones is None or bool(ones.all()):
+        return None
+    steps = torch.atleast_2d(ones.squeeze()).to(torch.int8).diff(dim=-1)
+    if bool((steps < 0).any()) and bool((steps > 0).any()):
+        return None
+    return float(ones.float().mean())
+
+
+def _mask_of_sum(total: Any) -> float | None:
+    """Return the share of ones if a sum is taken of a product with a 0/1 mask of any kind."""
+    ones = _ones(total) if reduced_shape(total) else None
+    return None if ones is None else float(ones.double().mean())
+
+
+def _ones(reduction: Any) -> Tensor | None:
+    """Return where a 0/1 mask is 1 that a value is multiplied by just before it is reduced."""
+    product = reduction.next_functions[0][0]
     while product is not None and product.name() in RESHAPES:
         product = product.next_functions[0][0]
     if product is None or product.name() != "MulBackward0":
@@ -182,9 +221,4 @@ def _padding_mask(mean: Any) -> float | None:
     if not isinstance(mask, Tensor) or mask.dim() < 2 or not 1 < mask.numel() <= _MOST_MASK:
         return None
     ones = mask == 1
-    if bool(ones.all()) or not bool((ones | (mask == 0)).all()):
-        return None
-    steps = torch.atleast_2d(ones.squeeze()).to(torch.int8).diff(dim=-1)
-    if bool((steps < 0).any()) and bool((steps > 0).any()):
-        return None
-    return float(ones.float().mean())
+    return ones if bool((ones | (mask == 0)).all()) else None

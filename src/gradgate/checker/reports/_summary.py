@@ -31,7 +31,7 @@ class Summary:
     optimizers: tuple[Held, ...] = ()
     unowned: Held | None = None  # parameters that require a gradient and are in no optimizer
     processes: int = 1
-    equal: bool = True  # all processes made the same number of steps
+    equal: bool = True  # all processes made the same numbers of steps and backward calls
     silenced: int = 0  # findings left out because of a comment in the source
     unused: tuple[str, ...] = ()  # comments that ignored nothing: "train.py:12"
     known: int = 0  # findings left out because they are in the baseline
@@ -68,7 +68,7 @@ def summarized(
     return replace(
         summary,
         processes=max(1, len(trained)),
-        equal=len({log.steps for log in trained}) <= 1,
+        equal=len({(log.steps, log.backwards) for log in trained}) <= 1,
         silenced=silenced,
         unused=tuple(unused),
         known=known,

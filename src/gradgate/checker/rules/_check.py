@@ -18,13 +18,14 @@ from gradgate.events import Log
 _EXPLAINS: dict[str, frozenset[str]] = {
     "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
     "ddp-sync": frozenset({"accumulation-scaling"}),
+    "broken-graph": frozenset({"wasted-gradient", "zero-gradient"}),
+    "compared-with-itself": frozenset({"zero-gradient"}),
     "skipped-batch": frozenset(
         {"accumulation-window", "accumulation-scaling", "microbatch-normalization", "clip-misplaced"}
     ),
     "ineffective-step": frozenset({"zero-grad-misplaced"}),
     "zero-grad-misplaced": frozenset({"zero-gradient"}),
     "amp-scaler-misuse": frozenset({"nonfinite-gradient"}),
-    "broken-graph": frozenset({"wasted-gradient"}),
     "frozen-state-drift": frozenset({"zero-gradient"}),
 }
 

@@ -44,6 +44,7 @@ from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
 from gradgate.checker.rules.accumulation._undivided_terms import undivided
 from gradgate.events import (
     Backward,
@@ -67,6 +68,7 @@ _TO_A_TRAINER = (
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from spanning_divisors(run, RULE)
     if any(event.parameters for event in run.of(Reduced)):
         return  # ranks are summed by hand: their number belongs in the divisor
     meta = bool(run.of(Differentiated))

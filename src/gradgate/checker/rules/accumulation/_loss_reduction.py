@@ -119,7 +119,9 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
 
 
 def _over_padding(events: list[Backward]) -> Iterator[Finding]:
-    terms = [term for event in events for term in event.terms if term.masked is not None]
+    terms = [
+        term for event in events for term in event.terms if term.kind == "mean" and term.masked is not None
+    ]
     parts = [term.masked for term in terms if term.masked is not None]
     if len(parts) < 2 or max(parts) - min(parts) < 1e-6:
         return

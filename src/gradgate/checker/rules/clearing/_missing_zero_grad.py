@@ -3,7 +3,7 @@
 ## What it does
 Follows every gradient contribution, parameter by parameter. Reports steps whose new gradients were added to
 old ones that the same optimizer has already used: nothing was cleared, or the wrong parameters were, or only
-some of them.
+some of them. Also reports a model that makes the gradients for another one's parameters and is never cleared.
 
 ## Why is this bad?
 Each step repeats all earlier ones. The gradient grows with the number of steps; the loss may fall for a while.
@@ -32,7 +32,8 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, innermost
@@ -41,12 +42,14 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Cleared, Frame, Ids, Site
+from gradgate.events import Backward, Cleared, Frame, Ids, Site, Written
 
+_LEAST = 3  # steps with gradients that were given
 _WHY = "Every step applies the gradients of all earlier steps again, and the update keeps growing."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from _lent(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
     for window in run.windows:
         if not run.asks_again(window) and _repeats(run, window):
@@ -69,6 +72,49 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=len(windows),
             evidence={"most_backwards_in_a_step": most, "parameters": len(repeated)},
         )
+
+
+def _lent(run: Run) -> Iterator[Finding]:
+    """Report a model whose gradients another model's parameters are given, if nobody clears it between the steps.
+
+    ``zero_grad`` sets the gradients that were lent to None; the lender keeps them, and adds to them.
+    """
+    reached = frozenset[int]().union(*{event.reached for event in run.of(Backward)})
+    given = [
+        window
+        for window in run.windows
+        if any(each.backward < 0 for each in window.fresh) and not window.parameters & reached
+    ]
+    lenders = reached - run.owned
+    cleared = [event.parameters for event in run.of(Cleared)]
+    cleared += [event.parameters for event in run.of(Written) if event.target == "gradient"]
+    lenders -= frozenset[int]().union(*cleared)
+    models: dict[str, set[int]] = defaultdict(set)
+    for number in lenders:
+        models[run.parameter(number).root].add(number)
+    for optimizer in {window.optimizer for window in given}:
+        windows = [window for window in given if window.optimizer == optimizer]
+        borrowers = frozenset[int]().union(*(window.parameters for window in windows))
+        clearing = [event.site for event in run.of(Cleared) if event.site and event.parameters & borrowers]
+        for root, lender in models.items():
+            name = root or run.name(min(lender))
+            calls = [event for event in run.of(Backward) if event.reached & lender]
+            if min(len(windows), len(calls)) < _LEAST or _shapes(run, lender) != _shapes(run, borrowers):
+                continue
+            yield RULE.finding(
+                clearing[-1] if clearing else calls[0].site,
+                f"Nothing clears the gradients of {run.names(lender)}, which {run.names(borrowers)} are given for "
+                f"{len(windows)} steps: each backward() adds to those of all earlier steps.",
+                why=_WHY,
+                advice=f"Clear the gradients where they are made, too: {name}.zero_grad().",
+                count=len(windows),
+                evidence={"steps": len(windows), "parameters": len(lender)},
+                about=lender | borrowers,
+            )
+
+
+def _shapes(run: Run, ids: Iterable[int]) -> Counter[tuple[int, ...]]:
+    return Counter(run.parameter(number).shape for number in ids)
 
 
 def _repeats(run: Run, window: StepWindow) -> Ids:

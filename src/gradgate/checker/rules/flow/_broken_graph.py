@@ -5,9 +5,9 @@ Looks for trainable parameters that no gradient reaches because their module ran
 output went to a part that ran without one (``no_grad`` in the middle), or because the value was taken out of
 the graph (``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for summands
 of a loss that were computed from trained parameters and carry no gradient, such as a gradient penalty without
-``create_graph=True``, and for those that only reach parameters that no step moves, such as a generator's
-adversarial loss of ``discriminator(fake.detach())``, and samples drawn by ``sample()`` where ``rsample()`` would
-keep the graph.
+``create_graph=True``, for parameters that only an inner gradient without a graph leads to (a learned loss), for
+those that only reach parameters that no step moves, such as a generator's adversarial loss of
+``discriminator(fake.detach())``, and samples drawn by ``sample()`` where ``rsample()`` would keep the graph.
 
 ## Why is this bad?
 The printed loss includes the term, but its gradient doesn't: the term falls only by chance.
@@ -60,6 +60,8 @@ from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site
 _TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
 _LOSS = re.compile(r"loss|crit|entropy|kl_|kldiv|mse|l1|nll|bce|cosine|dist|objective", re.IGNORECASE)
 _LEAF, _OFF = "A new leaf", "Running without gradients"
+_NO_GRAPH = "autograd.grad without create_graph=True"
+_WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph of its own."
 _WHY = "The displayed loss includes the detached part, but training does not minimize it."
 
 
@@ -68,10 +70,13 @@ def _judge(run: Run) -> Iterator[Finding]:
     for swap in replaced(run):
         missing -= swap.old
     for frame, (ids, how) in cut_off(run, missing).items():
-        fix: FixAt = without_leaf if how == _LEAF else partial(without_cut, ops=(how.strip(".()"),))
+        cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))
+        fix = {_LEAF: without_leaf, _NO_GRAPH: with_graph}.get(how, cut)
         advice = (
             "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor made of it."
         )
+        if how == _NO_GRAPH:
+            advice = _WITH_GRAPH
         network = whole_module(run, ids)
         if how == _OFF or "detach" in how:
             optimizer = run.optimizer(min(owner for number in ids for owner in run.owners[number]))
@@ -134,6 +139,9 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     """Return the lines that cut missing parameters off, with these parameters and with what the line does."""
     if not missing:
         return {}
+    inner = _without_graph(run, missing)
+    if inner:
+        return inner
     leaf = _new_leaf(run, missing)
     if leaf is not None:
         return {leaf: (missing, _LEAF)}
@@ -155,6 +163,19 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
         if ids <= reported:
             del found[frame]
         reported |= ids
+    return found
+
+
+def _without_graph(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
+    """Return the calls of ``autograd.grad`` whose graph led to missing parameters, if a loss uses the result."""
+    events = [event for event in run.of(Differentiated) if event.site and not event.create]
+    with_graph = frozenset[int]().union(*(event.reached for event in run.of(Differentiated) if event.create))
+    slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
+    found: dict[Frame, tuple[Ids, str]] = {}
+    for event in events:
+        ids = (event.reached & missing) - event.asked - with_graph
+        if ids and any(each.holds(event.site[0]) for each in slices):
+            found[event.site[0]] = found.get(event.site[0], (frozenset(), ""))[0] | ids, _NO_GRAPH
     return found
 
 
@@ -229,6 +250,9 @@ def _constants(run: Run) -> Iterator[Finding]:
         if event.reached & run.owned and event.terms:
             constants = [term.site for term in event.terms if term.kind == "constant"]
             calls[event.site].append(set(constants) - {()})
+    reached = defaultdict[Site, Ids](
+        frozenset, {term.site: event.reached for event in run.of(Backward) for term in event.terms}
+    )
     # A summand that's a constant only now and then, such as before a warm-up ends, is meant to be one.
     times = {site: len(several) for several in calls.values() for site in sorted(set.intersection(*several))}
     penalties = {event.site[0][:2] for event in run.of(Differentiated) if event.site}
@@ -243,12 +267,11 @@ def _constants(run: Run) -> Iterator[Finding]:
             f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: "
             "its graph is cut here.",
             why=_WHY,
-            advice="Pass create_graph=True, so that the gradient has a graph of its own."
-            if penalty
-            else "Add the value itself instead of a copy without its graph.",
+            advice=_WITH_GRAPH if penalty else "Add the value itself instead of a copy without its graph.",
             fix=with_graph if penalty else partial(without_cut, ops=("detach", "item", "data"), part=part),
             count=times[site],
             evidence={"added_at": site[0].line, "times": times[site]},
+            about=reached[site],
         )
 
 
@@ -271,7 +294,7 @@ def _idle_terms(run: Run) -> Iterator[Finding]:
 
 def _sampled(run: Run, missing: Ids) -> Iterator[Finding]:
     """Yield a finding for each line that draws a sample, without its graph, from what the loss trains."""
-    slices = [slice_at(site, _files(run)) for site in _losses(run)]
+    slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
     nodes = [node for each in slices for _, node in each.nodes]
     if any(isinstance(node, ast.Attribute) and node.attr == "log_prob" for node in nodes):
         return  # the score function's gradient

@@ -3,7 +3,7 @@
 ## What it does
 Looks for parameters that losses reach again and again, that are in no optimizer and never change: layers in a
 plain list, which ``parameters()`` doesn't see; a module made after the optimizer, or not passed to it; the
-parameters of a criterion.
+parameters of a criterion. Also looks for layers that are built anew in each forward pass.
 
 ## Why is this bad?
 They keep their random initial values, and the rest of the model has to adapt to them. The loss falls anyway.
@@ -29,25 +29,29 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._origins import comprehension_line, list_line
-from gradgate.checker.analysis._parameter_usage import Left, left_out
+from gradgate.checker.analysis._parameter_usage import Left, left_out, temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import definitions, imported, scope_at, scopes_of
 from gradgate.checker.analysis._slices import files_of
+from gradgate.checker.analysis._source import statement_at
 from gradgate.checker.analysis._statement import Statement, last_name
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.events import Backward, Frame, Ids, Parameter, Site, Stepped
 
+_LEAST = 3  # backward calls
 _HIDDEN, _UNLISTED = "hidden from parameters() in a plain list", "in no optimizer's list"
 _PLAIN = "a plain tensor, which parameters() leaves out"
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from _built_anew(run)
     together: dict[tuple[Frame | Site, str, str], Ids] = {}
     for left in left_out(run):
         if not left.forgotten:
@@ -93,6 +97,44 @@ def _in_a_call(where: Frame | Site) -> bool:
     """Say whether a line belongs to what runs for each batch."""
     frame = where if isinstance(where, Frame) else innermost(where)
     return frame.function in ("forward", "__call__", "training_step")
+
+
+def _built_anew(run: Run) -> Iterator[Finding]:
+    """Report layers that a line builds anew for each backward call, downstream of what is trained."""
+    groups: dict[Frame, set[int]] = defaultdict(set)
+    for number in temporary(run, [run.parameters[number] for number in unowned(run)]):
+        parameter = run.parameters[number]
+        frame = next((frame for frame in parameter.made if frame.function != "__init__"), None)
+        if frame is not None and parameter.still and parameter.trainable and _builds_layer(frame):
+            groups[frame].add(number)
+    for frame, ids in groups.items():
+        calls = [event for event in run.of(Backward) if event.reached & ids]
+        if len(calls) < _LEAST or not any(event.reached & run.owned for event in calls):
+            continue
+        yield RULE.finding(
+            frame,
+            f"This line builds a new layer each time: {len(ids)} parameters received gradients in {len(calls)} "
+            "backward calls, each in one of them, and no step moved any.",
+            why="The layer is random again each time, so it learns nothing, and the rest can't adapt to it.",
+            advice=(
+                "Build the layer once, in __init__ or before the optimizer, and only call it here. If it is random "
+                "on purpose, freeze it: requires_grad_(False)."
+            ),
+            severity="warning",
+            count=len(calls),
+            evidence={"parameters": len(ids), "backwards": len(calls)},
+            about=ids,
+        )
+
+
+def _builds_layer(frame: Frame) -> bool:
+    """Say whether a line makes an object of a class, other than a bare parameter: nn.Linear(8, 2)."""
+    statement = statement_at(frame)
+    calls = (
+        [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement is not None else []
+    )
+    names = [last_name(call.func) for call in calls]
+    return any(name[:1].isupper() for name in names) and "Parameter" not in names
 
 
 def _optimizer(run: Run, left: Left) -> int:

@@ -5,7 +5,9 @@ In each process of a run with several ranks, follows which backward calls ``Dist
 and which gradients are all-reduced by hand. Reports steps whose gradients are not averaged: in all steps or some
 windows, for all parameters or some, on each rank or on one that never steps. Reports a mean over the ranks that is
 taken twice (by DDP, and in the loss or by hand) or never, and running sums that are all-reduced at each
-micro-batch. Compares the parameters' initial values. Notes where DDP synchronizes each micro-batch of a window.
+micro-batch. Compares the parameters' values on all ranks before each of the first steps: whatever the cause,
+replicas that don't begin equal, or that part and don't become equal again, are an error. Notes where DDP
+synchronizes each micro-batch of a window. What one process shows of a DDP is also reported if it is the only one.
 
 ## Why is this bad?
 Without an all-reduce each rank trains its own model on its part of the data, and the saved model has seen
@@ -24,10 +26,11 @@ and, where windows have several micro-batches, ``with model.no_sync():`` around 
 the last.
 
 ## Known limits
-FSDP, pipeline and tensor parallelism, and compiled modules are not judged. Ranks that communicate large
-tensors in another way (parameters, flat buffers) are assumed to be right. Initial values are compared by the
-sum of some of them. A sum that is never divided is reported for SGD only. A loss that is divided by a total
-over all ranks and then averaged again by DDP isn't found.
+FSDP, pipeline and tensor parallelism, and compiled modules are not judged. Ranks that communicate large tensors
+in another way (parameters, flat buffers) are judged only if they do so between all steps and never hold equal
+values again. Values are compared by a sum or norm of some of them, in the first 60 steps. A sum that is never
+divided is reported for SGD only. A loss that is divided by a total over all ranks and then averaged again by DDP
+isn't found.
 
 ## Sources
 ``torch.nn.parallel.DistributedDataParallel`` in the documentation: "gradients are averaged", and ``no_sync``.
@@ -50,13 +53,14 @@ from gradgate.checker.rules.ranks._not_averaged import (
     never_steps,
     unsynchronized_ends,
 )
-from gradgate.events import Backward, Ids, Reduced, Site, Written
+from gradgate.checker.rules.ranks._replicas import ended_apart
+from gradgate.events import Backward, Ids, Reduced, Site, Wrapped, Written
 
 _LEAST = 3  # steps
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    if run.log.world < 2:
+    if run.log.world < 2 and not run.of(Wrapped):
         return
     first = never_averaged(run, RULE)
     if first is not None:
@@ -69,8 +73,10 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _judge_ranks(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    yield from different_weights(runs, rule)
-    yield from never_steps(runs, rule)
+    found = [*different_weights(runs, rule), *never_steps(runs, rule)]
+    yield from found
+    if not found and not any(finding.severity != "info" for run in runs for finding in _judge(run)):
+        yield from ended_apart(runs, rule)
 
 
 def _reduced_at_each(run: Run) -> Iterator[Finding]:

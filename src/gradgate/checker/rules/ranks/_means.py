@@ -83,7 +83,7 @@ def _in_the_loss(run: Run, window: StepWindow) -> Iterator[tuple[Site, str]]:
 
 def _in_the_gradients(run: Run, window: StepWindow) -> Iterator[tuple[Site, str]]:
     events = [run.backward(number) for number in window.micro]
-    if any(event.synced is None or event.managed for event in events):
+    if not (events and events[-1].synced) or any(event.managed for event in events):
         return
     if any(_undone(run, term) for event in events for term in event.terms):
         return

@@ -13,12 +13,26 @@ from gradgate.checker.analysis._source import text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.ranks._means import averaged
-from gradgate.events import Backward, Cleared, Gap, OptimizerMade, Parameter, Reduced, Sharded, Site, Stepped
+from gradgate.events import (
+    Backward,
+    Cleared,
+    Frame,
+    Gap,
+    OptimizerMade,
+    Parameter,
+    Reduced,
+    Sharded,
+    Site,
+    Stepped,
+    Wrapped,
+)
 
 _LEAST = 3  # steps, or backward calls
 _DIVIDES_DATA = re.compile(
     r"\[[^\]]*rank\b[^\]]*\]|\bshard\(|num_replicas"
 )  # x[rank::world_size], chunks[rank]
+_PAST = "past DistributedDataParallel"
+_CALL_WRAPPER = "Call the wrapper itself, ddp(x)"
 _WHY = "Every rank trains its own model on its part of the data, and the models drift apart."
 
 
@@ -36,25 +50,35 @@ def never_averaged(run: Run, rule: Rule) -> Finding | None:
     if _communicates(run):
         return None
     last = run.backward(windows[-1].micro[-1])
-    where: Site = next((event.site for event in run.of(Reduced) if event.parameters), ())
+    where: Frame | Site = next((event.site for event in run.of(Reduced) if event.parameters), ())
     how, advice = "", "Wrap the model in DistributedDataParallel, or average every gradient before the step."
     if where:
         advice = "Average the gradients between backward() and step()."
+    elif with_ddp and last.around:
+        where, how, advice = _past_wrapper(last), f" {_PAST},", f"{_CALL_WRAPPER}."
     elif with_ddp:
-        frames = [frame for term in last.terms for frame in term.site]
-        where = tuple(frame for frame in frames if ".module" in text_of(frame))[:1]
-        how = " past DistributedDataParallel, or under no_sync,"
-        advice = "Call the wrapper itself, ddp(x), with the last micro-batch outside of no_sync()."
+        how, advice = " under no_sync()", "Leave no_sync() for the last micro-batch of each window."
     late = any(event.parameters for event in run.of(Reduced))
+    ranks = f"Each of {run.log.world} ranks" if run.log.world > 1 else "Each rank"
     return rule.finding(
         where or last.site,
-        f"Each of {run.log.world} ranks makes its {len(windows)} steps{how} with the gradients of its own data: "
+        f"{ranks} makes its {len(windows)} steps{how} with the gradients of its own data: "
         + ("they are averaged after the step." if late else "they are never averaged."),
         why=_WHY,
         advice=advice,
         count=len(windows),
         evidence={"ranks": run.log.world, "steps": len(windows)},
     )
+
+
+def _past_wrapper(event: Backward) -> Frame | Site:
+    """Return the line whose forward pass goes past DDP: one that names ``.module``, or the last use."""
+    beside = {(frame.file, frame.function) for frame in event.site}
+    uses = [frame for _, site in reversed(event.uses) for frame in site]
+    frames = [*(frame for term in event.terms for frame in term.site), *uses]
+    named = (frame for frame in frames if ".module" in text_of(frame))
+    called = (frame for frame in uses if (frame.file, frame.function) in beside)
+    return next(named, None) or next(called, None) or event.site
 
 
 def _trains_one_model(run: Run) -> bool:
@@ -89,25 +113,30 @@ def _in_time(run: Run, exchange: int) -> bool:
 
 def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report windows whose last micro-batch DDP doesn't synchronize: it averages what was summed until then."""
-    found: Counter[Site] = Counter()
+    found: Counter[tuple[Frame | Site, bool]] = Counter()
     for window in run.windows:
         if window.micro and not run.asks_again(window):
             last = run.backward(window.micro[-1])
-            if last.synced is False and not last.managed:
-                found[last.site] += 1
-    for site, count in found.items() if found and not _communicates(run) else ():
+            if last.synced is False and not last.managed and (last.uses or not last.around):
+                found[_past_wrapper(last) if last.around else last.site, last.around] += 1
+    for (where, past), count in found.items() if found and not _communicates(run) else ():
         if count < 2:
             continue
+        how = f"the last micro-batch goes {_PAST}" if past else "DDP doesn't synchronize the last micro-batch"
         yield rule.finding(
-            site,
-            f"In {count} of {len(run.windows)} windows DDP doesn't synchronize the last micro-batch: each of "
-            f"{run.log.world} ranks steps with the gradients of its own data.",
+            where,
+            f"In {count} of {len(run.windows)} windows {how}: each rank steps with the gradients of its own data.",
             why=(
-                "Gradients added under no_sync() after the last synchronized micro-batch are never averaged, "
+                "DDP averages only what is back-propagated after a forward pass of the wrapper, so the ranks' "
+                "models drift apart."
+                if past
+                else "Gradients added under no_sync() after the last synchronized micro-batch are never averaged, "
                 "so the ranks' models drift apart."
             ),
             advice=(
-                "Leave no_sync() for the last micro-batch of each window, including a shorter window at the "
+                f"{_CALL_WRAPPER} in these steps too."
+                if past
+                else "Leave no_sync() for the last micro-batch of each window, including a shorter window at the "
                 "end of an epoch."
             ),
             severity="error",
@@ -117,30 +146,53 @@ def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def left_out(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report parameters whose gradients are never all-reduced, while others of the same step always are."""
-    events = [event for event in run.of(Reduced) if event.parameters]
-    if run.log.distributed or not events or _communicates(run, gradients=False):
+    """Report parameters whose gradients are never averaged, while others of the same script always are."""
+    wrapped = [event for event in run.of(Wrapped) if event.parameters]
+    events = wrapped or [event for event in run.of(Reduced) if event.parameters and not run.log.distributed]
+    if not events or _communicates(run, gradients=False):
         return
-    reduced = frozenset[int]().union(*(event.parameters for event in events))
+    averaged = frozenset[int]().union(*(event.parameters for event in (*events, *run.of(Reduced))))
     alone: dict[int, set[int]] = defaultdict(set)
     steps: Counter[int] = Counter()
     for window in run.windows:
-        if window.micro and window.parameters & reduced and window.parameters - reduced:
-            alone[window.optimizer] |= window.parameters - reduced
+        if not window.micro or any(run.backward(number).managed for number in window.micro):
+            continue
+        if window.parameters - averaged and (wrapped or window.parameters & averaged):
+            alone[window.optimizer] |= window.parameters - averaged
             steps[window.optimizer] += 1
     for optimizer, count in steps.items():
         if count < max(_LEAST, run.stepping[optimizer] - 1):
             continue
+        ids = alone[optimizer]
+        where, advice = _outside(run, ids, wrapped) if wrapped else (events[-1].site, "")
         yield rule.finding(
-            events[-1].site,
-            f"The gradients of {run.names(alone[optimizer])} are not averaged over the {run.log.world} ranks in "
-            f"{count} steps; those of other parameters are.",
+            where,
+            f"The gradients of {run.names(ids)} are not averaged over the ranks in {count} steps; those of other "
+            "parameters are.",
             why="Each rank trains these parameters on its own part of the data, and they drift apart.",
-            advice="Average the gradients of all parameters that the optimizer steps.",
+            advice=advice or "Average the gradients of all parameters that the optimizer steps.",
             count=count,
-            evidence={"parameters": len(alone[optimizer]), "steps": count},
-            about=alone[optimizer],
+            evidence={"parameters": len(ids), "steps": count},
+            about=ids,
         )
+
+
+def _outside(run: Run, ids: set[int], wrapped: Sequence[Wrapped]) -> tuple[Frame | Site, str]:
+    """Return the line that makes what is outside of DDP, or of the DDP that was made while it was frozen."""
+    several = [run.parameters[number] for number in sorted(ids)]
+    root = several[0].root
+    for event in wrapped:
+        if root and any(run.parameters[number].root == root for number in event.parameters):
+            return event.site, (
+                "Construct DistributedDataParallel when requires_grad is True for all that will be trained: it "
+                "averages no gradient of a parameter that was frozen at that time."
+            )
+    made = [frame for frame in several[0].made if frame.function != "__init__"] or several[0].made
+    name = root or "the module"
+    advice = (
+        f"Wrap {name} in DistributedDataParallel as well, or make it a part of the module that is wrapped."
+    )
+    return (made[0] if made else wrapped[-1].site), advice
 
 
 def never_steps(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from gradgate.checker.analysis._run import Run
-from gradgate.events import EpochEnded, EpochStarted, ScalerStepped, Scheduled, SchedulerMade, Stepped
+from gradgate.events import (
+    Backward,
+    EpochEnded,
+    EpochStarted,
+    ScalerStepped,
+    Scheduled,
+    SchedulerMade,
+    Stepped,
+)
+
+GONE = 1e-3  # of the highest rate
 
 
 @dataclass
@@ -66,3 +76,25 @@ def _epochs(run: Run, steps: list[int]) -> int:
             began[loader] = number
     spans += [(number, len(run.events)) for number in began.values()]
     return sum(any(first < step < last for step in steps) for first, last in spans)
+
+
+def micro_batches(run: Run, cadence: Cadence) -> int:
+    """Return how many backward calls the optimizer's steps used, or were made after its last step."""
+    last = {window.step: window for window in run.windows if window.step in cadence.steps}
+    micro = sorted({number for window in last.values() for number in window.micro})
+    sites = {run.events[number].site for number in micro}
+    rest = (number for number, event in run.numbered(Backward) if micro and number > micro[-1])
+    return len(micro) + sum(run.events[number].site in sites for number in rest)
+
+
+def rates(run: Run, cadence: Cadence) -> list[float]:
+    """Return the highest learning rate of each step."""
+    events = [run.events[step] for step in cadence.steps]
+    return [max(event.lr, default=0.0) for event in events if isinstance(event, Stepped)]
+
+
+def low(run: Run, cadence: Cadence) -> float:
+    """Return the share of the steps that come after the highest rate and have next to none."""
+    found = rates(run, cadence)
+    peak = found.index(max(found))
+    return sum(rate < GONE * found[peak] for rate in found[peak:]) / len(found)

@@ -4,7 +4,7 @@
 Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, an
 optimizer that always steps before there is a gradient, an optimizer that was given other parameters than those
 that the losses reach, an optimizer whose ``step`` is never called, updates that 16-bit parameters round away, and
-updates by hand that rebind a name or drop their result.
+updates by hand that rebind a name or drop their result, or that replace a leaf by a constant.
 
 ## Why is this bad?
 Nothing is trained. The loss goes up and down with the batches, which looks like slow learning.
@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._origins import computed_rate, rate_set_by_hand, rounded_for, rounds
@@ -39,10 +38,10 @@ from gradgate.checker.analysis._parameter_usage import misdirected, replaced
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import tree_of
 from gradgate.checker.analysis._statement import Statement, method, operand
-from gradgate.checker.fixes import Delete, Fix, Insert, Move, Replace
+from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.stepping._lost_updates import lost_updates
+from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
 from gradgate.events import Backward, Frame, Ids, Scheduled, SchedulerMade, Site, Stepped, Written
 
 _WHY = "Nothing is trained: the parameters keep their initial values."
@@ -50,8 +49,8 @@ _LEAST = 3  # steps, or backward calls
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    by_hand = list(_by_hand(run))
-    yield from by_hand
+    by_hand = list(lost_updates(run, RULE))
+    yield from by_hand or rebound_leaves(run, RULE)
     for optimizer in run.made if not by_hand else ():
         steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
         finding = _not_stepped(run, optimizer) if not steps else _still(run, optimizer, steps)
@@ -219,33 +218,6 @@ def _calls_step(tree: ast.Module | None, name: str) -> bool:
     return any(name in of or re.search(r"opt|scaler|accelerator|engine", of, re.IGNORECASE) for of in steps)
 
 
-# Updates by hand
-
-
-def _by_hand(run: Run) -> Iterator[Finding]:
-    if any(event.moved for event in run.of(Stepped)) or run.of(Written):
-        return
-    stepped = {number for number, owners in run.owners.items() if any(run.stepping[each] for each in owners)}
-    counts = Counter(number for event in run.of(Backward) for number in event.reached - stepped)
-    ids = frozenset(number for number, count in counts.items() if count >= _LEAST)
-    if not ids or not all(run.parameters[number].still for number in ids):
-        return
-    calls = [event for event in run.of(Backward) if event.reached & ids]
-    for file in {frame.file for event in calls for frame in event.site}:
-        for line in lost_updates(tree_of(file)):
-            yield RULE.finding(
-                Frame(file, line, ""),
-                "This update creates a new tensor instead of changing the parameter: no parameter changes in "
-                f"{len(calls)} backward calls.",
-                why=_WHY,
-                advice="Update in place, under torch.no_grad(): p -= lr * p.grad.",
-                fix=_in_place,
-                count=len(calls),
-                evidence={"backward_calls": len(calls)},
-                about=ids,
-            )
-
-
 # The fix
 
 
@@ -264,18 +236,6 @@ def _called(at: Statement) -> Fix:
     value = at.value
     named = isinstance(at.node, ast.Expr) and isinstance(value, ast.Attribute) and value.attr == "step"
     return (Replace(at.line, ast.unparse(value), f"{ast.unparse(value)}()"),) if named and value else ()
-
-
-def _in_place(at: Statement) -> Fix:
-    """Write ``p -= ...`` for ``p = p - ...``, where that is under no_grad already."""
-    node, value = at.node, at.value
-    quiet = any("no_grad" in ast.unparse(part.items[0]) for part in at.path if isinstance(part, ast.With))
-    if not quiet or not isinstance(node, ast.Assign) or not isinstance(value, ast.BinOp):
-        return ()
-    target = ast.unparse(node.targets[0])
-    if not isinstance(value.op, ast.Sub) or ast.unparse(value.left) != target:
-        return ()
-    return (Insert(f"{target} -= {ast.unparse(value.right)}", after=at.line), Delete(at.line))
 
 
 def _not_rounded(at: Statement) -> Fix:

@@ -5,7 +5,8 @@ Compares how often a scheduler is advanced with its optimizer's steps, the passe
 schedule's length (``T_max``, ``total_steps``, the last milestone, the numbers that a ``LambdaLR``'s function
 uses). Reports a scheduler that is never advanced, is advanced before the first step, runs through its length
 several times too fast (a length in epochs advanced at each batch, a length in steps advanced at each
-micro-batch), or is as long as the run has steps but advanced only once an epoch.
+micro-batch), or several times too slowly (a length in steps advanced once an epoch, a length in micro-batches
+advanced once a window).
 
 ## Why is this bad?
 The learning rate doesn't follow the schedule: it stays at its warm-up value, or decays to zero in a fraction
@@ -27,9 +28,9 @@ of the run. The loss still falls, only more slowly.
         scheduler.step()                 # or T_max=epochs * len(loader), and advance after each step
 
 ## Known limits
-A schedule that is too slow is found only in a run that ends by itself and has as many steps as the schedule
-is long; a run that is stopped early is not reported. Without a length, and where no DataLoader shows the
-epochs, only a rate that is close to zero for a large part of the run is reported. The names of variables are
+A schedule that is too slow is found only in a run that ends by itself and has as many steps, or micro-batches, as
+the schedule is long; a run that is stopped early is not reported. Without a length, and where no DataLoader shows
+the epochs, only a rate that is close to zero for a large part of the run is reported. The names of variables are
 not read. Schedules written by hand, without ``torch.optim.lr_scheduler``, are not followed, nor are a scheduler
 that is built anew in each epoch and a ``LambdaLR`` whose function counts steps up to an unknown length.
 
@@ -43,19 +44,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from gradgate.checker.analysis._origins import length_line
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import loops_around, statement_at, tree_of
 from gradgate.checker.analysis._statement import Statement, last_name, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.stepping._cadence import Cadence, cadences
+from gradgate.checker.rules.stepping._cadence import GONE, Cadence, cadences, low, micro_batches, rates
 from gradgate.events import Scheduled, SchedulerMade, Site, Stepped
 
 _WHY = "The rate doesn't follow the schedule: for most of the run it is at the wrong point."
 _ONE_COURSE = ("CosineAnnealingLR", "OneCycleLR", "PolynomialLR", "LambdaLR", "SequentialLR")
 _DECAYS = ("StepLR", "MultiStepLR", "ExponentialLR", "MultiplicativeLR")
-_GONE = 1e-3  # of the highest rate
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -167,8 +168,8 @@ def _soon_over(run: Run, cadence: Cadence) -> Finding | None:
     if calls < 0.9 * steps or steps < 8:
         return None
     milestones = kind == "MultiStepLR" and steps >= 12 and run.ended == "finished"
-    rates = _rates(run, cadence)
-    if milestones and length and length <= calls / 5 and rates[-1] <= 0.1 * max(cadence.made.lr, default=0.0):
+    found = rates(run, cadence)
+    if milestones and length and length <= calls / 5 and found[-1] <= 0.1 * max(cadence.made.lr, default=0.0):
         message = (
             f"The last milestone, {length:g}, is reached after {length / calls:.0%} of the run: the schedule is "
             f"advanced {cadence.counts}."
@@ -176,8 +177,8 @@ def _soon_over(run: Run, cadence: Cadence) -> Finding | None:
         return _finding(run, cadence, message, "once an epoch, or give the milestones in steps", _after_epoch)
     if not _is_gone(run, cadence):
         return None
-    low = f"below a thousandth of its highest for {_low(run, cadence):.0%} of them"
-    message = f"{kind} is advanced {cadence.counts}, and has brought the rate {low}."
+    share = f"below a thousandth of its highest for {low(run, cadence):.0%} of them"
+    message = f"{kind} is advanced {cadence.counts}, and has brought the rate {share}."
     return _finding(
         run, cadence, message, "once an epoch, or stretch the schedule over all steps", _after_epoch
     )
@@ -185,23 +186,11 @@ def _soon_over(run: Run, cadence: Cadence) -> Finding | None:
 
 def _is_gone(run: Run, cadence: Cadence) -> bool:
     """Say whether the rate is close to zero for many steps, or, at each batch, at the end of what only decays."""
-    rates = _rates(run, cadence)
-    if not rates or max(rates) == 0:
+    found = rates(run, cadence)
+    if not found or max(found) == 0:
         return False
     each_batch = len(cadence.calls) >= 2 * cadence.epochs >= 4 and cadence.made.kind in _DECAYS
-    return _low(run, cadence) >= 0.4 or (each_batch and rates[-1] < _GONE * max(rates))
-
-
-def _rates(run: Run, cadence: Cadence) -> list[float]:
-    events = [run.events[step] for step in cadence.steps]
-    return [max(event.lr, default=0.0) for event in events if isinstance(event, Stepped)]
-
-
-def _low(run: Run, cadence: Cadence) -> float:
-    """Return the share of the steps that come after the highest rate and have next to none."""
-    rates = _rates(run, cadence)
-    peak = rates.index(max(rates))
-    return sum(rate < _GONE * rates[peak] for rate in rates[peak:]) / len(rates)
+    return low(run, cadence) >= 0.4 or (each_batch and found[-1] < GONE * max(found))
 
 
 def _slow(run: Run, cadence: Cadence) -> Finding | None:
@@ -210,6 +199,11 @@ def _slow(run: Run, cadence: Cadence) -> Finding | None:
     length = made.horizon
     if made.kind not in _ONE_COURSE or not length or run.ended != "finished":
         return None
+    micro = micro_batches(run, cadence)
+    if 0.9 * steps <= calls <= 1.1 * steps and micro >= 1.9 * steps and abs(length - micro) <= 1:
+        finding = _in_micro_batches(run, cadence, micro)
+        if finding is not None:
+            return finding
     if made.kind == "OneCycleLR" and 4 * calls <= length and not _near(length, steps):
         message = f"{made.kind} is {length:g} steps long, and the run ends after {calls / length:.0%} of it."
         return _finding(
@@ -219,6 +213,24 @@ def _slow(run: Run, cadence: Cadence) -> Finding | None:
         return None
     message = f"{made.kind} is {length:g} long, as the run has {steps} steps, and is advanced {calls} times."
     return _finding(run, cadence, message, "after each optimizer.step(), in the inner loop", _after_step)
+
+
+def _in_micro_batches(run: Run, cadence: Cadence, micro: int) -> Finding | None:
+    """Report a length in micro-batches of what is advanced once a window, unless the source divides that length."""
+    line, divided = length_line(cadence.made.site)
+    if divided:
+        return None  # a longer run, of which this is a part
+    made, calls = cadence.made, len(cadence.calls)
+    each = round(micro / len(cadence.steps))
+    return RULE.finding(
+        line or made.site,
+        f"{made.kind} is {made.horizon:g} long, as many as the run has micro-batches, and is advanced once in "
+        f"{each} of them: the run ends after {calls / micro:.0%} of the schedule.",
+        why=_WHY,
+        advice=f"Divide the length by the {each} micro-batches of a window: it is then about {calls}.",
+        count=calls,
+        evidence={"advanced": calls, "micro_batches": micro, "length": made.horizon},
+    )
 
 
 def _near(first: float, second: float) -> bool:

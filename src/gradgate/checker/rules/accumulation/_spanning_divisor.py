@@ -1,0 +1,61 @@
+"""Sums that are divided by the items of several windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from math import prod
+from typing import NamedTuple
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Site
+
+_LEAST = 2  # divisors that span several windows
+
+
+class _Part(NamedTuple):
+    """A micro-batch whose masked sum is divided by a number."""
+
+    window: int
+    divisor: float
+    items: float  # ones in the mask
+    others: float  # product of the other factors
+    site: Site  # of the division
+
+
+def spanning_divisors(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Report masked sums whose divisor is the number of ones in all masks of several windows."""
+    parts = [part for place in range(len(run.windows)) for part in _parts(run, place)]
+    found: list[tuple[int, _Part]] = []
+    for divisor, several in groupby(parts, key=lambda part: (part.divisor, part.site)):
+        group = list(several)
+        windows = len({part.window for part in group})
+        counted = abs(sum(part.items for part in group) - divisor[0]) < 0.5
+        if windows > 1 and counted and all(abs(abs(part.others) - 1) < 1e-3 for part in group):
+            found.append((windows, group[0]))
+    if len(found) < _LEAST:
+        return
+    windows, part = found[0]
+    yield rule.finding(
+        part.site,
+        f"Each sum is divided by the items of {windows} windows: the {part.divisor:g} ones in the masks of all of "
+        f"their micro-batches, {len(found)} times.",
+        why=f"Each step uses one of these windows, so its gradient is about {windows} times too small.",
+        advice="Divide by the items of the micro-batches that one step uses.",
+        count=len(found),
+        evidence={"windows": windows, "divisor": part.divisor},
+    )
+
+
+def _parts(run: Run, place: int) -> Iterator[_Part]:
+    for number in run.windows[place].micro:
+        terms = [term for term in run.backward(number).terms if term.kind != "constant"]
+        for term in terms if len(terms) == 1 else ():
+            divisions = [factor for factor in term.factors if factor[0] == "div"]
+            if term.kind != "sum" or term.masked is None or len(divisions) != 1:
+                continue
+            _, divisor, site = divisions[0]
+            items = term.masked * prod(term.sizes)
+            yield _Part(place, divisor, items, term.weight * divisor, site)

@@ -1,0 +1,63 @@
+"""A term of the loss compares a value with itself.
+
+## What it does
+Looks for distances (``mse_loss``, ``smooth_l1_loss``, ``huber_loss``, a power or absolute value of a difference)
+whose two sides were equal, element by element, in each backward call: a target that is made of the output it is
+compared with, a teacher that is the student, two views that no augmentation has made different.
+
+## Why is this bad?
+The term is zero and so is its gradient. Beside other terms nobody notices: the loss falls, and the term trains
+nothing.
+
+## Example
+    logits = student(x)
+    with torch.no_grad():
+        target = student(x)                      # meant was teacher(x)
+    loss = F.cross_entropy(logits, y) + 10 * F.mse_loss(logits, target)
+
+## Use instead
+        target = teacher(x)
+
+## Known limits
+Reported from the fifth backward call on, if the sides were equal in all of them. Divergences (``kl_div``, a cross
+entropy with the model's own predictions) are not compared. A target that is computed from the input is not seen:
+an autoencoder's is, too.
+
+## Sources
+docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Backward, Ids, Site
+
+_LEAST = 5  # backward calls
+
+
+def _judge(run: Run) -> Iterator[Finding]:
+    equal: dict[Site, list[bool]] = defaultdict(list)
+    reached: dict[Site, Ids] = defaultdict(frozenset)
+    for event in run.of(Backward):
+        for term in event.terms if event.reached & run.owned else ():
+            equal[term.site].append(term.equal)
+            reached[term.site] |= event.reached
+    for site, calls in equal.items():
+        if site and len(calls) >= _LEAST and all(calls):
+            yield RULE.finding(
+                site,
+                f"This term compares two values that are equal, in each of {len(calls)} backward calls.",
+                why="The term is 0 and has no gradient: it trains nothing.",
+                advice="Compare with another value: the labels, another model's output, another view of the data.",
+                count=len(calls),
+                evidence={"backwards": len(calls)},
+                about=reached[site],
+            )
+
+
+RULE = Rule("GG408", "compared-with-itself", "error", __doc__ or "", _judge)

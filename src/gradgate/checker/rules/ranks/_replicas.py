@@ -1,0 +1,196 @@
+"""Replicas of one model that began equal and end apart, by the values that each rank's parameters hold."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.ranks._means import averaged, sums_over_ranks
+from gradgate.events import Backward, Gap, Ids, Reduced, Scheduled, SchedulerMade, Site, Stepped, Written
+
+_LEAST = 3  # steps
+_EQUAL = 1e-6  # relative: the values are compared by norms
+_WHY = "The ranks train different models from there on, and the mean gradient is right for none of them."
+
+
+@dataclass(frozen=True)
+class _Parting:
+    """The first step of an optimizer after which the ranks' values differ, and no later step finds them equal."""
+
+    ids: Ids
+    steps: tuple[tuple[int, Stepped], ...]  # of each rank, with their numbers
+    after: tuple[int, ...]  # the number of each rank's next step
+    left: int  # steps made since
+    gradients: bool  # the gradients of this step differed already
+    moves: bool  # the values moved by different amounts
+
+
+def ended_apart(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
+    """Report parameters that begin with equal values on all ranks, are trained with averages, and end apart."""
+    if any(run.log.not_judged for run in runs):
+        return
+    for optimizer in sorted(set.intersection(*(set(run.made) for run in runs))):
+        yield from _uneven_steps(runs, rule, optimizer)
+        parting = _parted(runs, optimizer)
+        if parting is None or not _is_one_model(runs, optimizer, parting):
+            continue
+        where, cause, advice = _cause(runs, optimizer, parting)
+        if not where:
+            continue
+        yield rule.finding(
+            where,
+            f"{runs[0].names(parting.ids)} began with the same values on {len(runs)} ranks and end apart: they "
+            f"differ for the last {parting.left} steps. {cause}",
+            why=_WHY,
+            advice=advice,
+            severity="error",
+            count=parting.left,
+            evidence={"parameters": len(parting.ids), "ranks": len(runs), "steps": parting.left},
+            about=parting.ids,
+        )
+
+
+def _uneven_steps(runs: Sequence[Run], rule: Rule, optimizer: int) -> Iterator[Finding]:
+    """Report steps that some ranks leave out, after backward calls that all ranks made together."""
+    steps = [run.stepping[optimizer] for run in runs]
+    calls = [sum(bool(event.synced) for event in run.of(Backward)) for run in runs]
+    finished = all(run.ended == "finished" and not run.of(Gap) for run in runs)
+    if len(set(steps)) == 1 or min(steps) < _LEAST or len(set(calls)) > 1 or not calls[0] or not finished:
+        return
+    event = next(event for event in runs[0].of(Stepped) if event.optimizer == optimizer)
+    yield rule.finding(
+        event.site,
+        f"{runs[0].optimizer(optimizer)} makes {min(steps)} steps on one rank and {max(steps)} on another, after "
+        f"the same {calls[0]} backward calls, whose gradients DDP averages.",
+        why=_WHY,
+        advice="Decide on all ranks together whether to step: all_reduce the number that decides.",
+        severity="error",
+        count=max(steps) - min(steps),
+        evidence={"steps": steps},
+    )
+
+
+def _parted(runs: Sequence[Run], optimizer: int) -> _Parting | None:
+    several = [_looked_at(run, optimizer) for run in runs]
+    length = min(map(len, several))
+    if length < _LEAST + 1 or len({run.stepping[optimizer] for run in runs}) > 1:
+        return None
+    columns = [
+        [{number: rest for number, *rest in step.norms} for _, step in steps[:length]] for steps in several
+    ]
+    same = frozenset.intersection(*(frozenset(norms) for column in columns for norms in column))
+    parted: dict[int, set[int]] = defaultdict(set)
+    for number in same:
+        if len({(run.name(number), run.parameter(number).shape) for run in runs}) > 1:
+            continue
+        differ = [_differ([column[place][number][2] for column in columns]) for place in range(length)]
+        if (
+            not differ[0]
+            and all(differ[(first := differ.index(True) if True in differ else length) :])
+            and (length - first >= _LEAST)
+        ):
+            parted[first].add(number)
+    if not parted:
+        return None
+    first = min(parted)
+    ids = frozenset[int]().union(*parted.values())
+    gradients, moves = (
+        any(_differ([column[first - 1][number][part] for column in columns]) for number in parted[first])
+        for part in (0, 1)
+    )
+    return _Parting(
+        ids,
+        tuple(steps[first - 1] for steps in several),
+        tuple(steps[first][0] for steps in several),
+        length - first,
+        gradients,
+        moves,
+    )
+
+
+def _looked_at(run: Run, optimizer: int) -> list[tuple[int, Stepped]]:
+    """Return the optimizer's steps up to the first that was only counted."""
+    found: list[tuple[int, Stepped]] = []
+    for number, event in run.numbered(Stepped, Gap):
+        if isinstance(event, Gap):
+            break
+        if isinstance(event, Stepped) and event.optimizer == optimizer:
+            if not event.norms:
+                break
+            found.append((number, event))
+    return found
+
+
+def _differ(values: Sequence[float]) -> bool:
+    return max(values) - min(values) > _EQUAL * max(map(abs, values))
+
+
+def _is_one_model(runs: Sequence[Run], optimizer: int, parting: _Parting) -> bool:
+    """Say whether most steps use averaged gradients, or large tensors are summed between nearly all steps."""
+    run = runs[0]
+    windows = [window for window in run.windows if window.optimizer == optimizer]
+    if 2 * sum(averaged(run, window) for window in windows) > len(windows):
+        return True
+    steps = [window.step for window in windows]
+    exchanges = [
+        number
+        for number, event in run.numbered(Reduced)
+        if isinstance(event, Reduced) and sums_over_ranks(event) and event.numel > 2
+    ]
+    between = sum(any(first < number < second for number in exchanges) for first, second in pairwise(steps))
+    return between >= max(_LEAST, len(windows) - 2)
+
+
+def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site, str, str]:
+    """Return the line, what the ranks did differently there, and what to do instead."""
+    run, (number, step) = runs[0], parting.steps[0]
+    if not parting.moves:  # what the step did was the same on all ranks
+        for writer, (before, _), after in zip(runs, parting.steps, parting.after, strict=True):
+            for event in writer.events[before:after]:
+                if isinstance(event, Written) and event.target == "value" and event.parameters & parting.ids:
+                    return (
+                        event.site,
+                        "Their gradients are averaged, but each rank writes values of its own here.",
+                        "Write the same values on all ranks: draw random numbers from one generator with the same "
+                        "seed on all ranks, or broadcast the result.",
+                    )
+        return (), "", ""
+    if parting.gradients:
+        beside = {(frame.file, frame.function) for frame in step.site}
+        for event in reversed(run.of(Reduced)):
+            if sums_over_ranks(event) and event.numel > 2:
+                return (
+                    tuple(frame for frame in event.site if (frame.file, frame.function) in beside)
+                    or event.site,
+                    "Each step uses the gradients of the rank's own data: what is all-reduced here comes too late, "
+                    "or does not get into the gradients.",
+                    "Average the gradients between backward() and step().",
+                )
+        window = next((window for window in run.windows if window.step == number), None)
+        site = run.backward(window.micro[-1]).site if window is not None and window.micro else step.site
+        return (
+            site,
+            "The ranks' gradients differ in the step before.",
+            "Average the gradients after everything that changes them: clipping, noise and masks come after the "
+            "average, and are the same on all ranks.",
+        )
+    if len({each.lr for _, each in parting.steps}) > 1:
+        schedules = {event.scheduler for event in run.of(SchedulerMade) if event.optimizer == optimizer}
+        calls = [event for event in run.events[:number] if isinstance(event, Scheduled)]
+        sites = [event.site for event in calls if event.scheduler in schedules]
+        made = run.made[optimizer][0].site
+        return (
+            sites[-1] if sites else made,
+            f"Their learning rates differ: {' and '.join(f'{max(each.lr):.3g}' for _, each in parting.steps)}.",
+            "Give all ranks the same learning rate: all_reduce the number that the schedule follows.",
+        )
+    return (
+        step.site,
+        "The gradients of that step are equal and the steps are not.",
+        "Step alike on all ranks.",
+    )
