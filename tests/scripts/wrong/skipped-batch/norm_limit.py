@@ -20,7 +20,7 @@ class Trainer:
         self.opt.zero_grad()
         return loss.item()
 
-    limit = 3.0
+    limit = 30.0
 
 
 torch.manual_seed(3)
