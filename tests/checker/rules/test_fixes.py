@@ -33,7 +33,7 @@ CATEGORIES = {
     "loss-reduction": 7,
     "microbatch-normalization": 6,
     "missing-zero-grad": 13,
-    "nonfinite-gradient": 7,
+    "nonfinite-gradient": 4,
     "optimizer-state-reset": 1,
     "param-in-multiple-optimizers": 3,
     "param-not-in-optimizer": 9,
@@ -56,6 +56,7 @@ LEFT = {
 
 
 # What is not to move: the fix keeps it as it is.
+CANCELS = {"D.2.bias", "gan.disc.4.bias"}  # in the difference of a critic's two means
 STILL = {"frozen-state-drift", "wasted-gradient"}
 
 
@@ -92,8 +93,8 @@ def test_a_script_with_its_fix_made_shows_no_mistake(
         findings = fixed.findings
         (before, idle), (after, idle_after) = parts(wrong.log), parts(fixed.log)
         assert not fixed.exit_code
-        assert category in STILL or before <= after, (name(script), before - after)
-        assert idle_after <= idle, (name(script), idle_after - idle)
+        assert category in STILL or before - after <= CANCELS, (name(script), before - after)
+        assert category in STILL or idle_after - idle <= CANCELS, (name(script), idle_after - idle)
         if category in ("wasted-gradient", "graph-retention"):  # costs time and memory, and computes the same
             assert (fixed.printed, fixed.computed) == (wrong.printed, wrong.computed), name(script)
         left = [one.code for one in findings if one.severity != "info" or one.category == category]

@@ -87,7 +87,7 @@ def test_a_deep_model_can_be_opened_and_a_fix_copied(chromium: Any, tmp_path: Pa
     assert plot.locator(".ytick text").count() == 24
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.click(".copy")
-    page.wait_for_function("document.querySelector('.copy').textContent === 'Copied'")
+    page.locator(".copy", has_text="Copied").first.wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == page.get_attribute(".copy", "data-copy")
     assert said == []
     page.context.close()

@@ -63,6 +63,8 @@ _AWAY_FROM_ZERO = (
 _WITHIN = f"Keep its argument inside of (-1, 1), where the slope is finite: clamp({_INSIDE})."
 _ADVICE = {
     **dict.fromkeys(("Acos", "Asin", "Atanh", "Erfinv"), _WITHIN),
+    "Log": "Keep the argument of the logarithm away from 0: clamp(min=1e-8). Of a softmax or sigmoid, use "
+    "log_softmax or logsigmoid of the logits: a clamped probability has no gradient.",
     "Acosh": "Keep its argument above 1, where the slope is infinite: clamp(min=1 + 1e-6).",
     "Exp": "Bound its argument from above, clamp(max=...), or use a stable form: softmax, logsumexp, softplus.",
     "Std": "A standard deviation has no slope where all values are equal, and is NaN for a single one: take "
@@ -148,6 +150,10 @@ def _clamped(at: Statement) -> Fix:
     function = calls[0].func if len(calls) == 1 else None
     if not isinstance(function, ast.Attribute) or len(calls[0].args) > 1 or calls[0].keywords:
         return ()
+    taken = calls[0].args[0] if calls[0].args else function.value
+    made = [taken, *at.assigned_to(ast.unparse(taken))]
+    if any("softmax" in ast.unparse(each) or "sigmoid" in ast.unparse(each) for each in made):
+        return ()  # a clamped probability has no gradient: log_softmax and logsigmoid do
     name, of = ast.unparse(function), ast.unparse(function.value)
     clamp = "clamp(min=1e-8)" if function.attr in ("sqrt", "log") else f"clamp({_INSIDE})"
     if calls[0].args:
