@@ -9,6 +9,7 @@ of an import) starts a real one.
 import atexit
 import contextlib
 import importlib
+import io
 import json
 import multiprocessing.process
 import os
@@ -77,7 +78,11 @@ def _started(words: list[str], cwd: Path, env: dict[str, str], timeout: float) -
 
 def _settings(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that an interpreter reads before it runs anything."""
-    return {name: value for name, value in env.items() if name.startswith(("PYTHON", "OMP_"))}
+    return {
+        name: value
+        for name, value in env.items()
+        if name.startswith(("PYTHON", "OMP_")) and name != "PYTHONIOENCODING"  # that a fork can follow
+    }
 
 
 class _Warm:
@@ -162,6 +167,10 @@ def _serve(control: socket.socket) -> dict[str, Any]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; this one ends with the tests
     for name in PRELOADED:
         importlib.import_module(name)
+    importlib.import_module("frozen").FROZEN.freeze()  # this file's folder is the first on the path
+    # Who ends a process at once looks for open files among what is not frozen.
+    sys.stdout = sys.__stdout__ = _anew(sys.__stdout__)
+    sys.stderr = sys.__stderr__ = _anew(sys.__stderr__)
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 65536, 2)
         while message and not message.endswith(b"\n"):
@@ -183,12 +192,30 @@ def _serve(control: socket.socket) -> dict[str, Any]:
         control.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
 
 
+def _anew(stream: Any) -> Any:
+    """Return another stream like this one, on the same descriptor."""
+    binary: Any = io.FileIO(stream.fileno(), "w", closefd=False)
+    binary.name = stream.name
+    if not stream.write_through:
+        binary = io.BufferedWriter(binary)
+    return io.TextIOWrapper(
+        binary,
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
 def _become(words: list[str], cwd: str, env: dict[str, str]) -> None:
     """Run what ``python WORDS`` runs, as ``__main__``."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    if "PYTHONIOENCODING" in env:
+        sys.stdout.reconfigure(encoding=env["PYTHONIOENCODING"])  # type: ignore[union-attr]
+        sys.stderr.reconfigure(encoding=env["PYTHONIOENCODING"], errors="backslashreplace")  # type: ignore[union-attr]
     sys.orig_argv = [sys.executable, *words]
     sys.path.pop(0)  # the folder of this file
     multiprocessing.process.ORIGINAL_DIR = cwd  # from where a spawned child looks for the script
