@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test format format-check lint types suite docs-test docs bench clean
+.PHONY: help demo test format format-check lint types suite docs-test docs bench package clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */\1|/' | while IFS='|' read -r name text; do \
@@ -74,6 +74,15 @@ docs: docs-test  ## the documents as a site, in build/docs, after their examples
 
 bench: $(READY)  ## every benchmark, one after the other
 	@set -e; for file in benchmarks/[!_]*.py; do echo "==> $$file"; $(BIN)/python "$$file" $(ARGS); done
+
+package:  ## build wheel and sdist into dist/, check both, and try the wheel in an empty environment
+	@echo "==> package: dist/"
+	@rm -rf dist build/package && "$(PYTHON)" -m venv build/package/tools && "$(PYTHON)" -m venv build/package/empty
+	@build/package/tools/bin/python -m pip install --quiet -c constraints.txt build twine
+	@build/package/tools/bin/python -m build --outdir dist . >build/package/build.log || { cat build/package/build.log; exit 1; }
+	@build/package/tools/bin/twine check --strict dist/*
+	@wheel=$$(echo dist/*.whl) && build/package/empty/bin/python -m pip install --quiet -c constraints.txt "$$wheel[cli,show]"
+	@cd build/package && empty/bin/python -I ../../tests/try_package.py && empty/bin/gradgate --version
 
 clean:  ## remove the environment and everything that can be made again
 	rm -rf .venv .venv-torch-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

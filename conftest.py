@@ -1,5 +1,6 @@
 """What holds for tests, docstring examples and the code blocks of README and docs alike."""
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,8 +9,6 @@ import torch
 import torch._dynamo
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
-
-from tests.frozen import FROZEN
 
 # The tensors here are too small to share between threads: the hand-over costs more than it saves.
 torch.set_num_threads(1)
@@ -25,22 +24,18 @@ pytest_collect_file = Sybil(
 
 
 def pytest_collection_finish() -> None:
-    FROZEN.freeze()
+    """Hide from the garbage collector what was imported: two million objects of torch and the trainers."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
 def nothing_frozen() -> Iterator[None]:
     """For a test in which the collector has to find what an imported module or class holds."""
-    FROZEN.unfreeze()
+    gc.unfreeze()
     yield
-    FROZEN.freeze(generation=1)  # the young: the rest would take a second
-
-
-@pytest.fixture
-def frozen_anew() -> Iterator[None]:
-    """For a test that may freeze something itself: afterwards all counts as the suite's own."""
-    yield
-    FROZEN.freeze()
+    gc.collect(1)  # the young: the rest would take a second
+    gc.freeze()
 
 
 # Files whose tests share no more than the run of one script: each script is dealt out by itself. They come last, as

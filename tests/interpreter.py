@@ -9,7 +9,6 @@ of an import) starts a real one.
 import atexit
 import contextlib
 import importlib
-import io
 import json
 import multiprocessing.process
 import os
@@ -167,10 +166,6 @@ def _serve(control: socket.socket) -> dict[str, Any]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; this one ends with the tests
     for name in PRELOADED:
         importlib.import_module(name)
-    importlib.import_module("frozen").FROZEN.freeze()  # this file's folder is the first on the path
-    # Who ends a process at once looks for open files among what is not frozen.
-    sys.stdout = sys.__stdout__ = _anew(sys.__stdout__)
-    sys.stderr = sys.__stderr__ = _anew(sys.__stderr__)
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 65536, 2)
         while message and not message.endswith(b"\n"):
@@ -190,21 +185,6 @@ def _serve(control: socket.socket) -> dict[str, Any]:
         control.sendall(b"%d\n" % pid)
         _, status = os.waitpid(pid, 0)
         control.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-
-
-def _anew(stream: Any) -> Any:
-    """Return another stream like this one, on the same descriptor."""
-    binary: Any = io.FileIO(stream.fileno(), "w", closefd=False)
-    binary.name = stream.name
-    if not stream.write_through:
-        binary = io.BufferedWriter(binary)
-    return io.TextIOWrapper(
-        binary,
-        stream.encoding,
-        stream.errors,
-        line_buffering=stream.line_buffering,
-        write_through=stream.write_through,
-    )
 
 
 def _become(words: list[str], cwd: str, env: dict[str, str]) -> None:

@@ -149,6 +149,33 @@ def test_a_comment_silences_its_line_and_sarif_is_written_to_standard_output(tmp
     assert done.stderr == "gradgate: 0 findings after 3 steps\n"
 
 
+def test_a_baseline_accepts_what_is_there_and_reports_what_is_new(tmp_path: Path) -> None:
+    written = gradgate(tmp_path, "check", "--write-baseline", "known.json", "train.py")
+    assert written.returncode == 0
+    assert "No new mistakes found.\n" in written.stdout
+    assert [each["code"] for each in json.loads((tmp_path / "known.json").read_text())["findings"]] == [
+        "GG101"
+    ]
+    longer = "# a line above\n" + WRONG.format(comment="", end="")
+    known = gradgate(tmp_path, "check", "--baseline", "known.json", "train.py", script=longer)
+    assert known.returncode == 0
+    assert "known    1 finding, in the baseline\n" in known.stdout
+    (tmp_path / "pyproject.toml").write_text('[tool.gradgate]\nbaseline = "known.json"', "utf-8")
+    new = longer.replace("optimizer.zero_grad()", "pass")
+    done = gradgate(tmp_path, "check", "train.py", script=new)
+    assert done.returncode == 1
+    assert "GG201" in done.stdout
+    fixed = gradgate(tmp_path, "check", "train.py", script=longer.replace("i % 4 == 0", "i % 4 == 3"))
+    assert fixed.returncode == 0
+    assert "known    0 findings, in the baseline; 1 other of it did not show again\n" in fixed.stdout
+
+
+def test_a_baseline_that_is_missing_is_refused_before_the_script_runs(tmp_path: Path) -> None:
+    done = gradgate(tmp_path, "check", "--baseline", "known.json", "train.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("gradgate check: there is no baseline 'known.json'. Write one: ")
+
+
 ENDLESS = """\
 import torch
 weight = torch.nn.Parameter(torch.ones(1))
@@ -258,7 +285,7 @@ def test_an_option_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[
         ("[tool.gradgate]\nselct = []", "[tool.gradgate] has no option 'selct'. Did you mean 'select'?"),
         (
             "[tool.gradgate]\nlevel = 1",
-            "[tool.gradgate] has no option 'level'. The options are select, ignore, format, max-steps.",
+            "[tool.gradgate] has no option 'level'. The options are baseline, select, ignore, format, max-steps.",
         ),
         (
             "[tool.gradgate]\nignore = 'GG1'",

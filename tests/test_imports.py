@@ -23,10 +23,12 @@ MAY_IMPORT = {
     "tally": {"errors", "torch"},
     "pytree": {"torch"},
     "batch_layout": {"errors", "pytree", "torch"},
+    "byte_sizes": {"errors"},
     "call_sites": {"events", "torch"},
     "notebook_tables": set(),
     "planning": {
         "autograd_graph",
+        "byte_sizes",
         "notebook_tables",
         "errors",
         "batch_layout",
@@ -52,15 +54,17 @@ MAY_IMPORT = {
         "plotly (lazily)",
     },
     "losses": {"errors", "torch"},
-    "ranks": {"errors", "events", "tally", "torch", "torch_compat"},
+    "ranks": {"errors", "events", "pytree", "tally", "torch", "torch_compat"},
     "accumulation": {
         *(
             "autograd_graph",
             "errors",
             "events",
             "batch_layout",
+            "byte_sizes",
             "notebook_tables",
             "ownership",
+            "pytree",
             "ranks",
             "tally",
         ),
@@ -78,8 +82,19 @@ MAY_IMPORT = {
     },
     "checker.running": {"errors", "events", "torch_compat", "checker.recording"},
     "integrations": {
-        *("checker", "checker.reports", "errors", "torch"),
-        *("lightning", "pytest", "pytorch_lightning", "transformers"),  # each in the module for it, see below
+        *(
+            "accumulation",
+            "autograd_graph",
+            "checker",
+            "checker.reports",
+            "errors",
+            "events",
+            "ranks",
+            "tally",
+        ),
+        *("torch", "torch_compat"),
+        # Each in the modules for it, see below.
+        *("accelerate", "lightning", "pytest", "pytorch_lightning", "transformers"),
     },
     "cli": {"*", "gradgate", "rich", "tomli", "torch (lazily)", "typer"},
     "__main__": {"cli"},
@@ -166,7 +181,7 @@ def test_the_documents_show_the_same_table() -> None:
 
 
 def test_a_trainer_is_imported_by_the_module_for_it_alone() -> None:
-    trainers = {"lightning", "pytorch_lightning", "transformers"}
+    trainers = {"accelerate", "lightning", "pytorch_lightning", "transformers"}
     found = {
         (file.stem, name)
         for file in sorted((PACKAGE / "integrations").glob("*.py"))
@@ -174,8 +189,9 @@ def test_a_trainer_is_imported_by_the_module_for_it_alone() -> None:
         if name in trainers
     }
     assert found == {
+        ("accelerate", "accelerate"),
         *(("lightning", "lightning"), ("lightning", "pytorch_lightning")),
-        ("transformers", "transformers"),
+        *(("_exact_trainer", "transformers"), ("transformers", "transformers")),
     }
 
 

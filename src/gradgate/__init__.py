@@ -7,7 +7,16 @@ line starts quickly, and does not import torch before the script that it watches
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from gradgate.accumulation import Accumulator, Update, decay, log_to, scale_lr, warmup, windows
+    from gradgate.accumulation import (
+        Accumulator,
+        NoiseScale,
+        Update,
+        decay,
+        log_to,
+        scale_lr,
+        warmup,
+        windows,
+    )
     from gradgate.checker import watch
     from gradgate.gates import (
         clip_gradient,
@@ -32,6 +41,7 @@ __all__ = [  # noqa: RUF022
     "param_groups",
     "scale_lr",
     "warmup",
+    "NoiseScale",
     "Accumulator",
     "plan",
     "Plan",

@@ -15,6 +15,7 @@ from gradgate.events import Frame, Site
 _DEPTH = 16  # user frames that are kept
 
 _OURS = str(Path(__file__).resolve().parent) + os.sep
+_WATCHING = str(Path(_OURS) / "checker" / "recording") + os.sep  # stands between a module and its caller
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _LIBRARIES = (
     _TORCH,
@@ -78,12 +79,13 @@ def user_frames(frame: FrameType | None = None) -> list[FrameType]:
     found: list[FrameType] = []
     while current is not None and len(found) < _DEPTH:
         code = current.f_code
-        kind = _kinds.get(code.co_filename) or kind_of(code.co_filename)
-        if kind == "user" or (kind == "library" and _is_executed(current)):
+        file = code.co_filename
+        kind = _kinds.get(file) or kind_of(file)
+        if kind == "user" or (file == "<string>" and kind == "library" and _is_executed(current)):
             found.append(current)
-            if code.co_name == "<module>" and code.co_filename in _scripts:
+            if code.co_name == "<module>" and file in _scripts:
                 break
-        elif kind == "ours" and found:
+        elif kind == "ours" and found and not code.co_filename.startswith(_WATCHING):
             break  # the frames below run the script
         current = current.f_back
     return found

@@ -55,3 +55,15 @@ def test_the_command_writes_findings_with_paths_of_the_repository(tmp_path: Path
     assert place["artifactLocation"] == {"uri": "examples/checked/digits.py", "uriBaseId": "%SRCROOT%"}
     assert run_of["originalUriBaseIds"]["%SRCROOT%"]["uri"] == tmp_path.as_uri() + "/"
     assert result["partialFingerprints"]
+
+
+def test_the_hook_runs_a_script_for_a_few_steps_and_fails_on_findings(tmp_path: Path) -> None:
+    """As pre-commit runs it: the entry, the user's arguments, and no file names."""
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    assert (hook["id"], hook["language"], hook["pass_filenames"]) == ("gradgate", "system", False)
+    name, *words = shlex.split(hook["entry"])
+    assert name == "gradgate"
+    shutil.copy(ROOT / "examples" / "checked" / "digits.py", tmp_path / "train.py")
+    done = python("-m", "gradgate", *words, "train.py", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "GG101" in done.stdout

@@ -34,7 +34,8 @@ def add_up(update: gg.Update, model: nn.Module, device: str) -> None:
 
 def test_nothing_is_read_inside_the_block() -> None:
     model = nn.Linear(3, 5, device="meta")
-    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1), clip_norm=1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    accumulator = gg.Accumulator(optimizer, clip_norm=1.0, noise_scale=gg.NoiseScale())
 
     def stopped_before_the_end() -> None:
         with accumulator.update() as update:
@@ -63,7 +64,8 @@ def no_waiting() -> Iterator[None]:
 @pytest.mark.gpu
 def test_a_gpu_is_not_waited_for_inside_the_block() -> None:
     model = nn.Linear(3, 5, device="cuda")
-    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1), clip_norm=1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    accumulator = gg.Accumulator(optimizer, clip_norm=1.0, noise_scale=gg.NoiseScale())
     with accumulator.update() as update:  # cuBLAS makes its workspace in the first pass
         add_up(update, model, "cuda")
     with accumulator.update() as update, no_waiting():

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import gradgate as gg
-from gradgate.errors import BudgetError, CountError, OptionError
 
 # private: how a size in bytes is read and written, whatever the size; no plan has them all
-from gradgate.planning._memory import as_bytes, format_bytes
+from gradgate.byte_sizes import as_bytes, format_bytes
+from gradgate.errors import BudgetError, CountError, OptionError
 
 WIDTH = 12
 

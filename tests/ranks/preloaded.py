@@ -1,4 +1,4 @@
-"""What ranks have imported before they are forked (``processes.preload``), hidden from the garbage collector."""
+"""What ranks have imported before they are forked (``processes.preload``)."""
 
 import hypothesis  # noqa: F401
 import pytest  # noqa: F401
@@ -12,6 +12,3 @@ import gradgate.checker.recording
 import gradgate.checker.reports
 import gradgate.checker.rules
 import gradgate.planning  # noqa: F401
-from tests.frozen import FROZEN
-
-FROZEN.freeze()

@@ -11,11 +11,13 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from gradgate.accumulation._arguments import check_window
 from gradgate.accumulation._batch_norm import BatchNorms, Statistics
 from gradgate.accumulation._counts import Reduction
+from gradgate.accumulation._noise_scale import NoiseScale, claim_noise_scale
 from gradgate.accumulation._open_window import TrainingState, refuse_steps_inside, register
 from gradgate.accumulation._precision import keep_loaded_state_wide
-from gradgate.accumulation._replay import LossFunction, run_batch, run_given
+from gradgate.accumulation._replay import CoupledSteps, LossFunction, run_batch, run_given
 from gradgate.accumulation._settings import (
     Clear,
     Model,
@@ -27,7 +29,7 @@ from gradgate.accumulation._settings import (
     in_use,
 )
 from gradgate.accumulation._state_dict import Checkpointed
-from gradgate.accumulation._update import Update, check_window
+from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Dealt, SplitPlan
 from gradgate.batch_layout import UNSAID, BatchDim, Unsaid
 from gradgate.errors import OptionError, UpdateError
@@ -35,12 +37,12 @@ from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
 
 
-class Accumulator(Checkpointed):
+class Accumulator(CoupledSteps, Checkpointed):
     """Makes the exact update of a whole batch out of micro-batches.
 
-    Each micro-batch adds a sum and a count; the division happens once, when the window ends. So the update does
-    not depend on how the batch was split, and counts need not be known in advance. The
-    accumulator owns the parameters of its optimizers: an update fills only their ``.grad``.
+    Each micro-batch adds a sum and a count; the division happens once, when the window ends (derivation:
+    docs/exactness.md). So the update does not depend on how the batch was split, and counts need not be known in
+    advance. The accumulator owns the parameters of its optimizers: an update fills only their ``.grad``.
 
     Args:
         optimizer: a torch optimizer, or several that step together. Groups added later belong to the next window.
@@ -63,6 +65,7 @@ class Accumulator(Checkpointed):
             inexact. "window" updates their running statistics once per window, from all its samples.
         undo_step: keep a copy of parameters and optimizer state during ``optimizer.step``, so that a step that
             raises halfway can be undone. Without the copy, such a step raises :class:`TornStepError`.
+        noise_scale: estimate how large a batch is worth it, see :class:`gradgate.NoiseScale`.
         ranks: the ranks that train together. By default all processes of ``torch.distributed``, with
             DistributedDataParallel or with the same parameters everywhere. A process group or 1-d device mesh
             selects some ranks; False means this process alone.
@@ -84,9 +87,6 @@ class Accumulator(Checkpointed):
         -5.0
         >>> update.count, update.grad_norm
         (3, 5.0)
-
-    Sources:
-        The derivation, with unequal counts: docs/exactness.md.
     """
 
     def __init__(
@@ -103,6 +103,7 @@ class Accumulator(Checkpointed):
         accumulate_dtype: torch.dtype | None = None,
         batch_norm: Statistics = "micro_batch",
         undo_step: bool = False,
+        noise_scale: NoiseScale | None = None,
         ranks: RanksOption = None,
         sync: Sync = "last",
     ) -> None:
@@ -123,8 +124,9 @@ class Accumulator(Checkpointed):
             clear=clear,
         )
         self._state = TrainingState(
-            self._settings, RankSetup(ranks, sync), BatchNorms(batch_norm, self._models)
+            self._settings, RankSetup(ranks, sync), BatchNorms(batch_norm, self._models), noise_scale
         )
+        claim_noise_scale(noise_scale, self._state)
         for each in optimizers:
             refusal = refuse_steps_inside(each, self._state)
             for handle in (*refusal, *(keep_loaded_state_wide(each, accumulate_dtype) if refusal else ())):

@@ -78,13 +78,18 @@ class BatchNorms:
         for pool in self.pools:
             pool.next_micro_batch()
 
+    def pause(self, paused: bool) -> None:
+        """Pool nothing while micro-batches run a second time."""
+        for pool in self.pools:
+            pool.paused = paused
+
     def close(self, *, keep: bool) -> None:
         """End the window: update the running statistics once, or (``keep=False``) restore them."""
         for pool in self.pools:
             pool.close(keep=keep)
         self.pools = []
 
-    def warn_once(self, name: str, loss: Tensor) -> None:
+    def warn_once(self, name: str, loss: Tensor, *, stacklevel: int = 4) -> None:
         """Search the graph of a loss, once, and warn about batch norms that saw only part of the window."""
         if name in self._checked:
             return
@@ -115,7 +120,7 @@ class BatchNorms:
             "without batch statistics (GroupNorm, LayerNorm), or make micro-batches as large as memory "
             f"allows{offer}.",
             BatchNormWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 
@@ -170,6 +175,7 @@ class _Pool:
     module: Any
     calls: dict[int, _Moments] = field(default_factory=dict)
     call: int = 0
+    paused: bool = False
 
     def __post_init__(self) -> None:
         self._buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers(recurse=False)}
@@ -183,7 +189,7 @@ class _Pool:
 
     @torch.no_grad()
     def _read(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if not module.training:
+        if self.paused or not module.training:
             return
         call, self.call = self.call, self.call + 1
         count = args[0].numel() // args[0].shape[1]

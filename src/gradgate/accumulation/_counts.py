@@ -9,7 +9,14 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph import NotUnderstoodError, check_items, divisor_of, inputs_of, reduction_of
+from gradgate.autograd_graph import (
+    NotUnderstoodError,
+    check_items,
+    divisor_of,
+    inputs_of,
+    reduction_of,
+    shape_of,
+)
 from gradgate.errors import CountError
 
 Count: TypeAlias = "int | float | Tensor"
@@ -58,6 +65,20 @@ def check_reduction(loss: Tensor, reduction: Reduction) -> None:
         )
 
 
+def is_sum(loss: Tensor) -> bool:
+    """Return whether a loss's own graph shows that it is a sum over its items."""
+    return reduction_of(_reduced(loss)) == "sum"
+
+
+def count_in_graph(loss: Tensor) -> Count:
+    """Return the number of items that a mean loss was taken over.
+
+    Raises:
+        NotUnderstoodError: the loss's graph does not prove it.
+    """
+    return _read(_reduced(loss))
+
+
 def divisor_in_graph(loss: Tensor) -> Count | None:
     """Return the divisor of a mean loss, whatever its items are.
 
@@ -85,13 +106,23 @@ def divided_by(loss: Tensor) -> float | None:
 
 def _reduced(loss: Tensor) -> Any:
     """Return the node of the mean or sum that produced a loss, ignoring changes of sign and shape."""
-    node: Any = loss.grad_fn
+    node: Any = _within_ddp(loss)
     while node is not None:
         inputs = inputs_of(node)
         if inputs is None or len(inputs) > 1 or not inputs[0].same_size:
             break
         node = inputs[0].node
     return node
+
+
+def _within_ddp(loss: Tensor) -> Any:
+    """Return the node of a loss inside DistributedDataParallel, which may wrap its outputs to find unused ones."""
+    node = loss.grad_fn
+    if node is None or node.name() != "_DDPSinkBackward":
+        return node
+    outputs = [edge for edge in node.next_functions if edge[0] is not None]
+    scalars = [edge for edge in outputs if shape_of(*edge) == loss.shape]
+    return scalars[0][0] if len(scalars) == 1 else node
 
 
 def _divisor(node: Any) -> Count | None:
@@ -120,7 +151,7 @@ def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
     why = "a sum does not show its number of items"
     if reduction == "mean":
         try:
-            return _read(_reduced(loss))
+            return count_in_graph(loss)
         except NotUnderstoodError as unknown:
             why = f"the loss's graph does not prove it: {unknown}"
         divided = divided_by(loss)

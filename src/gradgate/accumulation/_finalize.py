@@ -52,15 +52,16 @@ class Finalized(NamedTuple):
     Attributes:
         values: the tensors that hold the gradients' values.
         factor: turns them into means.
-        norm: the 2-norm of the mean gradient. A tensor with ``nonfinite="step"``, since nothing has to be read
-            then.
+        norm: the 2-norm of the mean gradient; a tensor with ``nonfinite="step"``, which reads nothing.
         usable: whether optimizers may step on it.
+        own_norm: the norm without the decayed gradients of earlier windows, if asked for.
     """
 
     values: list[Tensor]
     factor: float
     norm: float | Tensor
     usable: bool
+    own_norm: float | Tensor
 
 
 def finalize(
@@ -70,6 +71,7 @@ def finalize(
     coordinator: SingleProcess,
     scale: LossScale | None,
     micro_batches: int,
+    own_norm: bool,
 ) -> Finalized:
     """Add up the sums over losses and ranks, unscale them, add decayed gradients, and compute the norm.
 
@@ -98,14 +100,16 @@ def finalize(
             f"{settings.names(parameters)}. The losses do not depend on them (they are detached, frozen, or "
             "from another model). Check that the optimizer was made from this model's parameters."
         )
+    own: float | Tensor | None = None
     if slots.carried is not None:
         multiply(values, factor)
+        own = total_norm(values) if own_norm else None
         add(parameters, slots.carried)
         values, factor = dense_values(parameters), 1.0
     norm, usable = _measure(parameters, values, factor, settings)
     if not usable and settings.nonfinite == "raise":
         raise NonfiniteError(_where_nonfinite(parameters, sums, settings))
-    return Finalized(values, factor, norm, usable)
+    return Finalized(values, factor, norm, usable, norm if own is None else own)
 
 
 def _measure(
@@ -115,7 +119,7 @@ def _measure(
 
     Synchronizes with the device unless ``nonfinite="step"``.
     """
-    unusual = {type(parameter) for parameter in parameters} - {Tensor, torch.nn.Parameter}
+    unusual = set(map(type, parameters)) - {Tensor, torch.nn.Parameter}
     sharded = bool(unusual) and any(map(is_sharded, parameters))
     norm = norm_of_shards(parameters) if sharded else total_norm(values)
     if settings.nonfinite == "step" and isinstance(norm, Tensor):
@@ -187,12 +191,10 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
 
 def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> dict[int, int]:
     """Return the version counter of every tensor that a step may change; in-place writes increase it."""
-    states = [
-        state for optimizer in optimizers for state in optimizer.state.values() if isinstance(state, dict)
-    ]
-    tensors = [value for state in states for value in state.values() if isinstance(value, Tensor)]
-    version = tensor_version.use
-    return {id(tensor): version(tensor) for tensor in (*parameters, *tensors)}
+    states = (state for optimizer in optimizers for state in optimizer.state.values())
+    values = (value for state in states if isinstance(state, dict) for value in state.values())
+    tensors = [*parameters, *(value for value in values if isinstance(value, Tensor))]
+    return dict(zip(map(id, tensors), map(tensor_version.use, tensors), strict=True))
 
 
 def _may_have_changed(parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings) -> bool:
@@ -230,10 +232,8 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings:
 
 
 def _is_finite(gradient: Tensor) -> bool:
-    values = (
-        gradient.coalesce().values() if gradient.is_sparse else gradient
-    )  # torch checks dense tensors only
-    return bool(values.isfinite().all())
+    # torch checks dense tensors only.
+    return bool((gradient.coalesce().values() if gradient.is_sparse else gradient).isfinite().all())
 
 
 _SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))  # looking up enum members is slow

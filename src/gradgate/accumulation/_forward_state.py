@@ -83,13 +83,13 @@ class ForwardState:
     modules, dataclasses and namespaces held in attributes. Other objects are not searched.
 
     Args:
-        modules: the modules whose state is copied.
+        modules: the modules whose state is copied, or containers of tensors.
         owned: parameters that are not copied, because a window does not change them.
         at_rest: tensors that did not change in earlier windows; these are not copied either.
     """
 
     def __init__(
-        self, modules: Iterable[nn.Module], owned: Iterable[Tensor] = (), at_rest: AtRest | None = None
+        self, modules: Iterable[Any], owned: Iterable[Tensor] = (), at_rest: AtRest | None = None
     ) -> None:
         self._owned = {id(tensor) for tensor in owned}
         self._at_rest = AtRest() if at_rest is None else at_rest
@@ -99,7 +99,7 @@ class ForwardState:
         self._resting: list[tuple[str, Tensor]] = []
         for module in modules:
             self._record(module, type(module).__name__)
-        self._undo += _random_states()
+        self._undo += random_states()
 
     def restore(self) -> None:
         """Restore everything.
@@ -203,7 +203,7 @@ def _put_back(tensor: Tensor, copied: Tensor) -> None:
             tensor.detach().copy_(copied)
 
 
-def _random_states() -> list[Callable[[], object]]:
+def random_states() -> list[Callable[[], object]]:
     """Return a function that restores the generators of torch, Python and numpy."""
     cpu, python = torch.get_rng_state(), random.getstate()
     undo: list[Callable[[], object]] = [lambda: torch.set_rng_state(cpu), lambda: random.setstate(python)]

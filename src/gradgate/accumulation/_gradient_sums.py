@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,8 +47,10 @@ class GradientSums:
         self._current: RunningSum | None = None  # whose gradients are in `.grad`
         self._seeds: dict[float, Tensor] = {}
         self._watched: list[tuple[Tensor, Tensor | None, int]] = []
-        # True from the start of a backward pass until its sum is recorded. If the pass raises, it stays True.
-        self._torn = False
+        self.first: Callable[[], tuple[float, float] | None] = lambda: (
+            None
+        )  # reads the first micro-batch's gradient
+        self._torn = False  # True from the start of a backward pass to its end, and on if it raises
         self._watch()
 
     def add(
@@ -58,14 +61,17 @@ class GradientSums:
         reduction: Reduction,
         retain_graph: bool,
         receiving: Sequence[Tensor] | None,
+        items: float | None = None,
+        also: Sequence[Tensor] = (),
     ) -> None:
-        """Run the backward pass of one loss into its sum; a count of zero runs nothing.
+        """Run the backward pass of one loss into its sum; a count of zero runs nothing, unless ``items`` is given.
 
-        Only the owned parameters in ``receiving`` get gradients; by default all owned parameters do.
+        Only owned parameters in ``receiving`` (by default all) get gradients, and the leaves in ``also``. A part of
+        a loss over the window has the gradient of a mean over ``items``, and adds less to the window's count.
         """
         self.check()
         chosen = self._choose(name)
-        empty = not isinstance(count, Tensor) and count == 0
+        empty = items is None and is_zero(count)
         if not empty or self._sharded is not None:  # all ranks wait for its passes, even if the count is zero
             # Checked each time, because parameters may be frozen and unfrozen between micro-batches.
             inputs = [p for p in (self.parameters if receiving is None else receiving) if p.requires_grad]
@@ -82,14 +88,16 @@ class GradientSums:
                         "gg.stop_gradient(...)."
                     )
                 self._torn = True
-                weight = 0.0 if empty else chosen.weight(loss, 1.0 if reduction == "sum" else count)
-                backward_sharded(loss, self._seed(loss, weight), retain_graph, self._sharded)
+                weight = (
+                    0.0 if empty else chosen.weight(loss, items or (1.0 if reduction == "sum" else count))
+                )
+                backward_sharded(loss, self._seed(loss, weight), retain_graph, self._sharded, also)
             else:
-                weight = self._rescale(chosen, loss, count, reduction)
+                weight = self._rescale(chosen, loss, count, reduction, items)
                 if isinstance(weight, Tensor) or weight == 1:  # a tensor is 1 too, or 0 for a count of zero
-                    backward(loss, self._seed(loss, weight), inputs, retain_graph)
+                    backward(loss, self._seed(loss, weight), [*inputs, *also], retain_graph)
                 else:
-                    self._add_apart(loss, weight, inputs, retain_graph)
+                    self._add_apart(loss, weight, [*inputs, *also], retain_graph)
         chosen.record(loss, count, reduction)
         self._torn = False
         self._watch()
@@ -97,7 +105,7 @@ class GradientSums:
     def prepare(
         self, name: str, loss: Tensor, count: Count, reduction: Reduction
     ) -> tuple[RunningSum, Count]:
-        """Convert a loss's sum to the unit of its next contribution; return it and the contribution's weight."""
+        """Convert a loss's sum to the unit of its next contribution; return it and that one's weight."""
         self.check()
         chosen, weight = self._choose(name), 1.0
         if not is_zero(count):
@@ -106,9 +114,11 @@ class GradientSums:
         self._watch()
         return chosen, weight
 
-    def _rescale(self, chosen: RunningSum, loss: Tensor, count: Count, reduction: Reduction) -> Any:
+    def _rescale(
+        self, chosen: RunningSum, loss: Tensor, count: Count, reduction: Reduction, items: float | None = None
+    ) -> Any:
         self._torn = True
-        factor, weight = chosen.prepare(loss, count, reduction)
+        factor, weight = chosen.prepare(loss, count, reduction, items)
         if isinstance(factor, Tensor) or factor != 1:
             with torch.no_grad():
                 multiply(dense_values(self.parameters), factor)
@@ -143,7 +153,7 @@ class GradientSums:
                     "losses. Add them up: update.backward(loss_a + loss_b, count=n)."
                 )
             unit = None if self._sharded is None else self._sharded.unit
-            chosen = self.by_name[name] = RunningSum(name, self._headroom, unit)
+            chosen = self.by_name[name] = RunningSum(name, partial(headroom_of, self.parameters), unit)
         if chosen is not self._current:
             if self._current is not None:
                 self._current.aside = self._swap(chosen.aside)
@@ -152,9 +162,6 @@ class GradientSums:
             chosen.aside = None
             self._current = chosen
         return chosen
-
-    def _headroom(self) -> float:
-        return headroom_of(self.parameters)
 
     def _swap(self, others: Sequence[Tensor | None] | None) -> list[Tensor | None]:
         """Replace all gradients with ``others``, or with None; return the replaced ones."""
@@ -203,8 +210,6 @@ class GradientSums:
                     "scaler=...), update.backward(loss)."
                 )
 
-    # -- the end of the window ----------------------------------------------------------------------
-
     def combine(
         self, totals: dict[str, float] | None = None, units: dict[str, float] | None = None
     ) -> float | None:
@@ -249,6 +254,7 @@ class GradientSums:
             totals={name: tally.total for name, tally in tallies.items()},
             units={n: float(running.unit) for n, running in self.by_name.items() if running.unit is not None},
             filled="".join(map(self._filled, range(len(self.parameters)))),
+            first=self.first(),
         )
 
     def _filled(self, index: int) -> str:
@@ -287,7 +293,7 @@ class GradientSums:
         """Load saved sums."""
         for saved in state:
             numbers = {key: item for key, item in saved.items() if key != "gradients"}
-            running = RunningSum.from_state(numbers, self._headroom)
+            running = RunningSum.from_state(numbers, partial(headroom_of, self.parameters))
             running.aside = [
                 None if gradient is None else gradient.to(parameter.device, copy=True)
                 for parameter, gradient in zip(self.parameters, saved["gradients"], strict=True)

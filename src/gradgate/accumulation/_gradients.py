@@ -8,6 +8,7 @@ import weakref
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ from gradgate.torch_compat import (
     transforming,
 )
 
+_HALF = (torch.float16, torch.bfloat16)
+_dtype, _is_cpu = attrgetter("dtype"), attrgetter("is_cpu")
 _torch_backward = inspect.unwrap(torch.autograd.backward)  # even if it is watched already
 
 
@@ -168,8 +171,10 @@ def backward(loss: Tensor, seed: Tensor, inputs: list[Tensor], retain_graph: boo
     run_backward.use((loss,), (seed,), retain_graph, False, tuple(inputs), **options)
 
 
-def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: ShardedEngine) -> None:
-    """Add ``seed`` times ``loss``'s gradient to the owned parameters, and to no other, under ``fully_shard``."""
+def backward_sharded(
+    loss: Tensor, seed: Tensor, retain_graph: bool, sharded: ShardedEngine, also: Sequence[Tensor] = ()
+) -> None:
+    """Add ``seed`` times a loss's gradient to owned parameters and to ``also``, under ``fully_shard``."""
     graph = Graph(loss)
     for node in graph.nodes:
         sharded.check_known(node)
@@ -180,7 +185,8 @@ def backward_sharded(loss: Tensor, seed: Tensor, retain_graph: bool, sharded: Sh
                 "would have a different meaning for each micro-batch. Clip the whole gradient: "
                 "Accumulator(..., clip_norm=1.0)."
             )
-    with on_purpose(), sharded.only_owned(list(graph.leaves.values())):
+    others = [leaf for leaf in graph.leaves.values() if not any(leaf is each for each in also)]
+    with on_purpose(), sharded.only_owned(others):
         torch.autograd.backward(loss, seed, retain_graph=retain_graph)
 
 
@@ -222,7 +228,9 @@ def multiply(values: list[Tensor], factor: float | Tensor) -> None:
         return  # torch refuses an empty list
     if not isinstance(factor, Tensor):
         if factor != 1:
-            foreach_mul_.use(values, factor)
+            # On a CPU, torch would make a tensor of the number again for each gradient.
+            once = all(map(_is_cpu, values)) and set(map(_dtype, values)).isdisjoint(_HALF)
+            foreach_mul_.use(values, torch.tensor(factor, dtype=torch.float64) if once else factor)
         return
     by_device: dict[torch.device, list[Tensor]] = {}
     for value in values:
@@ -255,13 +263,13 @@ def total_norm(values: list[Tensor]) -> float | Tensor:
 
     16-bit gradients are squared and added in float32, because float16 overflows above 65504.
     """
-    if {value.dtype for value in values} & {torch.float16, torch.bfloat16}:
+    if not set(map(_dtype, values)).isdisjoint(_HALF):
         wide = [torch.promote_types(value.dtype, torch.float32) for value in values]
         pairs = zip(values, wide, strict=True)
         norms = [torch.linalg.vector_norm(value, dtype=dtype) for value, dtype in pairs]
     else:
         norms = foreach_norm.use(values)
-    if {value.device.type for value in values} == {"cpu"}:
+    if all(map(_is_cpu, values)):
         return math.hypot(*map(float, norms))
     first = norms[0]
     if any(norm.device != first.device or norm.dtype != first.dtype for norm in norms):

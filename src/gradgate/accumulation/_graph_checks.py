@@ -56,8 +56,7 @@ def warn_if_coupled(loss: Tensor) -> None:
             warnings.warn(
                 f"backward: this loss compares the items of a micro-batch with one another: {mixed}. A split "
                 "leaves out the pairs that it separates, so no split gives the gradient of the whole batch. "
-                "Make micro-batches as large as memory allows, or compute the loss over the whole window in "
-                "two passes.",
+                "Compute the loss over the whole window: update.backward_coupled(encode, micro_batches, loss_fn).",
                 CoupledLossWarning,
                 stacklevel=5,
             )

@@ -25,7 +25,7 @@ def scale_lr(
 
     Accumulation changes the effective batch size: micro-batch size times micro-batches per window, times the
     number of ranks. With a mean loss a larger batch gives a gradient of the same size with less noise, so
-    it allows larger steps.
+    it allows larger steps, up to the batch size that :class:`gradgate.NoiseScale` measures.
 
     Args:
         optimizer: its groups' ``lr`` are changed in place. Call this once, before a scheduler is made.

@@ -43,6 +43,7 @@ def log_to(
     gradgate/loss             the mean loss of the update
     gradgate/count            its items
     gradgate/grad_norm        the 2-norm of the mean gradient, before any clip
+    gradgate/noise_scale      with ``noise_scale=``: how large a batch is worth it, in items
     gradgate/grad_norm/<name> the same of each part of ``model``, before any clip
     gradgate/clipped          with a clip: the share of the updates since the last writing that were clipped
     gradgate/skipped          how many updates were skipped so far, for a gradient that was not finite
@@ -131,6 +132,7 @@ class Logging:
     ) -> None:
         self._writer = writer
         self._settings = accumulator._settings
+        self._noise_scale = accumulator._state.noise_scale
         self._parts = parts
         self._every = every
         self._step = step
@@ -187,6 +189,8 @@ class Logging:
         yield "loss", update.loss
         yield "count", update.count
         yield "grad_norm", update.grad_norm
+        if self._noise_scale is not None and self._noise_scale.value is not None:
+            yield "noise_scale", self._noise_scale.value
         for name, norm in self._norms.items():
             yield f"grad_norm/{name}", float(norm)
         if self._settings.clip_norm is not None or self._settings.clip_value is not None:

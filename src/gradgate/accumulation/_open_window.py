@@ -19,11 +19,19 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.accumulation._batch_norm import BatchNorms
-from gradgate.accumulation._finalize import clear_gradients, divide_and_clip, finalize, step, uninterrupted
+from gradgate.accumulation._finalize import (
+    Finalized,
+    clear_gradients,
+    divide_and_clip,
+    finalize,
+    step,
+    uninterrupted,
+)
 from gradgate.accumulation._forward_state import AtRest, is_out_of_memory
 from gradgate.accumulation._gradient_sums import GradientSums
 from gradgate.accumulation._gradients import Leftovers, Slots, claim
 from gradgate.accumulation._loss_checks import LossChecks
+from gradgate.accumulation._noise_scale import NoiseScale, SmallBatch
 from gradgate.accumulation._precision import LossScale
 from gradgate.accumulation._running_sum import MicroBatchCounter
 from gradgate.accumulation._settings import UpdateSettings
@@ -45,6 +53,7 @@ class TrainingState:
     settings: UpdateSettings
     ranks: RankSetup
     batch_norms: BatchNorms
+    noise_scale: NoiseScale | None = None
     loss_checks: LossChecks = field(default_factory=LossChecks)
     leftovers: Leftovers = field(default_factory=Leftovers)
     at_rest: AtRest = field(default_factory=AtRest)
@@ -81,6 +90,7 @@ class OpenWindow:
         self._own = math.inf  # micro-batches of this rank; after these, the last one is repeated
         self._tallies: dict[str, Tally] | None = None  # over all ranks, if there are several
         self._norm: float | Tensor | None = None
+        self._noise_scale: float | None = None
         self._stepped = False
         self._first = False
 
@@ -107,6 +117,8 @@ class OpenWindow:
         # Read anew for each window, so that groups which are added later belong to the next window.
         groups = [group for optimizer in settings.optimizers for group in optimizer.param_groups]
         parameters = [parameter for group in groups for parameter in group["params"]]
+        if shared.noise_scale is not None:
+            shared.noise_scale._check(parameters)
         if not (shared.ranks.alone or not dist.is_initialized()):
             self._coordinator = shared.ranks.coordinator(parameters, settings)
         coordinator = self._coordinator
@@ -134,6 +146,8 @@ class OpenWindow:
             if self._scale is not None:
                 self._scale.resume(shared.unfinished["scale"])
             self._sums.resume(shared.unfinished["sums"])
+            if (first := shared.unfinished.get("first")) is not None:
+                self._sums.first = partial(SmallBatch, *first)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -168,7 +182,8 @@ class OpenWindow:
         shared, settings, slots = self._shared, self._settings, self._slots
         self._counter.check_losses()
         own = int(min(self._counter.micro_batches, self._own))
-        mean = finalize(self._sums, slots, settings, self._coordinator, self._scale, own)
+        noise = shared.noise_scale
+        mean = finalize(self._sums, slots, settings, self._coordinator, self._scale, own, noise is not None)
         self._norm = mean.norm
         if not mean.usable:
             if self._scale is not None:
@@ -176,6 +191,7 @@ class OpenWindow:
             return
         for hook in tuple(shared.gradient_hooks.values()):
             hook(self, mean.values, mean.factor)
+        seen = None if noise is None else self._seen(mean)
         divide_and_clip(mean, settings)
         with uninterrupted():
             shared.stepping = True
@@ -185,6 +201,9 @@ class OpenWindow:
                 shared.stepping = False
             try:
                 self._stepped = True
+                if noise is not None and seen is not None:
+                    noise._add(*seen)
+                    self._noise_scale = noise.value
                 if shared.batch_norms.pools:
                     shared.batch_norms.close(keep=True)
                 clear_gradients(slots.parameters, settings.clear)
@@ -197,6 +216,17 @@ class OpenWindow:
                 self._undo.clear()
                 slots.close()
                 self._end()
+
+    def _seen(self, mean: Finalized) -> tuple[list[SmallBatch], int, float, float]:
+        """Return what the window shows of the noise scale. Synchronizes with the device."""
+        firsts = [SmallBatch(*first) for first in self._coordinator.firsts(self._sums)]
+        tallies = self._coordinator.tallies
+        if tallies is None:
+            counts = [running.total_count() for running in self._sums.by_name.values()]
+        else:
+            counts = [tally.count for tally in tallies.values()]
+        norm = float(mean.own_norm)
+        return firsts, len(counts), norm * norm, counts[0]  # a power would raise where it overflows
 
     def _report(self, error: BaseException) -> None:
         self._coordinator.report(error, out_of_memory=self._may_replay and is_out_of_memory(error))

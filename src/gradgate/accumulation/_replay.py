@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
@@ -12,10 +12,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from gradgate.accumulation._arguments import check_window
 from gradgate.accumulation._counts import Count, Reduction
 from gradgate.accumulation._forward_state import ForwardState, is_out_of_memory
 from gradgate.accumulation._gradients import on_purpose
 from gradgate.accumulation._open_window import TrainingState
+from gradgate.accumulation._representations import Encode
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import (
     Dealt,
@@ -25,12 +27,13 @@ from gradgate.accumulation._windows import (
     Windows,
     first_line,
 )
-from gradgate.batch_layout import BatchDim, Unsaid, check_batch
+from gradgate.batch_layout import UNSAID, BatchDim, Unsaid, check_batch
 from gradgate.errors import BudgetError, CountError, OptionError
 from gradgate.ranks import ReplayError, SingleProcess
 from gradgate.torch_compat import tensor_version
 
 LossFunction: TypeAlias = "Callable[[Any], Tensor | tuple[Tensor, Count]]"
+AddAll: TypeAlias = "Callable[[Update, Sequence[Any]], None]"
 
 _log = logging.getLogger("gradgate")
 
@@ -54,7 +57,11 @@ def run_batch(
             raise OptionError(
                 "step: batch_dim and collate belong to the plan: gradgate.plan(..., batch_dim=...)."
             )
-        return run_window(state, loss_fn, reduction, partial(PlannedMicroBatches, state, plan, batch, deal))
+        return run_window(
+            state,
+            partial(_add_each, loss_fn, reduction),
+            partial(PlannedMicroBatches, state, plan, batch, deal),
+        )
     if deal is not None:
         raise OptionError("step: deal needs a plan, which estimates the cost of each sample. Pass plan=...")
     if plain:
@@ -71,29 +78,27 @@ def run_given(
     collate: Callable[[list[Any]], Any] | None,
 ) -> Update:
     """Run a window of given micro-batches."""
-    if collate is not None:
-        batch_dim = "list"
+    add_all = partial(_add_each, _collated(loss_fn, collate), reduction)
+    batch_dim = batch_dim if collate is None else "list"
+    return run_window(state, add_all, lambda _: GivenMicroBatches(state, micro_batches, batch_dim))
 
-    def collated(data: Any) -> Any:
-        return loss_fn(data if collate is None else collate(data))
 
-    return run_window(
-        state, collated, reduction, lambda _: GivenMicroBatches(state, micro_batches, batch_dim)
-    )
+def _collated(
+    function: Callable[[Any], Any], collate: Callable[[list[Any]], Any] | None
+) -> Callable[[Any], Any]:
+    return function if collate is None else lambda samples: function(collate(samples))
 
 
 def run_window(
     state: TrainingState,
-    loss_fn: LossFunction,
-    reduction: Reduction,
+    add_all: AddAll,
     source_of: Callable[[SingleProcess], GivenMicroBatches | PlannedMicroBatches],
 ) -> Update:
     """Run a window; each time memory runs out, roll back, split finer, and replay.
 
     Args:
         state: the state of the accumulator.
-        loss_fn: takes a micro-batch.
-        reduction: whether the loss is the "mean" or the "sum" over its items.
+        add_all: takes an open update and micro-batches, and adds their losses to it.
         source_of: takes the rank coordinator; returns the micro-batches.
     """
     settings = state.settings
@@ -113,7 +118,7 @@ def run_window(
     while True:
         attempt = _Attempt(state, coordinator)
         try:
-            attempt.run(loss_fn, source.pieces(), reduction)
+            attempt.run(add_all, source.pieces())
             with on_purpose():
                 forward_state.settle()
             return attempt.update
@@ -131,7 +136,7 @@ def run_window(
                     "step: Accumulator(optimizer, model=model). Nothing was stepped."
                 ) from error
             with attempt.reporting():
-                reason = source.ran_out(attempt.index, error)
+                reason = source.ran_out(attempt.update._running, error)
         # Memory is free only here, after the exception and its frames are gone.
         state.unfinished = unfinished
         _free_caches()
@@ -146,30 +151,33 @@ def run_window(
         _log.warning("step: out of memory with %s", reason)
 
 
+def _add_each(
+    loss_fn: LossFunction, reduction: Reduction, update: Update, micro_batches: Sequence[Any]
+) -> None:
+    """Add the loss of each micro-batch."""
+    for data in update.micro_batches(micro_batches):
+        outcome = loss_fn(data)
+        loss, count = _loss_and_count(outcome)
+        try:
+            update.backward(loss, count=count, reduction=reduction)
+        except CountError as error:
+            if count is not None:
+                raise
+            raise CountError(f"{error} In step, loss_fn returns it: return loss, y.numel().") from None
+        del outcome, loss, data
+
+
 class _Attempt:
     """One run through a window, and its progress."""
 
     def __init__(self, state: TrainingState, coordinator: SingleProcess) -> None:
         self.update = Update(state, may_replay=True)
-        self.index = -1  # of the micro-batch that runs
         self._coordinator = coordinator
         self._finished_adding = False
 
-    def run(self, loss_fn: LossFunction, pieces: Sequence[Any], reduction: Reduction) -> None:
+    def run(self, add_all: AddAll, pieces: Sequence[Any]) -> None:
         with self.update:
-            for data in self.update.micro_batches(pieces):
-                self.index = self.update.micro_batch_count - 1
-                outcome = loss_fn(data)
-                loss, count = _loss_and_count(outcome)
-                try:
-                    self.update.backward(loss, count=count, reduction=reduction)
-                except CountError as error:
-                    if count is not None:
-                        raise
-                    raise CountError(
-                        f"{error} In step, loss_fn returns it: return loss, y.numel()."
-                    ) from None
-                del outcome, loss, data
+            add_all(self.update, pieces)
             self._finished_adding = True
 
     def can_replay(self, error: BaseException) -> bool:
@@ -208,3 +216,63 @@ def _free_caches() -> None:
     gc.collect()  # graphs with Python autograd functions can form reference cycles
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+class CoupledSteps:
+    """Updates from losses over whole windows, in one call."""
+
+    _state: TrainingState
+
+    def step_coupled(
+        self,
+        encode: Encode,
+        window: Iterable[Any],
+        loss_fn: Callable[[Any], Tensor],
+        *,
+        budget_bytes: float | str | None = None,
+        batch_dim: BatchDim | Unsaid = UNSAID,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> Update:
+        """Make one update from a loss over a whole window. If memory runs out, split micro-batches and replay.
+
+        The one call for :meth:`Update.backward_coupled`. If memory runs out, it rolls back, splits and replays as
+        :meth:`Accumulator.step` does, and keeps no graphs from then on. The update is the same.
+
+        Args:
+            encode: takes a micro-batch, returns its representations.
+            window: the micro-batches: a list, a window of :func:`windows`. A plan makes them of one batch:
+                ``[micro.data for micro in plan.split(batch)]``.
+            loss_fn: takes the representations of the whole window, returns their loss.
+            budget_bytes: what graphs of the first pass may hold; see :meth:`Update.backward_coupled`.
+            batch_dim: the dimension of the samples in a micro-batch, if it is not 0.
+            collate: turns a list of raw samples into the input of ``encode``; micro-batches are such lists.
+
+        Returns:
+            the update, closed, for logging.
+
+        Raises:
+            OptionError: ``window`` is one batch.
+            BudgetError: one sample does not fit, or there is no ``model`` to restore.
+            Exception: as :meth:`Update.backward_coupled` and :meth:`Accumulator.update`.
+
+        Example:
+            >>> encoder = torch.nn.Linear(3, 2)
+            >>> accumulator = Accumulator(torch.optim.SGD(encoder.parameters(), lr=0.1), model=encoder)
+            >>> window = torch.randn(8, 3).split(2)
+            >>> update = accumulator.step_coupled(encoder, window, lambda z: -torch.cdist(z, z).mean())
+            >>> update.count, update.micro_batch_count
+            (8, 4)
+        """
+        check_window(window, "step_coupled")
+        state = self._state
+        attempts: list[None] = []
+
+        def add_all(update: Update, micro_batches: Sequence[Any]) -> None:
+            tight = bool(attempts) or state.samples_that_fit is not None
+            attempts.append(None)
+            budget = 0 if tight else budget_bytes
+            update.backward_coupled(_collated(encode, collate), micro_batches, loss_fn, budget_bytes=budget)
+
+        batch_dim = batch_dim if collate is None else "list"
+        given = list(window)
+        return run_window(state, add_all, lambda _: GivenMicroBatches(state, given, batch_dim))

@@ -44,13 +44,15 @@ class RunningSum:
     known: float = 0  # the sum of the counts so far that are plain numbers
     aside: list[Tensor | None] | None = None  # its gradients while another loss's are in `.grad`
 
-    def prepare(self, loss: Tensor, count: Count, reduction: Reduction) -> tuple[Count, Count]:
-        """Choose the unit for the next contribution.
+    def prepare(
+        self, loss: Tensor, count: Count, reduction: Reduction, items: float | None = None
+    ) -> tuple[Count, Count]:
+        """Choose the unit for the next contribution; its gradient is that of a mean over ``items``, if given.
 
         Returns:
             the factor that converts the sum so far to that unit, and the weight of the contribution.
         """
-        before, per_item = self.unit, 1.0 if reduction == "sum" else count
+        before, per_item = self.unit, items or (1.0 if reduction == "sum" else count)
         self.unit = unit = self._unit_for(loss, count, per_item)
         if unit is per_item and type(before) is type(unit) is not Tensor and before == unit:
             return 1.0, 1.0

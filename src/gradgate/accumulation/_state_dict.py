@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradgate.accumulation._noise_scale import SmallBatch, pooled
 from gradgate.accumulation._open_window import OpenWindow, TrainingState
 from gradgate.accumulation._precision import has_wide_state, sum_dtype
 from gradgate.accumulation._settings import Decay, UpdateSettings
@@ -48,6 +49,7 @@ class Checkpointed:
             # Which gradients are zeros left by clear="zero": an optimizer steps on them.
             "zeros": [g is not None for g in gradients] if settings.clear == "zero" else None,
             "samples_that_fit": state.samples_that_fit,
+            "noise_scale": None if state.noise_scale is None else state.noise_scale.state_dict(),
             "wide_state": has_wide_state(settings.optimizers),
         }
 
@@ -126,6 +128,8 @@ class Checkpointed:
         kept.leftovers.remember(parameters)
         kept.unfinished = state["window"]
         kept.samples_that_fit = state["samples_that_fit"]
+        if kept.noise_scale is not None and state.get("noise_scale") is not None:
+            kept.noise_scale.load_state_dict(state["noise_scale"])
 
 
 def _unfinished(window: OpenWindow) -> dict[str, Any]:
@@ -135,11 +139,12 @@ def _unfinished(window: OpenWindow) -> dict[str, Any]:
             "state_dict: with batch_norm='window', the model's buffers hold only the statistics of the last "
             "micro-batch while a window is open. Save between two windows."
         )
-    scale = window._scale
+    scale, first = window._scale, window._sums.first()
     return {
         "micro_batches": window._counter.done,
         "scale": None if scale is None else scale.value(),
         "sums": window._sums.state(),
+        "first": None if first is None else list(first),
     }
 
 
@@ -243,7 +248,10 @@ def _merged(states: Sequence[dict[str, Any]], like: dict[str, Any]) -> dict[str,
         _added([saved for window in windows for saved in window["sums"] if saved["name"] == name])
         for name in names
     ]
-    return {**like, "window": {"micro_batches": 0, "scale": like["window"]["scale"], "sums": sums}}
+    firsts = [SmallBatch(*window["first"]) for window in windows if window.get("first") is not None]
+    first = list(pooled(firsts)) if firsts else None
+    whole = {"micro_batches": 0, "scale": like["window"]["scale"], "sums": sums, "first": first}
+    return {**like, "window": whole}
 
 
 def _added(sums: Sequence[dict[str, Any]]) -> dict[str, Any]:

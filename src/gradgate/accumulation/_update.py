@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from torch import Tensor
 
+from gradgate.accumulation._arguments import Into, check_reached, check_window, receivers
 from gradgate.accumulation._counts import Count, Reduction, checked_count, is_zero
-from gradgate.accumulation._into import Into, check_reached, receivers
+from gradgate.accumulation._coupled import CoupledWindow
 from gradgate.accumulation._loss_checks import check_graph, check_scalar
-from gradgate.accumulation._open_window import OpenWindow
+from gradgate.accumulation._noise_scale import measure_first
 from gradgate.accumulation._running_sum import length_of
 from gradgate.accumulation._windows import Window
-from gradgate.batch_layout import looks_like_batch
-from gradgate.errors import OptionError, UpdateError
+from gradgate.errors import UpdateError
 from gradgate.notebook_tables import card
 from gradgate.tally import Tally
 from gradgate.torch_compat import next_node_number
@@ -23,7 +23,7 @@ from gradgate.torch_compat import next_node_number
 T = TypeVar("T")
 
 
-class Update(OpenWindow):
+class Update(CoupledWindow):
     """A window of micro-batches. Made by :meth:`Accumulator.update` and used as a context manager.
 
     Leaving the block unscales, divides once, clips, steps, clears and schedules, in this order. If the block
@@ -122,6 +122,7 @@ class Update(OpenWindow):
             check_reached(loss, receiving, self._settings.models)
         name = counter.name(name)
         before = sums.by_name.get(name)
+        measured = shared.noise_scale is not None and (before is None or before.unit is None)
         if before is None:
             if self._scale is not None:
                 self._scale.look_at(loss)
@@ -139,8 +140,12 @@ class Update(OpenWindow):
         if self._coordinator.overlaps and counter.last:
             with self._overlapping(name, loss, count, reduction):
                 sums.add(name, loss, count, reduction, retain_graph, receiving)
+                if measured:  # before the sum over all ranks takes the place of this rank's
+                    measure_first(sums, name, count, self._scale)
         else:
             sums.add(name, loss, count, reduction, retain_graph, receiving)
+            if measured:
+                measure_first(sums, name, count, self._scale)
         checks.node_number = next_node_number.use()  # backward passes make nodes too
         counter.called(len(sums.by_name[name].counts))
 
@@ -203,7 +208,7 @@ class Update(OpenWindow):
     @property
     def micro_batch_count(self) -> int:
         """The micro-batches so far, of this rank."""
-        return int(min(self._counter.micro_batches, self._own))
+        return int(min(self._counter.micro_batches or self._coupled_micro_batches, self._own))
 
     @property
     def grad_norm(self) -> float:
@@ -218,6 +223,19 @@ class Update(OpenWindow):
                 "block has ended."
             )
         return float(self._norm)
+
+    @property
+    def noise_scale(self) -> float | None:
+        """The accumulator's gradient noise scale after this update, in items; None without an estimate.
+
+        Raises:
+            UpdateError: the accumulator was made without ``noise_scale=``.
+        """
+        if self._shared.noise_scale is None:
+            raise UpdateError(
+                "update.noise_scale: it is not measured. Make the accumulator with noise_scale=gg.NoiseScale()."
+            )
+        return self._noise_scale
 
     def _described(self) -> tuple[str, str]:
         """Return the state of the window and its number of micro-batches, as text."""
@@ -245,22 +263,3 @@ class Update(OpenWindow):
         ]
         rows.append(["gradient norm", f"{self.grad_norm:.6g}", ""])
         return card("Update", f"{micro_batches}, {how}", rows)
-
-
-def check_window(window: Iterable[object], verb: str) -> None:
-    """Raise OptionError if a single batch was passed instead of a sequence of micro-batches."""
-    if isinstance(window, Window):
-        return
-    if isinstance(window, (Tensor, Mapping, str)):
-        raise OptionError(
-            f"{verb}: a window is a sequence of micro-batches, but this is a single {type(window).__name__}. "
-            "Pass a list, [batch], or split it: batch.split(32). For a stack of micro-batches, pass "
-            "stack.unbind()."
-        )
-    of_batches = isinstance(window, (list, tuple)) and window and isinstance(window[0], (list, tuple, dict))
-    if not of_batches and looks_like_batch(window):
-        raise OptionError(
-            f"{verb}: a window is a sequence of micro-batches, but these tensors look like the fields of one "
-            "batch: the same number of samples in each, but of different kinds. Pass a list, [batch], or call "
-            "accumulator.step(loss_fn, batch)."
-        )

@@ -11,6 +11,7 @@ from gradgate.autograd_graph._losses import (
     inputs_of,
     reduced_shape,
     reduction_of,
+    shape_of,
 )
 from gradgate.autograd_graph._walk import LEAF, Graph, roots_of, walk
 
@@ -29,5 +30,6 @@ __all__ = [
     "reduced_shape",
     "reduction_of",
     "roots_of",
+    "shape_of",
     "walk",
 ]

@@ -120,6 +120,21 @@ def gathered(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     return along(node, known, [dim], shape)
 
 
+def one_of_each(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
+    """One row of each sample: ``x[torch.arange(len(x)), positions]``, as classifiers pool texts.
+
+    On a device, reading the first index would synchronize, so only its shape is looked at.
+    """
+    known = reader.input(node)
+    indices = node._saved_indices
+    if len(indices) == 2 and known.holds[0] == SAMPLES and None not in indices:
+        count, samples = known.shape[0], indices[0]
+        apart = not samples.is_cpu or samples.equal(torch.arange(count))
+        if samples.shape == indices[1].shape == (count,) and apart:
+            return known._replace(holds=(SAMPLES, *known.holds[2:]), shape=shape)
+    raise NotUnderstoodError(f"{node.name()} is not known to keep the items of a batch apart")
+
+
 # -- losses of torch ------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ import gradgate
 Action: TypeAlias = Callable[[], int]
 
 _parsed: list[Action] = []
+_line: list[str] = []
 
 app = typer.Typer(
     name="gradgate",
@@ -29,6 +30,7 @@ app = typer.Typer(
 def parse(arguments: list[str]) -> Action:
     """Return the action that a command line asks for. Help and usage errors exit, as usual."""
     _parsed.clear()
+    _line[:] = arguments
     try:
         # Not app(): that would replace sys.excepthook, which belongs to the script.
         typer.main.get_command(app)(args=arguments, prog_name="gradgate")
@@ -85,6 +87,12 @@ def _separated(args: list[str], params: list[Any]) -> list[str]:
     return args
 
 
+def _same_check(program: list[str]) -> list[str]:
+    """Return the command line without the options to fix, which come before the program's arguments."""
+    own = _line[: len(_line) - len(program)]
+    return [word for word in own if word not in ("--fix", "--yes")] + program
+
+
 @app.callback(invoke_without_command=True)
 def _gradgate(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -121,9 +129,22 @@ def check(
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="RULES", help="Do not report these rules.")
     ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Report only findings that are not in this file."),
+    ] = None,
+    write_baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the findings to this file, and report them as known."),
+    ] = None,
     max_steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Stop the script after N optimizer steps.")
     ] = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Make the edits that findings offer, and check again. Asks first.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --fix: do not ask.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Print all edits as one patch.")] = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Hide the progress line.")] = False,
 ) -> None:
     r"""Run a training script under watch and report what is wrong with its gradients.
@@ -134,12 +155,17 @@ def check(
     gradgate check train.py --epochs 1                   in the terminal
     gradgate check --output report.html train.py         a page with figures
     gradgate check --max-steps 20 --select GG1 train.py  some rules, some steps
+    gradgate check --fix train.py                        make the edits, check again
+    gradgate check --write-baseline known.json train.py  accept what is there today
+    gradgate check --baseline known.json train.py        report only what is new
     gradgate check torchrun --nproc-per-node 2 train.py  several ranks
     """
     from gradgate.cli._check import check_program
 
     run = partial(check_program, module, arguments or [], select=select, ignore=ignore, max_steps=max_steps)
-    form = None if format is None else format.value
+    run = partial(run, fix=_same_check(arguments or []) if fix else None, yes=yes)
+    run = partial(run, baseline=baseline, new_baseline=write_baseline)
+    form = "diff" if diff else None if format is None else format.value
     _parsed.append(partial(run, form=form, output=output, progress=not no_progress))
 
 

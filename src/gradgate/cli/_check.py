@@ -5,24 +5,30 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from gradgate.checker.fixes import can_edit
 from gradgate.checker.reports import (
     Report,
     Selection,
     check_output,
     counted,
+    fingerprint,
     form_of,
+    read_baseline,
     report_on,
     selection,
     show,
+    write_baseline,
     written,
 )
 from gradgate.checker.running import How, Program, WatchedRun
 from gradgate.cli._config import configured
+from gradgate.cli._fix import fix_and_check_again
 from gradgate.cli._progress import Progress
 from gradgate.errors import OptionError
 from gradgate.events import Log
@@ -39,13 +45,24 @@ def check_program(
     ignore: list[str] | None,
     form: str | None,
     max_steps: int | None,
+    baseline: Path | None,
+    new_baseline: Path | None,
     output: Path | None,
     progress: bool,
+    fix: Sequence[str] | None,
+    yes: bool,
 ) -> int:
     """Run a script or module under watch, write the report, and return the exit code.
 
-    For options that are None the configuration applies, or the default.
+    For options that are None the configuration applies, or the default. ``fix`` is the command that checks again
+    once the edits are made.
     """
+    if fix is not None and "LOCAL_RANK" in os.environ:
+        raise OptionError(
+            f"{_WHERE}: --fix cannot run a rank again. Write: gradgate check --fix torchrun ..."
+        )
+    if (fix is not None or form == "diff") and not can_edit():
+        raise OptionError(f"{_WHERE}: edits need LibCST. Run pip install 'gradgate[cli]'.")
     program = _program(module, arguments)
     settings = configured(Path.cwd() if module else Path(program.target).resolve().parent)
     # The command line replaces what the configuration says.
@@ -62,11 +79,19 @@ def check_program(
         raise OptionError(
             f"{_WHERE}: a page is for a browser, not a terminal. Name a file: --output report.html"
         )
+    if new_baseline is not None:
+        check_output(new_baseline, "json", where=_WHERE)
+        new_baseline, baseline = new_baseline.resolve(), None
+    else:
+        baseline = baseline or settings.get("baseline")
+    known = read_baseline(baseline, where=_WHERE) if baseline is not None else frozenset[str]()
     line = Progress(enabled=progress)
     watched = WatchedRun(
         program,
         max_steps=max_steps or settings.get("max_steps"),
-        on_end=partial(_report, program, selected, form, output or sys.stdout, line),
+        on_end=partial(
+            _report, program, selected, known, new_baseline, form, output or sys.stdout, line, fix, yes
+        ),
     )
     if watched.reports:
         line.start(lambda: watched.progress)
@@ -111,15 +136,23 @@ def _command(name: str) -> str | None:
 def _report(
     program: Program,
     selected: Selection,
+    known: Collection[str],
+    new_baseline: Path | None,
     form: str,
     output: Path | TextIO,
     line: Progress,
+    fix: Sequence[str] | None,
+    yes: bool,
     how: How,
     logs: list[Log],
 ) -> int:
     line.stop()
-    report = report_on(logs, script=program.target, outcome=how, selection=selected)
+    judged = partial(report_on, logs, script=program.target, outcome=how, selection=selected)
+    report = judged(baseline=known)
     try:
+        if new_baseline is not None:
+            write_baseline(new_baseline, report.findings)
+            report = judged(baseline=set(map(fingerprint, report.findings)))
         _write(report, form, output if isinstance(output, Path) else _open_stream(output))
     except BrokenPipeError:
         if sys.stderr is not None:
@@ -127,6 +160,10 @@ def _report(
     except (OSError, ValueError) as error:
         _print_error(f"gradgate: the report cannot be written: {error}\n")
         return _FAILED
+    if fix is not None and how != "interrupted":
+        code = fix_and_check_again(report, yes=yes, command=fix)
+        if code is not None:
+            return code
     if how in ("failed", "interrupted"):
         return _FAILED if how == "failed" else _INTERRUPTED
     return _FOUND if report.faults else 0

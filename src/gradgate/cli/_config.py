@@ -13,6 +13,7 @@ from gradgate.errors import OptionError
 _FORMATS = ("text", "json", "sarif", "html")
 _NAMES = 'Write a list of strings: {} = ["GG103"].'
 _EXPECTED = {
+    "baseline": 'Write the path of a file: baseline = "gradgate-baseline.json".',
     "select": _NAMES.format("select"),
     "ignore": _NAMES.format("ignore"),
     "format": f"Write one of {', '.join(_FORMATS)}.",
@@ -29,7 +30,10 @@ def configured(start: Path) -> dict[str, Any]:
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if path.is_file():
-            return _checked(_table(path), path)
+            found = _checked(_table(path), path)
+            if "baseline" in found:
+                found["baseline"] = folder / found["baseline"]
+            return found
     return {}
 
 
@@ -64,6 +68,8 @@ def _checked(table: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _fits(key: str, value: Any) -> bool:
+    if key == "baseline":
+        return isinstance(value, str) and value != ""
     if key == "format":
         return value in _FORMATS
     if key == "max-steps":

@@ -53,6 +53,10 @@ class StatisticsMoved(Event):
     module: Annotated[str, "its class"]
     parameters: Annotated[Ids, "its parameters"]
     count: Annotated[int, "number of batch norms"] = 1
+    drift: Annotated[
+        tuple[float, float] | None,
+        "how far its means have moved since the first step, in standard deviations, and its variances, relatively",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,9 @@ class Backward(Event):
     through: Annotated[
         tuple[tuple[int, Site], ...], "(parameter, where it was used), of parameters in no optimizer"
     ] = ()
-    beyond: Annotated[Ids, "parameters in no optimizer that lie downstream of some in one"] = frozenset()
+    beyond: Annotated[
+        Ids, "parameters that lie downstream of some in another optimizer (of any, if they are in none)"
+    ] = frozenset()
     stale: Annotated[
         tuple[tuple[int, Site], ...], "(parameter, write) whose values changed since the forward pass"
     ] = ()

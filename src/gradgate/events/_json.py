@@ -70,7 +70,7 @@ def from_json(saved: Mapping[str, Any]) -> Log:
         if origin is frozenset:
             return sets[value]
         if origin is Mapping:
-            return {int(key): decode(item, inner[1]) for key, item in value.items()}
+            return {inner[0](key): decode(item, inner[1]) for key, item in value.items()}
         if origin is tuple:
             kinds = [inner[0]] * len(value) if ... in inner else inner
             return tuple(decode(item, each) for item, each in zip(value, kinds, strict=True))

@@ -74,7 +74,6 @@ class EpochStarted(Event):
     """Iteration over a DataLoader began."""
 
     loader: Annotated[int, "its number"]
-    length: Annotated[int | None, "number of batches, if the loader knows it"] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +81,7 @@ class EpochEnded(Event):
     """A DataLoader was exhausted."""
 
     loader: Annotated[int, "its number"]
+    batches: Annotated[int, "how many it gave"] = 0
 
 
 @dataclass(frozen=True, slots=True)

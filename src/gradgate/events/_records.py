@@ -134,5 +134,8 @@ class Log:
     spans: Annotated[tuple[Span, ...], "how the first part of the run spent its time"] = ()
     unseen: Annotated[tuple[str, ...], "what this version of torch hides, and the rules that need it"] = ()
     not_judged: Annotated[str, "why the rules cannot judge this run, or only its beginning; else ''"] = ""
+    circumstances: Annotated[
+        Mapping[str, str], "how and where it ran, by label: command, date, device, versions"
+    ] = field(default_factory=dict)
 
     VERSION: ClassVar[int] = 2

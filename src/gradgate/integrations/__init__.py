@@ -1,3 +1,3 @@
-"""Callbacks that watch the runs of trainers: one module for each trainer, the only one that imports it."""
+"""Exact accumulation in trainers, and callbacks that watch their runs: one module for each trainer."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Watches what Lightning's ``Trainer.fit`` does with gradients.
+"""Makes accumulation in Lightning's ``Trainer.fit`` exact, and watches what a fit does with gradients.
 
 Works with ``lightning`` and ``pytorch_lightning``: the one that the script has imported, or else is installed.
 """
@@ -6,9 +6,16 @@ Works with ``lightning`` and ``pytorch_lightning``: the one that the script has 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch import Tensor
+
+from gradgate.errors import OptionError
+from gradgate.events import on_purpose
+from gradgate.integrations._extended import extend, restore
 from gradgate.integrations._watched import WatchingCallback
+from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of
 
 # `pip install lightning` installs both, and each accepts callbacks of the other. Importing both takes seconds.
 if "lightning.pytorch" in sys.modules or "pytorch_lightning" not in sys.modules:
@@ -19,7 +26,7 @@ if "lightning.pytorch" in sys.modules or "pytorch_lightning" not in sys.modules:
 else:
     from pytorch_lightning.callbacks import Callback
 
-__all__ = ["WatchGradients"]
+__all__ = ["ExactAccumulation", "WatchGradients"]
 
 
 class WatchGradients(WatchingCallback, Callback):  # type: ignore[misc]  # of a library that is not always there
@@ -62,3 +69,120 @@ class WatchGradients(WatchingCallback, Callback):  # type: ignore[misc]  # of a 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Stop watching when the fit raises, and report what was seen until then."""
         self._watched.end("failed", first_rank=trainer.is_global_zero)
+
+
+class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is not always there
+    """Make ``accumulate_grad_batches`` exact: the gradient of a window is the mean over all of its items.
+
+    A callback for ``Trainer(callbacks=[...])``. Each micro-batch is weighted by its count, and the sum is divided
+    once, over all ranks, before clipping. By itself, Lightning divides each mean by ``accumulate_grad_batches``,
+    which is right only if all micro-batches hold the same number of items and the last window of an epoch is
+    full. All else stays with the trainer: precision, clipping, schedulers, loggers, checkpoints.
+
+    Works with automatic optimization, on one device or under DDP. The data are read once, and nothing waits for the
+    device before the window ends.
+
+    Args:
+        count: returns the number of items in a batch, ``count(batch)``: samples, or valid tokens, as a number or a
+            tensor with one element. If left out, it is read from the graph of the loss that ``training_step``
+            returns, where the graph proves it: for a mean loss of torch over the output of a layer.
+
+    Raises:
+        OptionError: out of ``fit``: manual optimization, or a strategy other than a single device and DDP.
+        CountError: out of ``fit``, before a step: a count is missing and the graph does not prove it, or the loss
+        is
+            a sum.
+        UpdateError: out of ``fit``, before a step: this version of Lightning accumulates in an unknown way.
+
+    Example:
+        >>> from lightning.pytorch import Trainer
+        >>> trainer = Trainer(
+        ...     accumulate_grad_batches=8, callbacks=[ExactAccumulation()], logger=False, enable_checkpointing=False
+        ... )
+
+    Sources:
+        The derivation, with unequal counts and ranks: docs/exactness.md.
+    """
+
+    def __init__(self, count: Callable[[Any], Any] | None = None) -> None:
+        super().__init__()
+        self._count = count
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Check that the fit is one that can be made exact."""
+        if stage != "fit":
+            return
+        strategies = {kind.__name__ for kind in type(trainer.strategy).__mro__}
+        if not strategies & {"SingleDeviceStrategy", "DDPStrategy"} or "DeepSpeedStrategy" in strategies:
+            raise OptionError(
+                f"ExactAccumulation: {type(trainer.strategy).__name__} is not supported, only a single device "
+                "and DDP are. Use a gg.Accumulator in training_step (docs/lightning.md), or strategy='ddp'."
+            )
+        if not pl_module.automatic_optimization:
+            raise OptionError(
+                "ExactAccumulation: this module uses manual optimization, so training_step makes its own "
+                "windows. Use a gg.Accumulator there (docs/lightning.md), or automatic optimization."
+            )
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Take part in the steps of the trainer's strategy until the fit ends."""
+        module = type(trainer).__module__.partition(".")[0]
+        advice = "Pass it: ExactAccumulation(count=lambda batch: len(batch[1]))."
+        strategy = extend(trainer.strategy, _exact_strategy)
+        strategy.gradgate_count = self._count
+        strategy.gradgate_mean = WindowMean(module, advice, trainer.world_size)
+        strategy.gradgate_mean.guard(trainer.optimizers)
+
+    def on_before_zero_grad(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Begin a window where Lightning clears the gradients."""
+        trainer.strategy.gradgate_mean.restart()
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Leave the strategy and the optimizer as they were."""
+        if hasattr(trainer.strategy, "gradgate_mean"):
+            trainer.strategy.gradgate_mean.release()
+        restore(trainer.strategy)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Leave the strategy and the optimizer as they were."""
+        self.teardown(trainer, pl_module, "fit")
+
+
+def _exact_strategy(kind: type[Any]) -> type[Any]:
+    """Return a kind of strategy that also weights losses, and divides gradients at the end of a window."""
+
+    class ExactStrategy(kind):  # type: ignore[misc]
+        gradgate_count: Callable[[Any], Any] | None
+        gradgate_mean: WindowMean
+        gradgate_skipped = False
+
+        def training_step(self, *args: Any, **kwargs: Any) -> Any:
+            output = super().training_step(*args, **kwargs)
+            loss = output.get("loss") if isinstance(output, Mapping) else output
+            self.gradgate_skipped = loss is None
+            if isinstance(loss, Tensor) and loss.requires_grad:
+                count = None if self.gradgate_count is None else self.gradgate_count(args[0])
+                self.gradgate_mean.add(loss, count)
+            return output
+
+        def backward(self, *args: Any, **kwargs: Any) -> Any:
+            with on_purpose():
+                return super().backward(*args, **kwargs)
+
+        def optimizer_step(self, optimizer: Any, closure: Any, *args: Any, **kwargs: Any) -> Any:
+            def divided() -> Any:
+                result = closure()
+                strategy: Any = self
+                scaler = getattr(strategy.precision_plugin, "scaler", None)
+                parameters = parameters_of(strategy.lightning_module.parameters(), of_optimizers([optimizer]))
+                if self.gradgate_mean.open or not self.gradgate_skipped:
+                    self.gradgate_mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale())
+                return result
+
+            self.gradgate_mean.divides_in_closure = True
+            try:
+                return super().optimizer_step(optimizer, divided, *args, **kwargs)
+            finally:
+                self.gradgate_mean.divides_in_closure = False
+
+    return ExactStrategy

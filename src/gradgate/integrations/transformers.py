@@ -1,4 +1,4 @@
-"""Watches what the ``Trainer`` of transformers does with gradients."""
+"""Makes accumulation in the ``Trainer`` of transformers exact, and watches what it does with gradients."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import Trainer, TrainerCallback
 
 from gradgate.checker.reports import Report
+from gradgate.integrations._exact_trainer import exact
 from gradgate.integrations._watched import Watched, WatchingCallback
 
-__all__ = ["WatchGradients"]
+__all__ = ["WatchGradients", "exact"]
 
 
 class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  # of a library that is not always there

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from gradgate.errors import OptionError, ShapeError
-from gradgate.losses._tiles import LogSumExp, PairwiseLogistic, wide
+from gradgate.losses._tiles import LogSumExp, PairwiseLogistic, uncast, wide
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
 
+@uncast
 def info_nce(
     queries: Tensor,
     keys: Tensor,
@@ -90,6 +91,7 @@ def info_nce(
     return _reduced(losses, takes_part if weights is None else weights * takes_part, reduction, "info_nce")
 
 
+@uncast
 def clip_loss(
     left: Tensor,
     right: Tensor,
@@ -132,6 +134,7 @@ def clip_loss(
     return _reduced(losses, weights, reduction, "clip_loss")
 
 
+@uncast
 def siglip_loss(
     left: Tensor,
     right: Tensor,

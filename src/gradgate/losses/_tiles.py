@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from contextlib import ExitStack
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from gradgate.errors import GraphError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _TILE_BYTES = 8 << 20  # of one tile of logits; some three of them are alive at once
 
@@ -34,6 +39,24 @@ def tiles(rows: int, columns: int, dtype: torch.dtype) -> Iterator[Tile]:
 def wide(dtype: torch.dtype) -> torch.dtype:
     """Return the type in which exponentials of logits are added up: float32 for 16-bit types."""
     return torch.promote_types(dtype, torch.float32)
+
+
+def uncast(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function compute in the types of its tensors under autocast.
+
+    Autocast would round the logits of the forward pass, and not those that the backward pass computes again.
+    """
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        kinds = {each.device.type for each in args if isinstance(each, Tensor)}
+        with ExitStack() as stack:
+            for kind in kinds:
+                if torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, enabled=False))
+            return function(*args, **kwargs)
+
+    return run
 
 
 class LogSumExp(torch.autograd.Function):
@@ -111,6 +134,7 @@ def _exclude(logits: Tensor, excluded: Tensor | None, rows: slice, columns: slic
         logits.scatter_(1, place, logits.gather(1, place).masked_fill_(inside, -torch.inf))
 
 
+@uncast
 def _gradients(
     ctx: FunctionCtx,
     left: Tensor,

@@ -12,9 +12,9 @@ import torch
 from torch import distributed
 from torch.optim import Optimizer
 
+from gradgate.byte_sizes import format_bytes
 from gradgate.errors import EstimateWarning
 from gradgate.planning._estimate import TOLERANCE, Estimate
-from gradgate.planning._memory import format_bytes
 from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, TooLongError
 from gradgate.planning._reachable_state import ReachableState
 from gradgate.planning._samples import Samples

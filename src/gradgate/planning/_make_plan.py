@@ -10,10 +10,11 @@ import torch
 from torch.optim import Optimizer
 
 from gradgate.batch_layout import UNSAID, BatchDim, Unsaid
+from gradgate.byte_sizes import as_bytes
 from gradgate.errors import EstimateWarning
 from gradgate.planning._estimate import UNCERTAINTY_MARGIN
 from gradgate.planning._estimator import Estimator
-from gradgate.planning._memory import FREE_MARGIN, as_bytes, free_bytes
+from gradgate.planning._memory import FREE_MARGIN, free_bytes
 from gradgate.planning._plan import Plan
 from gradgate.planning._samples import BatchOptions, Collate, Samples
 from gradgate.planning._trim import Trim

@@ -11,9 +11,9 @@ from typing import Generic, TypeVar, overload
 import torch
 from torch import Tensor
 
+from gradgate.byte_sizes import format_bytes
 from gradgate.errors import BudgetError
 from gradgate.planning._estimate import Estimate
-from gradgate.planning._memory import format_bytes
 from gradgate.planning._samples import Samples
 
 T = TypeVar("T")

@@ -12,9 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
+from gradgate.byte_sizes import format_bytes
 from gradgate.errors import BudgetError, OptionError
 from gradgate.planning._estimate import UNCERTAINTY_MARGIN, Estimate
-from gradgate.planning._memory import ResidentMemory, format_bytes
+from gradgate.planning._memory import ResidentMemory
 from gradgate.planning._micro_batches import Part, Split, counted, deal, pack
 from gradgate.planning._samples import BatchOptions, Samples, pooled, signature_text
 from gradgate.planning._summary import SummaryRow, as_html, as_text, summary_rows

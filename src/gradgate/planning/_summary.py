@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gradgate.byte_sizes import format_bytes
 from gradgate.notebook_tables import WASTED, Bar, card
 from gradgate.planning._estimate import Estimate
-from gradgate.planning._memory import ResidentMemory, format_bytes
+from gradgate.planning._memory import ResidentMemory
 from gradgate.planning._micro_batches import Part, counted, padding_of
 
 _MOST_MODULES = 6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -14,6 +14,7 @@ from torch import Tensor
 from gradgate.errors import RankError
 from gradgate.ranks._ddp import Engine
 from gradgate.ranks._fsdp import ShardedEngine
+from gradgate.ranks._gather_rows import Gathered, gather_rows
 from gradgate.ranks._process_group import is_lost, lost
 from gradgate.ranks._status_exchange import RankStatus, StatusExchange
 from gradgate.tally import Tally
@@ -35,6 +36,10 @@ class WindowSums(Protocol):
 
     def check(self) -> None:
         """Raise unless the sums are whole and untouched."""
+
+    @property
+    def first(self) -> Callable[[], tuple[float, float] | None]:
+        """Returns the squared norm of the first micro-batch's gradient, and its items, if that is measured."""
 
     def status(self) -> RankStatus:
         """Return this rank's counts, totals, units, and which gradients it has."""
@@ -96,9 +101,21 @@ class SingleProcess:
         factor: float | None = sums.combine()
         return factor
 
+    def firsts(self, sums: WindowSums) -> list[tuple[float, float]]:
+        """Return what each rank measured of its first micro-batch. Sums have to be combined."""
+        first = sums.first()
+        return [] if first is None else [first]
+
     def gather_batches(self, batch: Any) -> list[Any]:
         """Return the batches of all ranks, in their order."""
         return [batch]
+
+    def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
+        """Return the rows of each tensor on the ranks before this one, those on the ranks after it, and the tree.
+
+        ``tree`` has the tensors as leaves. A rank without tensors, where it is None, returns that of another rank.
+        """
+        return [[] for _ in tensors], [[] for _ in tensors], tree
 
     def replays(self, may_replay: bool) -> bool:
         """Whether all ranks rerun the window: memory ran out on some, and nothing else failed."""
@@ -201,6 +218,9 @@ class RankCoordinator(SingleProcess):
             raise RankError(
                 f"update: {stopped} Nothing was stepped on any rank. Fix the error on that rank first."
             )
+        if exchange.differ_in_coupled:
+            self._exchange = exchange
+            raise RankError(exchange.differ_in_coupled)
         return exchange
 
     def combine(self, sums: WindowSums) -> float | None:
@@ -241,8 +261,15 @@ class RankCoordinator(SingleProcess):
             if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = self.ranks.all_reduce_sparse(parameter.grad)
 
+    def firsts(self, sums: WindowSums) -> list[tuple[float, float]]:
+        statuses = () if self._exchange is None else self._exchange.statuses
+        return [status.first for status in statuses if status.first is not None]
+
     def gather_batches(self, batch: Any) -> list[Any]:
         return self.ranks.gather_batches(batch)
+
+    def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
+        return gather_rows(self.ranks, self._exchange_statuses, tensors, tree, device)
 
     def replays(self, may_replay: bool) -> bool:
         return may_replay and self._exchange is not None and self._exchange.replays

@@ -80,18 +80,20 @@ class RankGroup:
         tensor = tensor.coalesce()
         numbers = [int(each["entries"]) for each in self.exchange({"entries": len(tensor.values())})]
         parts = [
-            self._gathered(values, numbers) for values in (tensor.indices().T.contiguous(), tensor.values())
+            self.gather_rows(values, numbers) for values in (tensor.indices().T.contiguous(), tensor.values())
         ]
         indices, values = (torch.cat(part) for part in parts)
         return sparse_tensor(indices.T, values, tensor.shape).coalesce()
 
-    def _gathered(self, values: Tensor, numbers: list[int]) -> list[Tensor]:
-        """Return every rank's rows, whose numbers differ."""
+    def gather_rows(self, values: Tensor, numbers: list[int]) -> list[Tensor]:
+        """Return every rank's rows, whose numbers differ. Rows are sent as bytes, whatever their dtype."""
         padded = values.new_zeros(max(numbers), *values.shape[1:])
         padded[: len(values)] = values
-        received = [torch.empty_like(padded) for _ in numbers]
-        self._run(lambda: dist.all_gather(received, padded, group=self._group), padded)
-        return [rows[:number] for rows, number in zip(received, numbers, strict=True)]
+        sent = padded.reshape(-1).view(torch.uint8)
+        received = [torch.empty_like(sent) for _ in numbers]
+        self._run(lambda: dist.all_gather(received, sent, group=self._group), sent)
+        whole = [each.view(values.dtype).view_as(padded) for each in received]
+        return [rows[:number] for rows, number in zip(whole, numbers, strict=True)]
 
     def gather_batches(self, batch: Any) -> list[Any]:
         """Return the batches of all ranks, in their order. They are pickled: inputs, not activations."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from gradgate.errors import RankError
 from gradgate.ranks._process_group import RankGroup
@@ -17,12 +17,15 @@ class RankStatus:
     """What one rank reports of its part of a window. Dictionaries are by name of the loss."""
 
     status: Status = "done"
-    phase: Literal["last", "end"] = "end"  # before its last backward pass, or at the end of the window
+    # Before its last backward pass, before the loss over all representations, or at the end of the window.
+    phase: Literal["last", "coupled", "end"] = "end"
     error: str = ""
     counts: dict[str, float] = field(default_factory=dict)
     totals: dict[str, float] = field(default_factory=dict)  # of the losses, summed over their items
     units: dict[str, float] = field(default_factory=dict)  # that its sums are held in
     filled: str = ""  # one digit for each parameter: 0 no gradient, 1 dense, 2 sparse
+    first: tuple[float, float] | None = None  # of its first micro-batch: the squared norm, and the items
+    rows: list[Any] | None = None  # of each representation: their number, and what each is
     reached_by_pass: str = ""  # under fully_shard, where passes have to agree over ranks: see ShardedEngine
 
 
@@ -63,6 +66,18 @@ class StatusExchange:
     def all_at_last(self) -> bool:
         """Whether all ranks are about to run their last backward pass, of the same loss."""
         return all(status.phase == "last" for status in self.statuses) and len(self._names()) == 1
+
+    @property
+    def differ_in_coupled(self) -> str | None:
+        """What is wrong if only some ranks came to a loss over the representations of all."""
+        coupled = [rank for rank, status in enumerate(self.statuses) if status.phase == "coupled"]
+        if len(coupled) in (0, len(self.statuses)):
+            return None
+        return (
+            f"update: rank {coupled[0]} called update.backward_coupled(...) and others did not, so they would wait "
+            "for each other. Nothing was stepped on any rank. Let every rank call it, with an empty list of "
+            "micro-batches if it has none."
+        )
 
     @property
     def replays(self) -> bool:

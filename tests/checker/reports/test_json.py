@@ -2,7 +2,7 @@ import json
 import math
 from pathlib import Path
 
-from gradgate.checker.reports import Report, to_json
+from gradgate.checker.reports import Report, fingerprint, to_json
 from tests.checker.reports.made import SUMMARY, finding, report
 
 
@@ -22,6 +22,7 @@ def test_json_holds_the_findings_the_summary_and_nothing_else(tmp_path: Path) ->
         "advice": "Step when (i + 1) % 4 == 0:\n    if (i + 1) % 4 == 0:",
         "count": 2,
         "evidence": {"windows": [1, 4, 4]},
+        "fingerprint": fingerprint(finding(tmp_path / "train.py")),
         "edits": [
             {"line": 6, "lines": ["    if (i + 1) % 4 == 0 or i + 1 == len(loader):"], "instead": True}
         ],
@@ -36,6 +37,9 @@ def test_json_holds_the_findings_the_summary_and_nothing_else(tmp_path: Path) ->
         "processes": 1,
         "equal": True,
         "silenced": 0,
+        "unused": [],
+        "known": 0,
+        "gone": 0,
         "notes": [],
         "outcome": "finished",
         "began": True,

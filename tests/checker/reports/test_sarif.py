@@ -158,20 +158,6 @@ def test_a_file_elsewhere_keeps_its_whole_address(tmp_path: Path, monkeypatch: p
     assert address(tmp_path / "here" / "my file.py")["uri"] == "my%20file.py"
 
 
-def test_a_result_is_recognised_where_lines_above_it_come_or_go(tmp_path: Path) -> None:
-    for folder in (tmp_path / "a", tmp_path / "b"):
-        folder.mkdir()
-        (folder / "t.py").write_text("\n\n    optimizer.step()\n\n\n\n\n\noptimizer.step()\n", "utf-8")
-
-    def fingerprint(folder: str, line: int, **changes: str) -> dict[str, str]:
-        found = finding(tmp_path / folder / "t.py", line, **changes)
-        return result(found)["partialFingerprints"]  # type: ignore[no-any-return]
-
-    assert fingerprint("a", 3) == fingerprint("a", 9)
-    assert fingerprint("a", 3) != fingerprint("b", 3)
-    assert fingerprint("a", 3) != fingerprint("a", 3, code="GG201")
-
-
 @pytest.mark.parametrize(
     ("code", "line", "lines"),
     [

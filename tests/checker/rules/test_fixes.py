@@ -44,6 +44,12 @@ COUNTED = "for i, x in enumerate(loader):\n    if {}:  # now\n        optimizer.
             COUNTED.format("i % N == 0"),
             COUNTED.format("(i + 1) % N == 0 or i + 1 == len(loader)"),
         ),
+        (
+            _accumulation_window._count_from_one,
+            2,
+            COUNTED.format("i % N == 0").replace("loader)", "loader, 1)"),
+            COUNTED.format("i % N == 0 or i == len(loader)").replace("loader)", "loader, 1)", 1),
+        ),
         (_accumulation_window._at_least, 1, "if n > N: f()\ng()\n", None),
         (_accumulation_window._at_least, 1, "if n > N:\n    f()\n", "if n >= N:\n    f()\n"),
         (_loss_reduction._undivided, 1, "loss = a - (b + c) / n\n", "loss = a - (b + c)\n"),
@@ -84,10 +90,10 @@ def test_a_rule_changes_the_lines_where_there_is_one_way(
 UNCLEAR = {
     "which of the two divisions": (_loss_reduction._undivided, 1, "loss = a / b / c\n"),
     "outside of no_grad": (_ineffective_step._in_place, 1, "p = p - lr * p.grad\n"),
-    "a counter from 1": (
+    "a counter from elsewhere": (
         _accumulation_window._count_from_one,
         2,
-        COUNTED.format("i % N == 0").replace("loader)", "loader, 1)"),
+        COUNTED.format("i % N == 0").replace("loader)", "loader, start)"),
     ),
     "a loop without a length": (
         _accumulation_window._count_from_one,

@@ -34,14 +34,14 @@ def run(
 ) -> Story:
     story = Story("fc.weight", source=LOOP.format(length=source)).optimizer().add(made(length))
     for _ in range(epochs):
-        story.add(EpochStarted(site(3), 0, batches))
+        story.add(EpochStarted(site(3), 0))
         for batch in range(batches):
             story.backward(5)
             if batch % micro == micro - 1:
                 story.step(6).clear(7)
             if each_batch:
                 story.add(advanced(7))
-        story.add(EpochEnded(site(3), 0))
+        story.add(EpochEnded(site(3), 0, batches))
         if not each_batch:
             story.add(advanced(8))
     return story

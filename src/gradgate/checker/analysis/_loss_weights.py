@@ -31,12 +31,25 @@ class Share:
 
     @property
     def divisors(self) -> list[tuple[float, Site]]:
-        """The numbers that it is divided by, and where; multiplying by a fraction counts as dividing."""
-        found = []
+        """The numbers that it is divided by, and where; multiplying by a fraction counts as dividing.
+
+        A factor that undoes a trainer's division by the same number leaves neither.
+        """
+        found, times = [], []
         for op, number, site in self.numbers:
-            value = number if op == "div" else (1 / number if number else math.inf)
+            value = abs(number) if op == "div" else (1 / abs(number) if number else math.inf)
             if value > 1:
                 found.append((value, site))
+            elif 0 < value < 1:
+                times.append(1 / value)
+        for factor in times:
+            undone = next((pair for pair in found if _close(pair[0], factor)), None)
+            if undone is not None:
+                found.remove(undone)
+        whole = math.prod(value for value, _ in found)
+        if len(found) > 1 and _is_whole(whole) and not all(_is_whole(value) for value, _ in found):
+            # `loss * (4 / items)`: only together they are a number of items.
+            return [(whole, found[0][1])]
         return found
 
     def divided_by(self, number: float) -> Site | None:
@@ -75,6 +88,10 @@ def _leading(sizes: tuple[int, ...]) -> Iterator[int]:
     for length in sizes:
         size *= length
         yield size
+
+
+def _is_whole(value: float) -> bool:
+    return math.isfinite(value) and _close(value, round(value))
 
 
 def _close(value: float, other: float, tolerance: float = 1e-6) -> bool:

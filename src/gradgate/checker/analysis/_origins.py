@@ -17,7 +17,7 @@ from gradgate.checker.analysis._scopes import (
     returned,
     scope_at,
 )
-from gradgate.checker.analysis._source import path_to, statement_at
+from gradgate.checker.analysis._source import path_to, statement_at, tree_of
 from gradgate.events import Frame, Site
 
 
@@ -32,6 +32,47 @@ def computed_rate(site: Site) -> Frame | None:
             if isinstance(definition.value, (ast.BinOp, ast.Call)):
                 return Frame(site[0].file, definition.value.lineno, site[0].function)
     return None
+
+
+def rate_set_by_hand(step: Site) -> Frame | None:
+    """Return the line that computes the rate which the script writes into groups, where it rounds if it does."""
+    for file in dict.fromkeys(frame.file for frame in step):
+        tree = tree_of(file)
+        written = [
+            node
+            for node in (ast.walk(tree) if tree is not None else ())
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)
+            if getattr(node.targets[0].slice, "value", None) == "lr"
+        ]
+        if written:
+            found = _rounding(tree, [node.value for node in written])
+            return Frame(file, found or written[-1].lineno, "")
+    return None
+
+
+def rounded_for(made: Site) -> Frame | None:
+    """Return the line that rounds the factor of a schedule, if there is one."""
+    statement = statement_at(made[0]) if made else None
+    found = _rounding(tree_of(made[0].file), [statement]) if statement is not None else 0
+    return Frame(made[0].file, found, "") if found else None
+
+
+def rounds(frame: Frame) -> bool:
+    """Say whether a statement divides without a rest."""
+    statement = statement_at(frame)
+    return statement is not None and any(isinstance(node, ast.FloorDiv) for node in ast.walk(statement))
+
+
+def _rounding(tree: ast.AST | None, parts: list[ast.AST]) -> int:
+    """Return the line of a // in expressions, or in what the names in them are assigned or defined to be; or 0."""
+    names = {getattr(node, "attr", getattr(node, "id", "")) for part in parts for node in ast.walk(part)}
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Assign) and names & {getattr(part, "id", "") for part in node.targets}:
+            parts = [*parts, node.value]
+        elif isinstance(node, ast.FunctionDef) and node.name in names:
+            parts = [*parts, *node.body]
+    divisions = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.BinOp)]
+    return next((node.lineno for node in divisions if isinstance(node.op, ast.FloorDiv)), 0)
 
 
 def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from gradgate.checker.fixes._edit import Edit, apply, between
 from gradgate.checker.fixes._fix import Change, Delete, Fix, Insert, Move, PutUnder, Replace, Unwrap
+from gradgate.checker.fixes._patch import Rewritten, patch, rewritten_files
 
 __all__ = [
     "Change",
@@ -23,10 +24,13 @@ __all__ = [
     "Move",
     "PutUnder",
     "Replace",
+    "Rewritten",
     "Unwrap",
     "apply",
     "can_edit",
     "edits_for",
+    "patch",
+    "rewritten_files",
 ]
 
 

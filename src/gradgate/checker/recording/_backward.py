@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import Graph
+from gradgate.checker.recording._fields import is_a, items_of
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._opposing_gradients import GradientCopies
 from gradgate.checker.recording._patches import Around
@@ -91,23 +92,23 @@ class Backwards:
         if recorder.looking and not recorder.steps and calls < _LOOKS_WITHOUT_STEPS:
             self.without_steps()
         place = site, threading.get_ident()
+        known = self._last.get(place)
         event = Backward(
             site,
-            self._last.get(place, frozenset()),
+            known or frozenset(),
             seen=False,
             retain=bool(create_graph if retain_graph is None else retain_graph),
             create=create_graph,
             closure=recorder.thread.closures > 0,
             managed=is_on_purpose(),
+            synced=self.synchronizes(known) if not recorder.looking and known is not None else None,
         )
-        if not recorder.looking and place in self._last:
-            event = dataclasses.replace(event, synced=self.synchronizes(event.reached))
+        if not recorder.looking and known is not None:
             recorder.add(event)
             return event, None
-        graph = Graph(tensors)
+        graph = Graph(_listed(tensors))
         self._copies.copy(graph.leaves.values())
-        wanted = [inputs] if isinstance(inputs, Tensor) else inputs
-        chosen = None if wanted is None else {id(tensor) for tensor in wanted}
+        chosen = None if inputs is None else {id(tensor) for tensor in _tensors(inputs)}
         found = self.reach.of(graph, chosen)
         reached = self._last[place] = found.ids
         first = calls <= _FIRST_CALLS
@@ -129,7 +130,7 @@ class Backwards:
             synced=self.synchronizes(reached),
             uses=found.first_uses() if first else (),
             through=found.unowned_uses(),
-            beyond=found.unowned_after_owned() if first else frozenset(),
+            beyond=found.after_others() if first else frozenset(),
             stale=found.stale(self.reach.written),
             value=value,
         )
@@ -201,16 +202,24 @@ class Backwards:
         recorder.derivatives += 1
         if not recorder.looking:
             return
-        wanted = [inputs] if isinstance(inputs, Tensor) else list(getattr(inputs, "values", lambda: inputs)())
         known, same = self.reach.number_if_known, recorder.parameters.same
         recorder.add(
             Differentiated(
                 recorder.site(),
                 _creates((outputs, inputs, *args), kwargs),
-                same(map(known, Graph(outputs).leaves.values())),
-                same(known(tensor) for tensor in wanted if isinstance(tensor, Tensor)),
+                same(map(known, Graph(_listed(outputs)).leaves.values())),
+                same(map(known, _tensors(inputs))),
             )
         )
+
+
+def _listed(given: Any) -> list[Any]:
+    """Return what an argument of torch.autograd holds: one tensor, or a list, tuple or dict of several."""
+    return [given] if is_a(given, Tensor) else items_of(given)
+
+
+def _tensors(given: Any) -> list[Tensor]:
+    return [each for each in _listed(given) if is_a(each, Tensor)]
 
 
 def _creates(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -220,7 +229,7 @@ def _creates(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def _value(tensors: Any) -> float | None:
     """Return the loss, if reading it does not synchronize with a device."""
-    if isinstance(tensors, Tensor) and tensors.numel() == 1 and tensors.device.type == "cpu":
+    if is_a(tensors, Tensor) and tensors.numel() == 1 and tensors.device.type == "cpu":
         with torch.no_grad():
             return float(tensors.detach().double())
     return None

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from gradgate.checker.recording._fields import is_a, items_of, number_of
 from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
@@ -24,10 +25,10 @@ class Creation:
     def parameter(self, kind: Any, data: Any = None, *_: Any, **__: Any) -> Around:
         """Remember where a parameter was created."""
         parameter = yield
-        if not isinstance(parameter, Tensor):
+        if not is_a(parameter, Tensor):
             return
         recorder = self._recorder
-        if isinstance(data, Tensor) and data.grad_fn is not None and recorder.looking:
+        if is_a(data, Tensor) and data.grad_fn is not None and recorder.looking:
             self._cuts.record(data, "Parameter")
         if recorder.backwards:
             recorder.look_again()
@@ -49,12 +50,13 @@ class Creation:
             Group(
                 recorder.ids(group["params"]),
                 number_of(group.get("lr")),
-                float(group.get("weight_decay") or 0.0),
-                float(group.get("momentum") or (group.get("betas") or (0.0,))[0]),
+                number_of(group.get("weight_decay")) or 0.0,
+                _momentum(group),
             )
             for group in optimizer.param_groups
         )
-        recorder.parameters.owned |= listed.keys()
+        for each in listed:
+            recorder.parameters.owners.setdefault(each, set()).add(number)
         twice = recorder.parameters.same(each for each, times in listed.items() if times > 1)
         recorder.add(OptimizerMade(recorder.site(), number, type(optimizer).__name__, groups, twice, added))
         return number
@@ -78,9 +80,7 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def number_of(value: Any) -> float | None:
-    """Return a setting as a number, if it is one."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
+def _momentum(group: dict[str, Any]) -> float:
+    """Return a group's momentum, or the first of Adam's betas."""
+    betas = items_of(group.get("betas"))
+    return number_of(group.get("momentum")) or (number_of(betas[0]) if betas else None) or 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -13,7 +13,8 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.autograd_graph import Graph
 from gradgate.call_sites import kind_of
-from gradgate.checker.recording._modules import own_buffers
+from gradgate.checker.recording._fields import fields_of, is_a, number_of
+from gradgate.checker.recording._modules import modules_in, own_buffers, parameters_in
 from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._patches import Around, caller, tracing
 from gradgate.checker.recording._recorder import Recorder
@@ -97,7 +98,7 @@ class Cuts:
         tensors = [
             (name, value)
             for name, value in variables_of(frame)
-            if isinstance(value, Tensor) and value.grad_fn is not None
+            if is_a(value, Tensor) and value.grad_fn is not None
         ]
         behind = ((name, self._behind(value)) for name, value in tensors)
         return tuple((name, ids) for name, ids in behind if ids & self.missing)
@@ -133,20 +134,21 @@ class Modes:
         finally:
             self._setting = False
         if mode or _by_user():
-            depends = any(self._depends(inner) for inner in module.modules())
-            ids = self._recorder.ids(module.parameters())
+            depends = any(map(self._depends, modules_in(module)))
+            ids = self._recorder.ids(parameters_in(module))
             self._recorder.add(
                 ModeSet(self._recorder.site(), type(module).__name__, bool(mode), ids, depends)
             )
 
     def _depends(self, module: nn.Module) -> bool:
         """Return whether a module behaves differently in training."""
-        if isinstance(module, _DROPOUTS):
-            return getattr(module, "p", 1.0) > 0
+        fields = fields_of(module)
+        if is_a(module, *_DROPOUTS):
+            return number_of(fields.get("p")) != 0
         if "num_batches_tracked" in own_buffers(module):  # a batch norm of any class
             return True
-        if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
-            return module.dropout > 0
+        if is_a(module, nn.RNNBase, nn.MultiheadAttention):
+            return number_of(fields.get("dropout")) != 0
         kind = type(module)
         if kind not in self._mode_matters:
             self._mode_matters[kind] = _reads_mode(kind)
@@ -163,9 +165,8 @@ def _by_user() -> bool:
 
 def _reads_mode(kind: type) -> bool:
     """Return whether the forward of a user's class reads ``self.training``."""
-    forward = getattr(kind, "forward", None)
-    code = getattr(forward, "__code__", None)
-    if forward is None or code is None or kind_of(code.co_filename) != "user":
+    forward = inspect.getattr_static(kind, "forward", None)
+    if type(forward) is not FunctionType or kind_of(forward.__code__.co_filename) != "user":
         return False
     try:
         return "self.training" in inspect.getsource(forward)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
+import types
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from gradgate.checker.recording._creation import parameters_of
+from gradgate.checker.recording._fields import is_a, items_of, number_of
+from gradgate.checker.recording._modules import parameters_in
 from gradgate.checker.recording._patches import Around, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
@@ -34,7 +38,7 @@ class Gradients:
         """Record that an optimizer's or a module's gradients were cleared."""
         recorder = self._recorder
         self.compare()
-        ids = recorder.ids(owner.parameters() if isinstance(owner, nn.Module) else parameters_of(owner))
+        ids = recorder.ids(parameters_in(owner) if is_a(owner, nn.Module) else parameters_of(owner))
         recorder.add(Cleared(recorder.site(), ids, self._full(ids), bool(set_to_none)))
         try:
             yield
@@ -52,15 +56,18 @@ class Gradients:
     def _clip(self, given: Any, limit: Any, kind: Literal["norm", "value"]) -> Around:
         recorder = self._recorder
         self.compare()
-        tensors = [given] if isinstance(given, Tensor) else list(given)
+        tensors = [
+            each for each in ([given] if is_a(given, Tensor) else items_of(given)) if is_a(each, Tensor)
+        ]
         full = [tensor for tensor in tensors if tensor.grad is not None]
         if recorder.looking:
             full = [tensor for tensor in full if is_sharded(tensor) or _any(tensor.grad)]
         ids, has_gradient = recorder.ids(tensors), recorder.ids(full)
         norm = yield
-        asked = recorder.looking and isinstance(norm, Tensor) and not is_sharded(norm)
-        seen = float(norm) if asked else None
-        recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, float(limit), kind))
+        asked = recorder.looking and is_a(norm, Tensor) and not is_sharded(norm)
+        seen, most = float(norm) if asked else None, number_of(limit)
+        most = math.nan if most is None else most
+        recorder.add(Clipped(recorder.site(), ids, has_gradient, len(tensors), seen, most, kind))
         self.note(ids)
 
     def register_hook(self, original: Any, tensor: Tensor, hook: Any) -> Any:
@@ -87,7 +94,8 @@ class Gradients:
                     self.masked[number] = zeroed if known is None else zeroed | known
             return result
 
-        return original(tensor, functools.wraps(hook)(watched) if hasattr(hook, "__name__") else watched)
+        named = type(hook) in (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+        return original(tensor, functools.wraps(hook)(watched) if named else watched)
 
     def take(self, numbers: Ids) -> None:
         """Note that this thread trains these parameters: until another does, no other may read their gradients."""
@@ -102,14 +110,17 @@ class Gradients:
     def note(self, numbers: Iterable[int] | None = None) -> None:
         """Remember gradients as they are now: those of some parameters, or all."""
         alive = self._mine() if numbers is None else self._recorder.parameters.tensors(numbers)
+        known, addresses = self._known, self.addresses
         for number, tensor in alive:
-            grad = tensor.grad
-            old = self._known.pop(number, None)
-            if old is not None:
-                self.addresses.pop(old[0], None)
-            if grad is not None:
-                self._known[number] = state = _state(grad)
-                self.addresses[state[0]] = number
+            grad, old = tensor.grad, known.get(number)
+            state = None if grad is None else _state(grad)
+            if old is not None and (state is None or state[0] != old[0]):
+                addresses.pop(old[0], None)
+            if state is None:
+                known.pop(number, None)
+            else:
+                known[number] = state
+                addresses[state[0]] = number
 
     def compare(self) -> None:
         """Record what was done to gradients since they were noted, if no watched call did it."""
@@ -147,9 +158,9 @@ class Gradients:
 
 def _state(grad: Tensor) -> tuple[int, int]:
     try:
-        return grad.data_ptr(), tensor_version(grad)
+        return grad.data_ptr(), tensor_version.use(grad)
     except RuntimeError:  # sparse and fake tensors have no address
-        return id(grad), tensor_version(grad)
+        return id(grad), tensor_version.use(grad)
 
 
 def _any(gradient: Any) -> bool:

@@ -2,85 +2,107 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
 
+from gradgate.checker.recording._fields import fields_of, is_a
 from gradgate.checker.recording._patches import Patches
 
 
 class Modules:
-    """All live modules, held weakly. Their constructors and copies are watched.
+    """The modules that are alive, as far as they were met. They are held weakly.
 
-    Modules from before the watch are looked for once, when they are first asked for: a run that trains nothing is
-    spared the tenth of a second. ``gc`` does not list objects that ``gc.freeze()`` has set aside. If there are any,
-    modules may be missing, and :attr:`complete` is False. docs/limits.md says what that costs.
+    A module is met when it is created, copied or given a parameter during the watch, and when a variable of a
+    running function leads to it. The process is not searched: what no variable leads to, the loop does not train.
     """
 
     def __init__(self) -> None:
         # By identity: a user's class may define equality, with attributes that its constructor has not set yet.
         self._alive: dict[int, weakref.ref[nn.Module]] = {}
-        self._looked = False
-        self.complete = True
 
     def install(self, patches: Patches) -> None:
         """Watch how modules are created, also while torch compiles or uses fake tensors."""
-        patches.wrap(nn.Module, "__init__", self._created)
-        patches.wrap(nn.Module, "__setstate__", self._created)  # copy.deepcopy and pickle
+        patches.wrap(nn.Module, "__init__", self._called)
+        patches.wrap(nn.Module, "__setstate__", self._called)  # copy.deepcopy and pickle
+        patches.wrap(nn.Module, "register_parameter", self._called)
 
-    def _created(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    def _called(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(module, *args, **kwargs)
-        self._add(module)
+        self._meet(module)
         return result
 
-    def _add(self, module: nn.Module) -> None:
+    def _meet(self, module: nn.Module) -> None:
         key, alive = id(module), self._alive
-        alive[key] = weakref.ref(module, lambda _: alive.pop(key, None))
+        if key not in alive or alive[key]() is not module:
+            alive[key] = weakref.ref(module, lambda _: alive.pop(key, None))
+
+    def meet(self, module: nn.Module) -> None:
+        """Note a module that a variable holds, and all that are in it."""
+        for inner in modules_in(module):
+            self._meet(inner)
 
     def alive(self) -> list[nn.Module]:
-        """Return every module that is alive."""
-        if not self._looked:
-            self._looked = True
-            self.complete = not gc.get_freeze_count()
-            for thing in gc.get_objects():
-                if _is_module(thing):
-                    self._add(thing)
+        """Return every module that was met and is alive."""
         modules = (ref() for ref in list(self._alive.values()))
         return [module for module in modules if module is not None]
 
 
-# A module whose constructor is still running may not have its dictionaries yet.
+# A user's class may define parameters(), children() and the like: none of it is called. A module whose
+# constructor is still running may not have its dictionaries yet.
+
+
+def _held(module: nn.Module, name: str) -> list[tuple[str, Any]]:
+    held = fields_of(module).get(name)
+    if is_a(held, dict):
+        return [(key, value) for key, value in dict.items(held) if value is not None]  # type: ignore[arg-type]
+    if type(held).__module__.startswith("torch.jit"):
+        return [(key, value) for key, value in held.items() if value is not None]  # type: ignore[union-attr]
+    return []
 
 
 def own_parameters(module: nn.Module) -> list[nn.Parameter]:
     """Return the parameters that a module holds itself."""
-    try:
-        return list(nn.Module.parameters(module, recurse=False))
-    except AttributeError:
-        return []
+    return [parameter for _, parameter in _held(module, "_parameters")]
 
 
 def own_buffers(module: nn.Module) -> dict[str, Tensor]:
     """Return the buffers that a module holds itself, by name."""
-    try:
-        return dict(nn.Module.named_buffers(module, recurse=False))
-    except AttributeError:
-        return {}
+    return dict(_held(module, "_buffers"))
 
 
 def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the modules that a module holds itself, with their names."""
-    try:
-        return list(nn.Module.named_children(module))
-    except AttributeError:
-        return []
+    return _held(module, "_modules")
 
 
-def _is_module(thing: Any) -> bool:
-    # issubclass of the type: isinstance would read __class__, which some objects compute.
-    try:
-        return issubclass(type(thing), nn.Module)
-    except (TypeError, ReferenceError):
-        return False
+def modules_in(module: nn.Module) -> list[nn.Module]:
+    """Return a module and all that are in it, each once."""
+    found = {id(module): module}
+    waiting = [module]
+    for each in waiting:  # grows during the loop
+        for _, child in children_of(each):
+            if id(child) not in found:
+                found[id(child)] = child
+                waiting.append(child)
+    return waiting
+
+
+def parameters_in(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of a module and of all that are in it, each once."""
+    several = [each for inner in modules_in(module) for each in own_parameters(inner)]
+    return list({id(each): each for each in several}.values())
+
+
+def named_parameters(
+    module: nn.Module, prefix: str = "", _outer: tuple[int, ...] = ()
+) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters of a module and of all that are in it, by every name that leads to them."""
+    for name, parameter in _held(module, "_parameters"):
+        yield prefix + name, parameter
+    outer = (*_outer, id(module))
+    for name, child in children_of(module):
+        if id(child) not in outer:
+            yield from named_parameters(child, f"{prefix}{name}.", outer)

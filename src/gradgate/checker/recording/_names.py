@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dis
+import functools
 import sys
 from collections.abc import Iterator
-from types import FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gradgate.call_sites import library_frames, user_frames
-from gradgate.checker.recording._modules import own_parameters
+from gradgate.checker.recording._fields import fields_of, is_a, pairs_of, size_of
+from gradgate.checker.recording._modules import named_parameters, own_parameters
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._registry import size_of
+from gradgate.checker.recording._registry import shape_and_bytes
 
-_SCANS = 8  # times that all live modules are looked through
+_SCANS = 8  # times that it is noted which modules hold the parameters
 _SCANNED = (4, 16, 48)  # after these steps in any case
 _MOST_ITEMS = 1000  # of a list or dict that is looked through
 # A function that uses one of these may hold the very dict that reading its locals would fill again.
@@ -25,6 +28,7 @@ _REWRITTEN = "@py_builtins"
 _OURS = 3  # references to that dict: the frame's, ours, and the one that counting takes
 _OPTIMIZED = 1  # CO_OPTIMIZED: a function's code, and no module's or class body's
 _NAMED = (nn.Module, Tensor, torch.optim.Optimizer)
+_FIRST = "self"  # the name that every object has in its own methods
 
 
 class Names:
@@ -44,37 +48,46 @@ class Names:
         if len(records) == self._seen and self._recorder.steps not in _SCANNED:
             return
         self._seen = len(records)
+        frames = user_frames()
+        self._look_in(frames)
+        if any(not record.name for record in records.values()):
+            frames += library_frames()  # a trainer holds the model
+            self._look_in(frames)
+        for frame in frames if any(not record.name for record in records.values()) else ():
+            value = dict(_locals_of(frame)).get(_FIRST)
+            if is_a(value, nn.Module):
+                self._name(_FIRST, value)
         if self._scans:  # what a function makes is gone when it returns
             self._scans -= 1
             self.finish()
-        self._look_in(user_frames())
-        if any(not record.name for record in records.values()):
-            self._look_in(library_frames())  # a trainer holds the model
 
     def _look_in(self, frames: list[FrameType]) -> None:
         for frame in frames:
             for path, value in variables_of(frame):
+                if path == _FIRST:
+                    continue
                 name = path.removeprefix("self.")
                 self._name(name, value)
-                for inner, held in _fields(value) if path.startswith("self.") else ():
+                for inner, held in _parts(value) if path.startswith("self.") else ():
                     self._name(f"{name}.{inner}", held)
 
     def _name(self, name: str, value: Any) -> None:
-        if isinstance(value, nn.Module):
-            for inner, parameter in value.named_parameters(remove_duplicate=False):
+        if is_a(value, nn.Module):
+            self._recorder.modules.meet(value)
+            for inner, parameter in named_parameters(value):
                 self._name_tensor(f"{name}.{inner.removeprefix('_orig_mod.')}", parameter, root=name)
-        elif isinstance(value, Tensor):
+        elif is_a(value, Tensor):
             self._name_tensor(name, value)
-        elif isinstance(value, torch.optim.Optimizer):
+        elif is_a(value, torch.optim.Optimizer):
             # An optimizer may wrap others: a trainer's, of which the user has the name.
-            inside = [held for held in vars(value).values() if isinstance(held, torch.optim.Optimizer)]
+            inside = [held for held in list(fields_of(value).values()) if is_a(held, torch.optim.Optimizer)]
             for optimizer in (value, *inside):
                 known = self._recorder.optimizers.known(optimizer)
                 if known is not None:
                     self._recorder.optimizer_names.setdefault(known, name)
-        else:
-            for key, item in _items(value):
-                if isinstance(item, (Tensor, nn.Module)):
+        elif size_of(value) < _MOST_ITEMS:
+            for key, item in pairs_of(value, _MOST_ITEMS):
+                if type(key) in (str, int) and is_a(item, Tensor, nn.Module):
                     self._name(f"{name}[{key!r}]", item)
 
     def _name_tensor(self, name: str, tensor: Tensor, root: str = "") -> None:
@@ -96,26 +109,19 @@ class Names:
             record = parameters.records.get(number)
             if record is None:  # another thread is about to add it
                 continue
-            record.registered = id(tensor) in held or not modules.complete
+            record.held = record.held or id(tensor) in held
+            # A parameter from before the watch may be in a module from before it that no variable leads to.
+            unknown = record.made_at < 0 and not record.held and is_a(tensor, nn.Parameter)
+            record.registered = id(tensor) in held or unknown
             record.trainable = tensor.requires_grad
-            record.shape, record.nbytes = size_of(tensor)
+            record.shape, record.nbytes = shape_and_bytes(tensor)
 
 
-def _items(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the keys and values of a list, a tuple, or a dict with strings as keys."""
-    if isinstance(value, (list, tuple)) and len(value) < _MOST_ITEMS:
-        yield from enumerate(value)
-    elif isinstance(value, dict) and len(value) < _MOST_ITEMS:
-        yield from ((key, item) for key, item in list(value.items()) if isinstance(key, str))
-
-
-def _fields(value: Any) -> list[tuple[str, Any]]:
+def _parts(value: Any) -> list[tuple[str, Any]]:
     """Return the attributes of a plain object that may have parameters: a part of a trainer, a callback."""
-    if isinstance(value, (*_NAMED, type)) or callable(value):
+    if is_a(value, *_NAMED, type) or callable(value):
         return []
-    fields = getattr(value, "__dict__", None)
-    pairs = list(fields.items()) if isinstance(fields, dict) else []
-    return [pair for pair in pairs if isinstance(pair[1], _NAMED)]
+    return [pair for pair in list(fields_of(value).items()) if is_a(pair[1], *_NAMED)]
 
 
 def variables_of(frame: FrameType) -> Iterator[tuple[str, Any]]:
@@ -123,10 +129,11 @@ def variables_of(frame: FrameType) -> Iterator[tuple[str, Any]]:
     pairs = _locals_of(frame)
     yield from pairs
     for name, value in pairs:
-        fields = getattr(value, "__dict__", None)
-        if isinstance(fields, dict) and not isinstance(value, (type, ModuleType, FunctionType)):
-            for inner, held in list(fields.items()):
-                yield f"{name}.{inner}", held
+        if not is_a(value, type, ModuleType, FunctionType):
+            private = is_a(value, nn.Module)  # whose dictionaries of parameters and hooks are read as such
+            for inner, held in list(fields_of(value).items()):
+                if not private or inner[:1] != "_":
+                    yield f"{name}.{inner}", held
 
 
 def _locals_of(frame: FrameType) -> list[tuple[str, Any]]:
@@ -136,13 +143,28 @@ def _locals_of(frame: FrameType) -> list[tuple[str, Any]]:
     returns. It would keep alive what the function lets go of, so it is emptied again. Where the function may use
     that dict itself, it is left alone: its variables go without names.
     """
-    if sys.version_info >= (3, 13) or not frame.f_code.co_flags & _OPTIMIZED:
+    code = frame.f_code
+    if sys.version_info >= (3, 13) and code.co_flags & _OPTIMIZED:
         return list(frame.f_locals.items())
-    used = frame.f_code.co_names
-    if not _TELLING.isdisjoint(used) and _REWRITTEN not in used:
+    if not code.co_flags & _OPTIMIZED:  # a class body may run in a mapping of the user's
+        names = frame.f_locals
+        return list(names.items()) if type(names) is dict else []
+    if _may_read_locals(code):
         return []
     names = frame.f_locals
     pairs = list(names.items())
     if sys.getrefcount(names) <= _OURS:
         names.clear()
     return pairs
+
+
+@functools.lru_cache(maxsize=256)
+def _may_read_locals(code: CodeType) -> bool:
+    """Return whether a function may ask for the dict of its locals. ``model.eval()`` asks for no such thing."""
+    if _TELLING.isdisjoint(code.co_names) or _REWRITTEN in code.co_names:
+        return False
+    return any(
+        name == "f_locals" or (name in _TELLING and not operation.startswith(("LOAD_ATTR", "LOAD_METHOD")))
+        for operation, name in ((each.opname, each.argval) for each in dis.get_instructions(code))
+        if isinstance(name, str)
+    )

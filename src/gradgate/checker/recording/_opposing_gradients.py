@@ -24,7 +24,9 @@ class GradientCopies:
         return bool(self._copies)
 
     def copy(self, leaves: Iterable[Tensor]) -> None:
-        """Copy a few of the gradients."""
+        """Copy a few of the gradients, if there are optimizers whose losses may oppose each other."""
+        if len(self._recorder.optimizers) < 2:
+            return
         known = self._recorder.parameters.numbers.known
         grads = [
             (number, leaf.grad)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import GeneratorType
@@ -18,6 +20,7 @@ from torch.utils.data import DataLoader
 
 from gradgate.checker.recording._backward import Backwards
 from gradgate.checker.recording._creation import Creation
+from gradgate.checker.recording._fields import is_a
 from gradgate.checker.recording._forward import CUTS, Cuts, Modes
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._names import Names
@@ -31,6 +34,7 @@ from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._writes import WRITES, Writes
 
 _END = object()
+_READ_AS_THEY_ARE = frozenset((Tensor, type(None), bool, int, float, list, tuple, dict))
 
 
 class Parts:
@@ -136,14 +140,16 @@ def install(recorder: Recorder, patch: Patch) -> None:
 
 
 def _watched(recorder: Recorder, patch: Patch, original: Callable[..., Any]) -> Callable[..., Any]:
+    closely, by_user, when = patch.closely, patch.by_user, patch.when
+
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if (
             not recorder.active
-            or (patch.closely and not recorder.looking)
+            or (closely and not recorder.looking)
+            or (by_user and recorder.quiet)
+            or not when(*args, **kwargs)
             or tracing()
-            or (patch.by_user and recorder.quiet)
-            or not patch.when(*args, **kwargs)
         ):
             return original(*args, **kwargs)
         if patch.ends_run:
@@ -173,15 +179,26 @@ def _watched(recorder: Recorder, patch: Patch, original: Callable[..., Any]) -> 
 
 
 def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Return arguments to read and arguments to pass on, if some are iterators, which can be read only once."""
-    listed = [list(each) if isinstance(each, Iterator) else each for each in args]
-    named = {name: list(each) if isinstance(each, Iterator) else each for name, each in kwargs.items()}
+    """Return arguments to read and arguments to pass on: what the user wrote to iterate over is iterated over once.
+
+    torch makes a list of it. Now this does, and torch gets that list.
+    """
+    listed = [list(each) if _is_iterable(each) else each for each in args]
+    named = {name: list(each) if _is_iterable(each) else each for name, each in kwargs.items()}
 
     def again(given: Any, items: Any) -> Any:  # torch warns of an exhausted generator
-        return (item for item in items) if isinstance(given, GeneratorType) else items
+        return (item for item in items) if type(given) is GeneratorType else items
 
     theirs = (
         tuple(map(again, args, listed)),
         {name: again(kwargs[name], each) for name, each in named.items()},
     )
     return (tuple(listed), named), theirs
+
+
+def _is_iterable(given: Any) -> bool:
+    """Return whether something has to be iterated over to read it. A mapping is not, nor what Python can read."""
+    if type(given) in _READ_AS_THEY_ARE or is_a(given, Tensor, dict, list, tuple, deque, str):
+        return False
+    static = functools.partial(inspect.getattr_static, type(given))
+    return static("__iter__", None) is not None and static("keys", None) is None

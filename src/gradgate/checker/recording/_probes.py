@@ -11,8 +11,11 @@ from torch import Tensor
 from gradgate.autograd_graph import Graph
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._samples import largest
 from gradgate.events import Site
 from gradgate.torch_compat import node_number
+
+_INFINITE = float("inf")
 
 
 class Probe:
@@ -57,14 +60,16 @@ class Probe:
     def _hook(self, name: str, line: Site, behind: int, behind_inputs: list[int]) -> Any:
         def look(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
             with self._recorder.working():
+                sizes = list(map(_size, inputs))
+                if all(size is None or 0 < size < _INFINITE for size in sizes):
+                    return
                 given = max((size for size in map(_size, outputs) if size is not None), default=0.0)
-                for gradient, behind_input in zip(inputs, behind_inputs, strict=False):
-                    size = _size(gradient)
+                for size, behind_input in zip(sizes, behind_inputs, strict=False):
                     if size is None:
                         continue
                     if size == 0 and given > 0:
                         self._killed.append((line, behind_input))
-                    elif self.broken is None and not size < float("inf") and given < float("inf"):
+                    elif self.broken is None and not size < _INFINITE and given < _INFINITE:
                         self.broken = (line, name, frozenset(self._parameters(behind)))
 
         return look
@@ -102,7 +107,6 @@ def _is_nan(node: Any, name: str) -> bool:
         return False
 
 
-@torch.no_grad()
 def _size(gradient: Any) -> float | None:
     """Return the largest absolute value: 0 if all values are zero, infinity or NaN if not all are finite."""
     if (
@@ -113,6 +117,6 @@ def _size(gradient: Any) -> float | None:
     ):
         return None
     try:
-        return float(torch.linalg.vector_norm(gradient.detach(), float("inf")))
+        return largest(gradient.detach())
     except (RuntimeError, NotImplementedError):  # a dtype or device without it
         return None

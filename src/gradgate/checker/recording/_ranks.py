@@ -11,7 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from gradgate.checker.recording._fields import is_a, items_of
 from gradgate.checker.recording._gradients import Gradients
+from gradgate.checker.recording._modules import parameters_in
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.events import Ids, Reduced, Sharded
@@ -59,7 +61,7 @@ class RankRecorder:
             module = wrapper.ref()
             if module is None or anything_compiled():  # its forward is not seen then
                 continue
-            if any(parameters.numbers.known(each) in reached for each in module.parameters()):
+            if any(parameters.numbers.known(each) in reached for each in parameters_in(module)):
                 states.append(wrapper.armed)
         return any(states) if states else None
 
@@ -89,10 +91,8 @@ class RankRecorder:
         if not site:
             return
         self.position()
-        values = [
-            value if isinstance(value, (list, tuple)) else [value] for value in (*args, *kwargs.values())
-        ]
-        tensors = [each for several in values for each in several if isinstance(each, Tensor)]
+        values = [items_of(each) if is_a(each, list, tuple) else [each] for each in (*args, *kwargs.values())]
+        tensors = [each for several in values for each in several if is_a(each, Tensor)]
         ids = recorder.parameters.same(self._gradients.addresses.get(each.data_ptr()) for each in tensors)
         op = str(kwargs.get("op", args[1] if len(args) > 1 and name == "all_reduce" else "sum"))
         size = max((each.numel() for each in tensors), default=0)

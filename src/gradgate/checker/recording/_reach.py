@@ -20,6 +20,7 @@ _MOST_USES = 48
 _MOST_OLD = 256  # old nodes whose lines are read
 _MOST_BARE = 4096
 _MOST_NODES = 20_000  # in a graph that is searched for paths
+_WEIGHT_VIEWS = {f"{name}Backward0" for name in ("T", "Transpose", "Permute", "View", "Expand", "ToCopy")}
 
 Uses = tuple[tuple[int, Site], ...]
 """Numbers of parameters, each with a line."""
@@ -45,7 +46,8 @@ class Reached:
         self.ids = parameters.same(numbers.values())
         self._same = parameters.same
         self._users = graph.users()
-        self._unowned = {leaf: number for leaf, number in numbers.items() if number not in parameters.owned}
+        self._owners = parameters.owners
+        self._unowned = {leaf: number for leaf, number in numbers.items() if number not in parameters.owners}
 
     def unowned_uses(self) -> Uses:
         """Return where the parameters were used that no optimizer holds."""
@@ -53,24 +55,32 @@ class Reached:
         lines = {leaf: line_of(self._users[leaf][0]) for leaf, _ in uses if leaf in self._users}
         return tuple((number, lines.get(leaf, ())) for leaf, number in uses)
 
-    def unowned_after_owned(self) -> Ids:
-        """Return the parameters in no optimizer whose other operand was computed from parameters in one."""
-        if not self._unowned or len(self.graph.nodes) > _MOST_NODES:
+    def after_others(self) -> Ids:
+        """Return the parameters whose other operand was computed from parameters of another optimizer.
+
+        For a parameter in no optimizer, any optimizer is another one.
+        """
+        owners = {leaf: frozenset(self._owners.get(number, ())) for leaf, number in self.numbers.items()}
+        kinds = {kind: 1 << place for place, kind in enumerate(set(owners.values()))}
+        if len(kinds) < 2 or len(self.graph.nodes) > _MOST_NODES:
             return frozenset()
-        owned = self.numbers.keys() - self._unowned
-        after = {node for leaf in owned for node in self._users.get(leaf, ())}
+        before: dict[Any, int] = Counter()  # by node: the owners of what it was computed from, as bits
+        for leaf, kind in owners.items():
+            for node in self._users.get(leaf, ()):
+                before[node] |= kinds[kind]
         above: dict[Any, Any] = {}
         for node in reversed(self.graph.in_order()):
             for child in self.graph.following[node]:
                 above.setdefault(child, node)
-                if child in after:
-                    after.add(node)
+                before[node] |= before[child]
         found = set()
-        for leaf, number in self._unowned.items():
+        for leaf, number in self.numbers.items():
+            mine = owners[leaf]
+            others = sum(bit for kind, bit in kinds.items() if kind and not kind & mine)
             for node in self._users.get(leaf, ()):
-                while len(node.next_functions) == 1 and node in above:  # a transposed weight
+                while node in above and node.name() in _WEIGHT_VIEWS:
                     node = above[node]
-                if node in after:
+                if before[node] & others:
                     found.add(number)
         return self._same(found)
 
@@ -126,7 +136,7 @@ class KnownLeaves:
             number = parameters.numbers.known(leaf)
             if isinstance(leaf, nn.Parameter) or (number is None and self._met(leaf)):
                 number = parameters.number(leaf)
-            elif number not in parameters.owned:
+            elif number not in parameters.owners:
                 others += 1
             if number is not None:
                 numbers[key] = number

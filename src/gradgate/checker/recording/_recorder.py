@@ -74,6 +74,30 @@ class _Thread(threading.local):
     last_key = -1  # the newest one at the last step
 
 
+class _Work:
+    """A piece of the watcher's work. A class, because a generator takes twice as long, and this runs often."""
+
+    __slots__ = ("_busy", "_itself", "_lock", "_recorder", "_start")
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __enter__(self) -> None:
+        self._start, self._busy = time.perf_counter(), time.thread_time()
+        self._lock = _Turn.lock
+        self._lock.acquire()
+        self._itself = as_torch_itself.use()
+        self._itself.__enter__()
+        _watching.depth += 1
+
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> bool:
+        _watching.depth -= 1
+        self._itself.__exit__(None, None, None)
+        self._lock.release()
+        seconds, busy = time.perf_counter() - self._start, time.thread_time() - self._busy
+        return self._recorder.worked(seconds, busy, error)
+
+
 class EventBuffer:
     """The first events of a run and the last ones. A :class:`Gap` says how many are missing between."""
 
@@ -176,26 +200,22 @@ class Recorder:
             self._written = None
             self.events.add(Written(target=target, parameters=self.parameters.same(numbers), **dict(facts)))
 
-    @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self) -> _Work:
         """Do the watcher's work: one thread at a time, unwatched, on a clock of its own.
 
         An error in here is ours and must not become the script's: it is kept for the report, and the run goes on.
         """
-        start, busy = time.perf_counter(), time.thread_time()
-        with _Turn.lock, as_torch_itself():
-            _watching.depth += 1
-            try:
-                yield
-            except Exception:
-                if self.strict:
-                    raise
-                if len(self.failures) < _MOST_FAILURES:
-                    self.failures.append(traceback.format_exc(limit=-3))
-            finally:
-                _watching.depth -= 1
-                self.seconds += time.perf_counter() - start
-                self._busy += time.thread_time() - busy
+        return _Work(self)
+
+    def worked(self, seconds: float, busy: float, failure: BaseException | None) -> bool:
+        """Note how long a piece of work took, and whether it failed. Return whether the failure ends here."""
+        self.seconds += seconds
+        self._busy += busy
+        if not isinstance(failure, Exception) or self.strict:
+            return False
+        if len(self.failures) < _MOST_FAILURES:
+            self.failures.append("".join(traceback.format_exception(failure, limit=-3)))
+        return True
 
     @property
     def clock(self) -> float:

@@ -69,6 +69,7 @@ class ParameterRecord:
     name: str = ""
     root: str = ""
     registered: bool = True
+    held: bool = False  # some module that was met has held it
     trainable: bool = True
     reached: bool = False
     looks: int = 0
@@ -79,7 +80,7 @@ class ParameterRecord:
     norms: list[float] = field(default_factory=list)
 
 
-def size_of(tensor: Tensor) -> tuple[tuple[int, ...], int]:
+def shape_and_bytes(tensor: Tensor) -> tuple[tuple[int, ...], int]:
     """Return a tensor's shape and size in bytes. A lazy module's uninitialized parameter has none."""
     if is_lazy(tensor):
         return (), 0
@@ -105,7 +106,7 @@ class Parameters:
     def __init__(self) -> None:
         self.numbers: Numbers[Tensor] = Numbers()
         self.records: dict[int, ParameterRecord] = {}
-        self.owned: set[int] = set()  # by an optimizer
+        self.owners: dict[int, set[int]] = {}  # parameter: optimizers that hold it
         self._origins: dict[int, tuple[weakref.ref[Tensor], Site, int]] = {}
         self._sets: dict[Ids, Ids] = {}
 
@@ -119,7 +120,7 @@ class Parameters:
         number = self.numbers.known(tensor)
         if number is None:
             dtype = str(tensor.dtype).removeprefix("torch.")
-            record = ParameterRecord(*size_of(tensor), dtype, trainable=tensor.requires_grad)
+            record = ParameterRecord(*shape_and_bytes(tensor), dtype, trainable=tensor.requires_grad)
             number = self.numbers.number(tensor)
             origin = self._origins.get(id(tensor))
             if origin is not None and origin[0]() is tensor:

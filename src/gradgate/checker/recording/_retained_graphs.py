@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gradgate.autograd_graph import walk
 from gradgate.call_sites import user_frames
+from gradgate.checker.recording._fields import fields_of, is_a, items_of, key_text, pairs_of
 from gradgate.checker.recording._modules import children_of
 from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._recorder import Recorder
@@ -88,17 +89,17 @@ def _path_to_graphs(name: str, value: Any) -> str:
         if id(thing) in seen:
             continue
         seen.add(id(thing))
-        if isinstance(thing, Tensor):
+        if is_a(thing, Tensor):
             if _reaches_many(thing):
                 return path
             continue
         inner = list(_inside(path, thing))
-        if sum(isinstance(item, Tensor) and item.grad_fn is not None for _, item in inner) >= _SUSPICIOUS - 1:
+        if sum(is_a(item, Tensor) and item.grad_fn is not None for _, item in inner) >= _SUSPICIOUS - 1:
             return path
-        if isinstance(thing, (list, tuple, deque)) and inner:
+        if is_a(thing, list, tuple, deque) and inner:
             # The items of a list are alike: the last one stands for all.
             last = inner[-1][1]
-            if isinstance(last, (tuple, dict)) and len(inner) >= _SUSPICIOUS - 1 and _has_graph(last):
+            if is_a(last, tuple, dict) and len(inner) >= _SUSPICIOUS - 1 and _has_graph(last):
                 return path
         if depth < _DEEPEST:
             todo.extend((inner_path, item, depth + 1) for inner_path, item in inner)
@@ -107,22 +108,18 @@ def _path_to_graphs(name: str, value: Any) -> str:
 
 def _inside(path: str, thing: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a container or an object holds, each with its path."""
-    if isinstance(thing, dict):
-        yield from ((f"{path}[{key!r}]", item) for key, item in list(thing.items())[:_MOST])
-    elif isinstance(thing, (list, tuple, deque)):
-        yield from ((f"{path}[{place}]", item) for place, item in enumerate(list(thing)[-_MOST:]))
-    elif not isinstance(thing, (type, types.ModuleType, types.FunctionType, torch.optim.Optimizer)):
-        fields = getattr(thing, "__dict__", None)
-        own = list(fields.items()) if isinstance(fields, dict) else []
-        if isinstance(thing, nn.Module):
+    if is_a(thing, dict, list, tuple, deque):
+        yield from ((f"{path}[{key_text(key)}]", item) for key, item in pairs_of(thing, _MOST))
+    elif not is_a(thing, type, types.ModuleType, types.FunctionType, torch.optim.Optimizer):
+        own = list(fields_of(thing).items())
+        if is_a(thing, nn.Module):
             own = [(name, item) for name, item in own if not name.startswith("_")]
             own += children_of(thing)
         yield from ((f"{path}.{name}", item) for name, item in own)
 
 
 def _has_graph(thing: Any) -> bool:
-    items = thing.values() if isinstance(thing, dict) else thing
-    return any(isinstance(item, Tensor) and item.grad_fn is not None for item in items)
+    return any(is_a(item, Tensor) and item.grad_fn is not None for item in items_of(thing))
 
 
 def _reaches_many(tensor: Tensor) -> bool:

@@ -11,9 +11,10 @@ from typing import Any
 from torch import Tensor
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import IterableDataset
+from torch.optim.optimizer import Optimizer
 
 from gradgate.autograd_graph import roots_of
+from gradgate.checker.recording._fields import fields_of, is_a, items_of, number_of, pairs_of
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
@@ -62,7 +63,7 @@ class Schedulers:
     def _meet(self, scheduler: Any) -> int:
         recorder = self._recorder
         number = recorder.schedulers.number(scheduler)
-        optimizer = getattr(scheduler, "optimizer", None)
+        optimizer = fields_of(scheduler).get("optimizer")
         kind = type(scheduler).__name__
         recorder.add(
             SchedulerMade(
@@ -92,12 +93,13 @@ class Schedulers:
             recorder.took("schedule", start, at)
         number = recorder.schedulers.known(scheduler)
         number = self._meet(scheduler) if number is None else number
-        rates = _rates(getattr(scheduler, "optimizer", None))
+        rates = _rates(fields_of(scheduler).get("optimizer"))
         recorder.add(Scheduled(recorder.site(), number, rates, inner=self._depth > 0))
 
 
 def _rates(optimizer: Any) -> tuple[float, ...]:
-    return tuple(float(group["lr"]) for group in getattr(optimizer, "param_groups", ()))
+    groups = optimizer.param_groups if is_a(optimizer, Optimizer) else ()
+    return tuple(number_of(group["lr"]) or 0.0 for group in groups)
 
 
 def _horizon(scheduler: Any) -> float | None:
@@ -112,34 +114,40 @@ def _horizon(scheduler: Any) -> float | None:
         if starts:
             return None if known[-1] is None else float(starts[-1]) + known[-1]
         return max((each for each in known if each is not None), default=None)
-    milestones = getattr(scheduler, "milestones", None)
-    if milestones:
-        return float(max(milestones))
-    named = next((getattr(scheduler, name) for name in _HORIZONS if hasattr(scheduler, name)), None)
-    if isinstance(named, (int, float)):
-        return float(named)
-    functions = getattr(scheduler, "lr_lambdas", None)
-    numbers = [number for function in functions or () for number in _numbers(function)]
+    fields = fields_of(scheduler)
+    milestones = [
+        key if is_a(fields["milestones"], dict) else item for key, item in pairs_of(fields.get("milestones"))
+    ]
+    numbers = [number for each in milestones if (number := number_of(each)) is not None]
+    if numbers:
+        return max(numbers)
+    named = number_of(next((fields[name] for name in _HORIZONS if name in fields), None))
+    if named is not None:
+        return named
+    numbers = [number for function in items_of(fields.get("lr_lambdas")) for number in _numbers(function)]
     return max(numbers, default=None)
 
 
 def _numbers(function: Any) -> Iterator[float]:
     """Yield the numbers that a function knows: bound, closed over, global, or attributes of its object."""
     values: list[Any] = []
-    while isinstance(function, functools.partial):
-        values += [*function.args, *function.keywords.values()]
-        function = function.func
-    values += getattr(function, "__defaults__", None) or ()
-    values += getattr(getattr(function, "__self__", None) or function, "__dict__", {}).values()
-    code = getattr(function, "__code__", None)
-    if code is not None:
-        known = getattr(function, "__globals__", {})
+    while type(function) in (functools.partial, types.MethodType):
+        if type(function) is types.MethodType:
+            values += fields_of(function.__self__).values()
+            function = function.__func__
+        else:
+            values += [*function.args, *function.keywords.values()]
+            function = function.func
+    values += fields_of(function).values()
+    if type(function) is types.FunctionType:
+        known, code = function.__globals__, function.__code__
+        values += function.__defaults__ or ()
         values += [known[name] for name in code.co_names if name in known]
         values += code.co_consts
-    for cell in getattr(function, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # an empty cell
-            values.append(cell.cell_contents)
-    yield from (float(each) for each in values if isinstance(each, (int, float)) and 1 < each < float("inf"))
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):  # an empty cell
+                values.append(cell.cell_contents)
+    yield from (float(each) for each in values if type(each) in (int, float) and 1 < each < float("inf"))
 
 
 class Scalers:
@@ -162,7 +170,7 @@ class Scalers:
         number = recorder.scalers.number(scaler)
         if len(recorder.scaled) > _MOST_SCALED:
             recorder.scaled.clear()
-        for node in roots_of(scaled if isinstance(scaled, (Tensor, list, tuple)) else ()):
+        for node in roots_of(scaled if is_a(scaled, Tensor) else items_of(scaled)):
             # A disabled scaler returns the loss itself: its node is not a product with the scale.
             recorder.scaled[node_number.use(node)] = ~number if scaled is outputs else number
         recorder.add(Scaled(recorder.site(), number))
@@ -201,7 +209,7 @@ class Loaders:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._numbers: dict[int, int] = {}  # identity of an iterator: its loader
+        self._running: dict[int, list[int]] = {}  # identity of an iterator: its loader, and batches so far
         self._kinds: set[type | None] = set()
 
     def iterate(self, loader: Any) -> Around:
@@ -210,15 +218,10 @@ class Loaders:
         iterator = yield
         self._watch(type(iterator))
         number = recorder.loaders.number(loader)
-        if len(self._numbers) > _MOST_ITERATORS:  # that were never exhausted
-            self._numbers.clear()
-        self._numbers[id(iterator)] = number
-        # An iterable data set that is asked for its length warns when it turns out to be longer.
-        length: int | None = None
-        if not isinstance(loader.dataset, IterableDataset):
-            with contextlib.suppress(TypeError):
-                length = len(loader)
-        recorder.add(EpochStarted(recorder.site(), number, length))
+        if len(self._running) > _MOST_ITERATORS:  # that were never exhausted
+            self._running.clear()
+        self._running[id(iterator)] = [number, 0]
+        recorder.add(EpochStarted(recorder.site(), number))
 
     def _watch(self, kind: type) -> None:
         """Watch ``__next__`` of a loader's iterators, whose classes have no public name."""
@@ -235,9 +238,12 @@ class Loaders:
         except StopIteration:
             if recorder.active:
                 with recorder.working():
-                    number = self._numbers.pop(id(iterator), -1)
-                    recorder.add(EpochEnded(recorder.site(), number))
+                    number, batches = self._running.pop(id(iterator), (-1, 0))
+                    recorder.add(EpochEnded(recorder.site(), number, batches))
             raise
         if recorder.active:
+            running = self._running.get(id(iterator))
+            if running is not None:
+                running[1] += 1
             recorder.took("load", start, at)
         return item

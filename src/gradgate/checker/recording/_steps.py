@@ -19,7 +19,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from gradgate.checker.recording._creation import Creation, number_of, parameters_of
+from gradgate.checker.recording._creation import Creation, parameters_of
+from gradgate.checker.recording._fields import number_of
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
@@ -280,12 +281,11 @@ class Steps:
 
 def _code_of(function: Any) -> types.CodeType | None:
     """Return the code that runs when something is called, if it is Python."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if not hasattr(function, "__code__"):
-        function = getattr(type(function), "__call__", None)  # noqa: B004  (its code is wanted)
-    code = getattr(function, "__code__", None)
-    return code if isinstance(code, types.CodeType) else None
+    while type(function) in (functools.partial, types.MethodType):
+        function = function.func if type(function) is functools.partial else function.__func__
+    if type(function) is not types.FunctionType:
+        function = inspect.getattr_static(type(function), "__call__", None)
+    return function.__code__ if type(function) is types.FunctionType else None
 
 
 def _frames() -> Iterator[types.FrameType]:

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradgate.checker.recording._fields import fields_of, is_a, items_of
 from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._modules import children_of, own_buffers, own_parameters
 from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import Numbers, is_sharded
-from gradgate.checker.recording._samples import sample
+from gradgate.checker.recording._samples import sample, statistics_drift
 from gradgate.events import Ran, StatisticsMoved
 from gradgate.torch_compat import anything_compiled, tensor_version
 
@@ -43,6 +44,9 @@ class UnreachedParameters:
         self._looked_at = -1
         self._norms: Numbers[nn.Module] = Numbers()
         self._versions: dict[int, int] | None = None  # of the norms' statistics
+        self._first: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # the norms' means and variances when they were met
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
 
     def look(self) -> None:
@@ -54,7 +58,7 @@ class UnreachedParameters:
         records = recorder.parameters.records
         missing = {
             number
-            for number in recorder.parameters.owned
+            for number in recorder.parameters.owners
             if number in records and not records[number].reached and records[number].trainable
         }
         self._norm_statistics()
@@ -95,8 +99,8 @@ class UnreachedParameters:
             self._ran(module)
         if not torch.is_grad_enabled():
             for given in (*args, *kwargs.values()):
-                for value in given if isinstance(given, (list, tuple)) else (given,):
-                    if isinstance(value, Tensor):
+                for value in items_of(given) if is_a(given, list, tuple) else (given,):
+                    if is_a(value, Tensor):
                         self._cuts.cut(value, "no_grad")
 
     def _ran(self, module: nn.Module) -> None:
@@ -104,8 +108,11 @@ class UnreachedParameters:
         number = self._suspects.known(module)
         if number is not None and self._runs[number] < _RUNS:
             self._runs[number] += 1
-            ids = recorder.ids(module.parameters(recurse=False))
-            recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled(), training=module.training))
+            ids, training = (
+                recorder.ids(own_parameters(module)),
+                fields_of(module).get("training") is not False,
+            )
+            recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled(), training=training))
 
     def _norm_statistics(self) -> None:
         """Record which batch norms changed their statistics although all their parameters are frozen."""
@@ -113,14 +120,20 @@ class UnreachedParameters:
         if self._versions is None or recorder.steps in _NORM_STEPS:
             self._versions = self._versions or {}
             for module in recorder.modules.alive():
-                if isinstance(own_buffers(module).get("num_batches_tracked"), Tensor):
-                    self._versions.setdefault(self._norms.number(module), _version(module))
+                if is_a(own_buffers(module).get("num_batches_tracked"), Tensor):
+                    number = self._norms.number(module)
+                    self._versions.setdefault(number, _version(module))
+                    if number not in self._first and (statistics := _statistics(module)) is not None:
+                        self._first[number] = statistics
         for number, module in self._norms.alive():
             before, now = self._versions[number], _version(module)
             self._versions[number] = now
-            own = list(module.parameters(recurse=False))
+            own = own_parameters(module)
             if now != before and own and not any(parameter.requires_grad for parameter in own):
-                recorder.add(StatisticsMoved(recorder.site(), type(module).__name__, recorder.ids(own)))
+                drift = statistics_drift(self._first.get(number), _statistics(module))
+                recorder.add(
+                    StatisticsMoved(recorder.site(), type(module).__name__, recorder.ids(own), drift=drift)
+                )
 
     def who_moves(self) -> None:
         """Note which parameters change that no optimizer steps: an average, a copy, an update by hand."""
@@ -128,7 +141,7 @@ class UnreachedParameters:
         unowned = [
             (number, tensor)
             for number, tensor in parameters.numbers.alive()
-            if (number not in parameters.owned or not tensor.requires_grad) and not is_sharded(tensor)
+            if (number not in parameters.owners or not tensor.requires_grad) and not is_sharded(tensor)
         ]
         for number, tensor in unowned[:_MOST_UNOWNED]:
             if not parameters.records[number].still:
@@ -155,5 +168,13 @@ def _wrapped(original: types.FunctionType, before: Any) -> Any:
     return functools.wraps(original)(with_globals)
 
 
+def _statistics(module: nn.Module) -> tuple[Tensor, Tensor] | None:
+    """Return copies of some of a batch norm's running means and variances."""
+    buffers = own_buffers(module)
+    if "running_mean" not in buffers or "running_var" not in buffers:
+        return None
+    return sample(buffers["running_mean"]), sample(buffers["running_var"])
+
+
 def _version(module: Any) -> int:
-    return tensor_version(module.num_batches_tracked)
+    return tensor_version(own_buffers(module)["num_batches_tracked"])

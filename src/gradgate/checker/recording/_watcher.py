@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import platform
+import shlex
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from gradgate.call_sites import call_mine
@@ -36,6 +40,7 @@ class Watcher:
         self._script = script
         self._recorder = Recorder(max_steps, strict=strict)
         self._parts = Parts(self._recorder)
+        self._date = time.strftime("%Y-%m-%d %H:%M %z")
         self._started: float | None = None
         self._process = -1
         self._seconds: float | None = None
@@ -146,7 +151,21 @@ class Watcher:
             spans=tuple(recorder.spans),
             unseen=unseen(),
             not_judged=not_judged or recorder.left_off,
+            circumstances=self._circumstances(),
         )
+
+    def _circumstances(self) -> dict[str, str]:
+        """Return how and where the run took place."""
+        on_gpu = torch.cuda.is_initialized()
+        threads = torch.get_num_threads()
+        return {
+            **({"command": shlex.join(sys.argv)} if self._script else {}),
+            "date": self._date,
+            "device": torch.cuda.get_device_name()
+            if on_gpu
+            else f"CPU, {threads} thread{'s' * (threads > 1)}",
+            "versions": f"torch {torch.__version__}, Python {platform.python_version()}",
+        }
 
     def _parameter(self, number: int) -> Parameter:
         record = self._recorder.parameters.records[number]

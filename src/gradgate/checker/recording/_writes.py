@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from gradgate.checker.recording._backward import Backwards
+from gradgate.checker.recording._fields import is_a, number_of
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._patches import Around, tracing
 from gradgate.checker.recording._recorder import Recorder
@@ -111,7 +112,7 @@ class Writes:
         if tensor is None:
             return None
         alpha = kwargs.get("alpha", 1)
-        along = self._along(tensor, name, args, float(alpha) if isinstance(alpha, (int, float)) else 1.0)
+        along = self._along(tensor, name, args, number_of(alpha) or 1.0)
         return _Write(sample(tensor), along, size >= tensor.numel())
 
     def _record_value(self, number: int, name: str, write: _Write | None) -> None:
@@ -141,7 +142,7 @@ class Writes:
             return False
         with torch.no_grad():
             moved = args[0]
-            if not isinstance(moved, Tensor) or moved.shape != grad.shape or grad.is_sparse:
+            if not is_a(moved, Tensor) or moved.shape != grad.shape or grad.is_sparse:
                 return False
             if name in ("copy_", "data"):
                 moved = moved - tensor
@@ -207,14 +208,13 @@ def _factor(name: str, args: Any) -> float | None:
     """Return the number that a gradient was multiplied by, if it was one."""
     if name == "zero_" or (name == "fill_" and args and args[0] == 0):
         return 0.0
-    other = args[0] if args else None
-    if isinstance(other, Tensor):
-        other = float(other) if other.numel() == 1 and other.device.type == "cpu" else None
-    if not isinstance(other, (int, float)):
+    other: Any = args[0] if args else None
+    if is_a(other, Tensor) and (other.numel() != 1 or other.device.type != "cpu"):
         return None
+    factor = number_of(other)
     if name in ("mul_", "__imul__"):
-        return float(other)
-    return 1.0 / other if name in ("div_", "__itruediv__") and other else None
+        return factor
+    return 1.0 / factor if name in ("div_", "__itruediv__") and factor else None
 
 
 def _newest_node() -> int:

@@ -1,5 +1,6 @@
 """Findings, and what was watched: as text for people, as JSON and SARIF for programs, as a page with figures."""
 
+from gradgate.checker.reports._baseline import fingerprint, read_baseline, write_baseline
 from gradgate.checker.reports._forms import check_output, checked_path, form_of, written
 from gradgate.checker.reports._json import to_json, to_sarif
 from gradgate.checker.reports._report import Report, report_on
@@ -18,7 +19,9 @@ __all__ = [
     "checked_path",
     "counted",
     "duration",
+    "fingerprint",
     "form_of",
+    "read_baseline",
     "report_on",
     "rule_page",
     "rule_pages",
@@ -27,5 +30,6 @@ __all__ = [
     "to_json",
     "to_sarif",
     "to_text",
+    "write_baseline",
     "written",
 ]

@@ -116,8 +116,8 @@ class Content:
         if not summary.began:
             return f"Nothing to check: {name} ran no backward call and no optimizer step.", "warning"
         if summary.notes:
-            return "No mistakes found in what could be checked.", "warning"
-        return "No mistakes found.", "ok"
+            return f"No {'new ' if summary.known else ''}mistakes found in what could be checked.", "warning"
+        return f"No {'new ' if summary.known else ''}mistakes found.", "ok"
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """Yield rows of a label and a text: what was watched. A row without a label continues the one above."""
@@ -134,6 +134,11 @@ class Content:
             yield "note", note
         if summary.silenced:
             yield "silenced", f"{counted(summary.silenced, 'finding')}, by `# gradgate: ignore`"
+        if summary.unused:
+            yield "unused", f"`# gradgate: ignore` at {listed(list(summary.unused))}: nothing was found there"
+        if summary.known or summary.gone:
+            gone = f"; {counted(summary.gone, 'other')} of it did not show again" if summary.gone else ""
+            yield "known", f"{counted(summary.known, 'finding')}, in the baseline{gone}"
 
 
 def _watched(summary: Summary) -> str:

@@ -6,6 +6,7 @@ import importlib.util
 from importlib import import_module
 from pathlib import Path
 
+from gradgate.checker.fixes import patch, rewritten_files
 from gradgate.checker.reports._content import Content
 from gradgate.checker.reports._json import to_json, to_sarif
 from gradgate.checker.reports._text import to_text
@@ -16,7 +17,10 @@ _FOR_THE_PAGE = ("jinja2", "plotly", "pygments")
 
 
 def written(report: Content, form: str) -> str:
-    """Return a report as text in a format: "text", "json", "sarif" or "html"."""
+    """Return a report as text in a format: "text", "json", "sarif" or "html"; "diff" is the patch of its edits."""
+    if form == "diff":
+        edits = ((entry.finding.file, tuple(entry.edits)) for entry in report.entries())
+        return patch(rewritten_files(edits)).removesuffix("\n")
     if form == "html":
         from gradgate.checker.reports.page import to_html
 

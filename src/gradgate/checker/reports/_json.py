@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from gradgate.checker.reports._baseline import fingerprint
 from gradgate.checker.reports._content import Content, Entry, source_line
 from gradgate.checker.reports._rules import rule_page
-from gradgate.checker.rules import Finding, Rule, rules
+from gradgate.checker.rules import Rule, rules
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ROOT = "%SRCROOT%"
@@ -33,6 +33,7 @@ def _record(entry: Entry) -> dict[str, Any]:
     fields = ("code", "category", "severity", "file", "line", "message", "why", "count", "evidence")
     record = {name: getattr(entry.finding, name) for name in fields}
     return record | {
+        "fingerprint": fingerprint(entry.finding),
         "advice": entry.advice,
         "edits": [dataclasses.asdict(edit) for edit in entry.edits],
     }
@@ -88,7 +89,7 @@ def _result(entry: Entry) -> dict[str, Any]:
         **({"fixes": [_fix(entry)]} if entry.edits else {}),
         "occurrenceCount": max(1, finding.count),
         # By this a host recognises a finding after lines above it were added or removed.
-        "partialFingerprints": {"lineAndRule/v1": _fingerprint(finding, line)},
+        "partialFingerprints": {"gradgate/v2": fingerprint(finding)},
         "properties": {"category": finding.category, "evidence": _plain(dict(finding.evidence))},
     }
 
@@ -118,8 +119,3 @@ def _artifact(file: str) -> dict[str, str]:
         return {"uri": quote(path.relative_to(Path.cwd()).as_posix(), safe="/"), "uriBaseId": _ROOT}
     except ValueError:
         return {"uri": path.as_uri()}
-
-
-def _fingerprint(finding: Finding, line: str) -> str:
-    named = f"{finding.code}\0{_artifact(finding.file)['uri']}\0{line.strip() or finding.line}"
-    return hashlib.sha256(named.encode()).hexdigest()[:16]

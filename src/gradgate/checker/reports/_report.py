@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradgate.checker.fixes import can_edit
+from gradgate.checker.reports._baseline import fingerprint
 from gradgate.checker.reports._content import Content
 from gradgate.checker.reports._forms import save
-from gradgate.checker.reports._select import Selection, misnamed, silenced
+from gradgate.checker.reports._select import Selection, ignores_in
 from gradgate.checker.reports._summary import summarized
 from gradgate.checker.reports._text import to_notebook, to_text
 from gradgate.checker.reports._words import counted
@@ -52,20 +53,43 @@ class Report(Content):
 
 
 def report_on(
-    logs: Sequence[Log], *, script: str = "", outcome: str = "finished", selection: Selection | None = None
+    logs: Sequence[Log],
+    *,
+    script: str = "",
+    outcome: str = "finished",
+    selection: Selection | None = None,
+    baseline: Collection[str] | None = None,
 ) -> Report:
-    """Check the logs of a run's processes and return what they show as one report."""
+    """Check the logs of a run's processes and return what they show as one report.
+
+    ``baseline`` holds the fingerprints of findings that are known and not reported again.
+    """
     selection = selection or Selection()
     findings = merged([(log, check(log)) for log in logs], check_ranks(logs))
+    ignores = [ignore for file in sorted(_files(logs)) for ignore in ignores_in(file)]
+    used = [ignore for ignore in ignores if any(map(ignore.covers, findings))]
     selected = [finding for finding in findings if selection.takes(finding)]
-    kept = [finding for finding in selected if not silenced(finding)]
-    notes = [note for finding in kept for note in misnamed(finding)]
+    heard = [finding for finding in selected if not any(ignore.covers(finding) for ignore in used)]
+    kept = [finding for finding in heard if fingerprint(finding) not in (baseline or ())]
+    notes = [note for ignore in ignores for note in ignore.misnamed()]
     if not can_edit() and any(finding.fix for finding in kept):
         notes.append("Fixes are shown as text only: edits need LibCST, pip install 'gradgate[cli]'.")
-    silent = len(selected) - len(kept)
-    return Report(
-        script, tuple(kept), summarized(logs, outcome=outcome, silenced=silent, notes=notes), tuple(logs)
+    summary = summarized(
+        logs,
+        outcome=outcome,
+        silenced=len(selected) - len(heard),
+        unused=[str(ignore) for ignore in ignores if ignore not in used and not any(ignore.misnamed())],
+        known=len(heard) - len(kept),
+        gone=len(set(baseline or ()) - set(map(fingerprint, findings))),
+        notes=notes,
     )
+    return Report(script, tuple(kept), summary, tuple(logs))
+
+
+def _files(logs: Sequence[Log]) -> set[str]:
+    """Return the files whose lines the events name."""
+    sites = {event.site for log in logs for event in log.events}
+    return {frame.file for site in sites for frame in site}
 
 
 def merged(by_log: Sequence[tuple[Log, Sequence[Finding]]], across: Sequence[Finding] = ()) -> list[Finding]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import re
-from collections.abc import Iterable, Iterator
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from gradgate.checker.reports._content import source_line
+from gradgate.checker.analysis._source import statement_at, whole_text
 from gradgate.checker.reports._words import short_path
 from gradgate.checker.rules import Finding, rules
 from gradgate.errors import OptionError
+from gradgate.events import Frame
 
 _COMMENT = re.compile(r"#\s*gradgate:\s*ignore(?!\w)(?:\s*\[(?P<names>[^\]]*))?", re.IGNORECASE)
 
@@ -42,23 +46,56 @@ def selection(
     return Selection(_checked(select, f"{where}: select"), _checked(ignore, f"{where}: ignore"))
 
 
-def silenced(finding: Finding) -> bool:
-    """Return whether the finding's line has a comment ``# gradgate: ignore`` or ``# gradgate: ignore[GG103]``."""
-    comment = _COMMENT.search(source_line(finding.file, finding.line))
-    if comment is None:
-        return False
-    return comment["names"] is None or _named(finding, _split(comment["names"]))
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """A comment ``# gradgate: ignore[GG103] and why``. Without names it ignores every rule."""
+
+    file: str
+    line: int
+    names: tuple[str, ...] | None
+
+    def covers(self, finding: Finding) -> bool:
+        """Return whether it is on a line of the finding's statement, and names its rule."""
+        if self.file != finding.file or not (self.names is None or _named(finding, self.names)):
+            return False
+        if self.line == finding.line:
+            return True
+        mine, its = (statement_at(Frame(self.file, line, "")) for line in (self.line, finding.line))
+        return mine is not None and mine is its and not hasattr(mine, "body")
+
+    def misnamed(self) -> Iterator[str]:
+        """Yield a note for each name that no rule has."""
+        for name in self.names or ():
+            if not _is_known(name):
+                yield (
+                    f"{self}: `# gradgate: ignore[{name}]` has no effect: no rule has that code or category."
+                    f"{_hint(name)}"
+                )
+
+    def __str__(self) -> str:
+        return f"{short_path(self.file)}:{self.line}"
 
 
-def misnamed(finding: Finding) -> Iterator[str]:
-    """Yield a note for each name in the comment on a finding's line that no rule has."""
-    comment = _COMMENT.search(source_line(finding.file, finding.line))
-    for name in _split((comment and comment["names"]) or ""):
-        if not _is_known(name):
-            yield (
-                f"{short_path(finding.file)}:{finding.line}: `# gradgate: ignore[{name}]` has no effect: no "
-                f"rule has that code or category.{_hint(name)}"
-            )
+@functools.lru_cache(maxsize=64)
+def ignores_in(file: str) -> tuple[Ignore, ...]:
+    """Return the comments of a file that ignore findings."""
+    found = ((line, _COMMENT.search(text)) for line, text in _comments(whole_text(file)).items())
+    return tuple(
+        Ignore(file, line, None if comment["names"] is None else _split(comment["names"]))
+        for line, comment in found
+        if comment is not None
+    )
+
+
+def _comments(text: str) -> Mapping[int, str]:
+    """Return the comments of a source, by line. A cell of a notebook may be no Python: its lines are returned."""
+    if "gradgate" not in text:
+        return {}
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return dict(enumerate(text.splitlines(), 1))
+    return {each.start[0]: each.string for each in tokens if each.type == tokenize.COMMENT}
 
 
 def _named(finding: Finding, names: Iterable[str]) -> bool:

@@ -33,6 +33,9 @@ class Summary:
     processes: int = 1
     equal: bool = True  # all processes made the same number of steps
     silenced: int = 0  # findings left out because of a comment in the source
+    unused: tuple[str, ...] = ()  # comments that ignored nothing: "train.py:12"
+    known: int = 0  # findings left out because they are in the baseline
+    gone: int = 0  # findings of the baseline that this run did not show
     notes: tuple[str, ...] = ()  # what could not be checked, and why
     outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
 
@@ -46,7 +49,16 @@ class Summary:
         return f"<Summary: {done}, {self.outcome} after {duration(self.seconds)}>"
 
 
-def summarized(logs: Sequence[Log], *, outcome: str, silenced: int = 0, notes: Sequence[str] = ()) -> Summary:
+def summarized(
+    logs: Sequence[Log],
+    *,
+    outcome: str,
+    silenced: int = 0,
+    unused: Sequence[str] = (),
+    known: int = 0,
+    gone: int = 0,
+    notes: Sequence[str] = (),
+) -> Summary:
     """Return the summary of a run from the logs of its processes."""
     trained = [log for log in logs if log.steps or log.backwards]
     if trained:
@@ -58,6 +70,9 @@ def summarized(logs: Sequence[Log], *, outcome: str, silenced: int = 0, notes: S
         processes=max(1, len(trained)),
         equal=len({log.steps for log in trained}) <= 1,
         silenced=silenced,
+        unused=tuple(unused),
+        known=known,
+        gone=gone,
         notes=tuple(dict.fromkeys([*(note for log in logs for note in _notes(log)), *notes])),
         outcome=outcome,
     )

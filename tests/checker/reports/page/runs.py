@@ -58,6 +58,21 @@ def accumulated() -> Report:
     return watching.report
 
 
+@functools.cache
+def deep() -> Report:
+    """More modules than a figure shows at once, and a step after the first of four micro-batches."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(24)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watch() as watching:
+        for i in range(12):
+            (model(torch.randn(8, 4)).square().mean() / 4).backward()
+            if i % 4 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    return watching.report
+
+
 class Hostile(nn.Module):
     """Names that would be markup, or end the script that holds them, if anybody took them for it."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gradgate.checker.reports import Report
-from tests.checker.reports.page.runs import EVERY
+from tests.checker.reports.page.runs import EVERY, deep
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 BROWSER = os.environ.get("GRADGATE_BROWSER") or next(filter(None, map(shutil.which, _NAMES)), None)
@@ -73,6 +73,23 @@ def test_every_figure_is_drawn_and_nothing_is_complained_of(
     page.wait_for_function(
         "before => getComputedStyle(document.querySelector('.plot text')).fill !== before", arg=before
     )
+    page.context.close()
+
+
+def test_a_deep_model_can_be_opened_and_a_fix_copied(chromium: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    deep().save(path)
+    page, said = opened(chromium, path, 1280, "light")
+    plot = page.locator(".plot.reach-opened")
+    assert plot.locator("svg").count() == 0
+    page.click("details.opened summary")
+    plot.locator(".ytick text").first.wait_for()
+    assert plot.locator(".ytick text").count() == 24
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click(".copy")
+    page.wait_for_function("document.querySelector('.copy').textContent === 'Copied'")
+    assert page.evaluate("navigator.clipboard.readText()") == page.get_attribute(".copy", "data-copy")
+    assert said == []
     page.context.close()
 
 

@@ -12,7 +12,7 @@ from gradgate.checker import watch
 from gradgate.checker.reports import Report
 
 # private: each figure's numbers are those of the run, before plotly draws them
-from gradgate.checker.reports.page import _curves, _flows, _memory, _page, _timeline
+from gradgate.checker.reports.page import _curves, _flows, _memory, _overview, _page, _timeline
 from gradgate.checker.reports.page._run_view import RunView
 from gradgate.events import Planned
 from gradgate.notebook_tables import Bar
@@ -26,8 +26,10 @@ def seen(report: Report) -> RunView:
 @pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
 def test_plotly_knows_every_property_of_the_figures(make: Callable[[], Report]) -> None:
     graph_objects = pytest.importorskip("plotly.graph_objects")
-    figures = [section for section in _page._sections(make().logs).values() if isinstance(section, dict)]
-    assert len(figures) == 5
+    report = make()
+    sections = _page._sections(report.logs[0], report.findings).values()
+    figures = [section for section in sections if isinstance(section, dict)]
+    assert len(figures) == 6
     for figure in figures:
         graph_objects.Figure(figure)
         with pytest.raises(ValueError, match="Invalid property"):
@@ -139,6 +141,81 @@ def test_many_modules_are_grouped_until_they_can_be_told_apart() -> None:
         x.sum().backward()
         optimizer.step()
     assert seen(watching.report).order == [f"blocks.{number}" for number in range(12)]
+
+
+def test_numbered_blocks_of_a_deep_model_are_taken_together_and_can_be_opened() -> None:
+    model = nn.ModuleDict(
+        {
+            "embed": nn.Linear(2, 2),
+            "h": nn.ModuleList(
+                nn.ModuleDict({"attn": nn.Linear(2, 2), "mlp": nn.Sequential(nn.Linear(2, 2))})
+                for _ in range(24)
+            ),
+        }
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch() as watching:
+        x = model["embed"](torch.ones(1, 2))
+        for block in model["h"]:
+            x = block["mlp"](block["attn"](x))
+        x.sum().backward()
+        optimizer.step()
+    view = seen(watching.report)
+    assert view.order == ["model.embed", "model.h.0-23.attn", "model.h.0-23.mlp.0"]
+    opened = view.opened()
+    assert opened is not None
+    assert len(opened.order) == 1 + 2 * 24
+    assert opened.order[1:5] == ["model.h.0.attn", "model.h.0.mlp.0", "model.h.1.attn", "model.h.1.mlp.0"]
+    assert opened.opened() is None
+    assert seen(adversaries()).opened() is None
+
+
+def test_the_overview_shows_losses_rates_and_norms_by_step() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    values, rates, norms = [], [], []
+    with watch() as watching:
+        for _ in range(3):
+            optimizer.zero_grad()
+            pair = []
+            for _ in range(2):
+                loss = model(torch.randn(4, 3, dtype=torch.float64)).square().mean() / 2
+                loss.backward()
+                pair.append(loss.item())
+            values.append(sum(pair) / 2)
+            rates.append(optimizer.param_groups[0]["lr"])
+            norms.append(math.sqrt(sum(float(grad.square().sum()) for grad in grads(model))))
+            optimizer.step()
+            scheduler.step()
+    view = seen(watching.report)
+    (losses,) = _overview.losses(view).values()
+    assert losses == pytest.approx(dict(enumerate(values, start=1)), rel=1e-12)
+    assert _overview.rates(view) == {"optimizer (SGD)": dict(enumerate(rates, start=1))}
+    assert _overview.norms(view)["optimizer (SGD)"] == pytest.approx(
+        dict(enumerate(norms, start=1)), rel=1e-12
+    )
+
+
+def test_a_finding_stands_at_the_step_after_which_it_can_first_be_told() -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch() as watching:
+        for step in range(12):
+            if step < 6:
+                optimizer.zero_grad()  # from the seventh step on, nothing is cleared
+            model(torch.randn(4, 3)).square().mean().backward()
+            optimizer.step()
+    report = watching.report
+    (finding,) = report.findings
+    assert finding.category == "missing-zero-grad"
+    view = seen(report)
+    (step,) = _overview.first_steps(view.log, view.step_numbers, report.findings)
+    assert step == 8  # the second step with gradients that were used before
+    drawn = _overview.draw(view, report.findings)
+    assert drawn is not None
+    assert [line["x0"] for line in drawn["layout"]["shapes"]] == [8]
 
 
 def test_what_one_loss_left_for_the_step_of_another_is_marked() -> None:

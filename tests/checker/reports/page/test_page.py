@@ -1,5 +1,6 @@
 """The page says what the report says, loads nothing, and takes no word of a script for markup."""
 
+import html
 import json
 import re
 from collections.abc import Callable
@@ -7,7 +8,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import torch
 
+import gradgate as gg
 from gradgate.checker.fixes import Move
 from gradgate.checker.reports import Report, report_on
 
@@ -18,7 +21,7 @@ from gradgate.checker.reports.page._run_view import RunView
 from gradgate.checker.rules import Finding
 from tests.checker.reports.page.runs import EVERY, Hostile, accumulated, adversaries, hostile
 
-MOST_BYTES = 6_000_000
+MOST_BYTES = 2_000_000
 
 
 class Reader(HTMLParser):
@@ -79,8 +82,8 @@ def test_it_says_what_the_report_says(make: Callable[[], Report], tmp_path: Path
 
 def test_it_has_every_figure_that_there_is_something_to_draw_for(tmp_path: Path) -> None:
     drawn = {name: list(figures_in(page_of(make(), tmp_path))) for name, make in EVERY.items()}
-    assert drawn["accumulated"] == ["flow", "reach", "window", "norms", "ratios"]
-    assert drawn["adversaries"] == ["flow", "reach", "window", "norms", "ratios"]
+    assert drawn["accumulated"] == ["overview", "flow", "reach", "window", "norms", "ratios"]
+    assert drawn["adversaries"] == ["overview", "flow", "reach", "window", "norms", "ratios"]
     tables = {name: "the whole batch</td>" in page_of(make(), tmp_path) for name, make in EVERY.items()}
     assert tables == {"accumulated": True, "adversaries": False, "hostile": False}
 
@@ -95,12 +98,12 @@ def test_names_and_source_of_a_script_stay_text(tmp_path: Path) -> None:
     words = json.dumps(figures_in(page), ensure_ascii=False)
     assert "&lt;img src=x onerror=" in words  # what plotly shows as it stands
     # All the markup that plotly is given is the page's own.
-    assert set(re.findall(r"</?(\w+)", words)) <= {"br", "extra", "span"}
+    assert set(re.findall(r"</?(\w+)", words)) <= {"a", "br", "extra", "span"}
 
 
 def test_a_finding_with_a_fix_is_shown_with_it(tmp_path: Path) -> None:
     page = page_of(accumulated(), tmp_path)
-    assert "<h3>Fixed</h3>" in page
+    assert "<h3>Fixed <button" in page
     new = [Reader(row).text for row in re.findall(r'<tr class="new">.*?</tr>', page)]
     assert len(new) == 1
     assert "(i + 1) % 4 == 0 or i + 1 == len(data):" in new[0]
@@ -131,7 +134,7 @@ def test_others_are_shown_with_the_rules_own_example(tmp_path: Path) -> None:
 def test_a_run_without_training_is_a_page_without_figures(tmp_path: Path) -> None:
     page = page_of(report_on([]), tmp_path)
     assert "Nothing to check" in page
-    assert "Plotly" not in Reader(page).text
+    assert 'id="plotly"' not in page
     assert len(page) < 60_000
 
 
@@ -140,5 +143,24 @@ def test_a_figure_that_fails_costs_no_finding(tmp_path: Path, monkeypatch: pytes
     page = page_of(accumulated(), tmp_path)
     assert "could not be drawn because of a bug in gradgate: ZeroDivisionError" in page
     assert accumulated().findings[0].code in page
-    assert list(figures_in(page)) == ["window"]
+    assert list(figures_in(page)) == ["overview", "window"]
     assert "the whole batch</td>" in page
+
+
+def test_the_page_says_how_and_where_the_run_took_place(tmp_path: Path) -> None:
+    report = accumulated()
+    circumstances = report.logs[0].circumstances
+    assert list(circumstances) == ["date", "device", "versions"]  # a loop in this process has no command
+    text = " ".join(Reader(page_of(report, tmp_path)).text.split())
+    assert circumstances["versions"].startswith(f"torch {torch.__version__}, Python ")
+    assert f"versionsgradgate {gg.__version__}, {circumstances['versions']}" in text
+    assert f"date{circumstances['date']}" in text
+
+
+def test_a_finding_holds_its_rules_explanation_and_the_lines_to_copy(tmp_path: Path) -> None:
+    page = page_of(accumulated(), tmp_path)
+    (finding, *_) = accumulated().findings
+    assert f"gradgate explain {finding.code}" in Reader(page).text
+    assert "<h4>Why is this bad?</h4>" in page
+    (copied,) = re.findall(r'data-copy="([^"]*)"', page)
+    assert html.unescape(copied).strip() == "if (i + 1) % 4 == 0 or i + 1 == len(data):"

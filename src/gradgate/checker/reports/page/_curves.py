@@ -7,13 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from gradgate.checker.reports.page._run_view import Figure, RunView, escaped, figure
+from gradgate.checker.reports.page._run_view import SERIES, Figure, RunView, escaped, figure
 from gradgate.notebook_tables import NOTHING
-
-_COLORS = (
-    *("#2f7fc1", "#d9622b", "#2e9e6f", "#c0518f", "#d6a324", "#7a6cc4", "#3fa9b5"),
-    *("#9c6b4a", "#6f7d8c", "#b0413e", "#5f9e2f", "#a26bb0", "#4a6fa5", "#c98a5e"),
-)
 
 
 class Norms(NamedTuple):
@@ -73,7 +68,7 @@ def _figure(view: RunView, value: Callable[[Norms], float], title: str) -> Figur
                 "name": escaped(module),
                 "x": steps,
                 "y": shown,
-                "line": {"color": _COLORS[number % len(_COLORS)], "width": 1.8},
+                "line": {"color": SERIES[number % len(SERIES)], "width": 1.8},
                 "marker": {"size": 4},
                 "hovertemplate": "step %{x}: %{y:.3g}<extra>%{fullData.name}</extra>",
             }
@@ -84,8 +79,9 @@ def _figure(view: RunView, value: Callable[[Norms], float], title: str) -> Figur
     return figure(
         traces,
         height=330,
-        legend={"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0},
+        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
         hovermode="closest",
+        margin={"l": 8, "r": 12, "t": 36, "b": 8},
         xaxis={"title": {"text": "optimizer step"}, "automargin": True, "tickformat": "d"},
         yaxis={"type": "log", "title": {"text": title}, "automargin": True, **ticks},
     )

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from gradgate.checker.analysis import Contribution
@@ -19,8 +20,9 @@ CLEARED, LEFT, UNOWNED = "cleared before a step", "left in .grad", "in no optimi
 NO_LINE = "no gradient"
 _MOST_COLUMNS = 80
 _MOST_LINES = 8
+_MOST_TALL_ROWS = 60
 USAGES: dict[Usage, tuple[str, str]] = {
-    "none": ("no gradient", NOTHING),
+    "none": ("no gradient", faint(NOTHING)),
     "used": ("used by a step", USED),
     "wasted": ("used by no step", WASTED),
     "late": ("used by the step of a later loss", LATE),
@@ -37,6 +39,11 @@ class GradientFlow:
     usage: Usage
     parameters: set[int] = field(default_factory=set)
     calls: set[int] = field(default_factory=set)
+
+
+def _see_through(usage: Usage) -> str:
+    _, color = USAGES[usage]
+    return color if usage == "none" else faint(color)
 
 
 def flows(view: RunView) -> list[GradientFlow]:
@@ -79,11 +86,8 @@ def draw(view: RunView) -> Figure | None:
     found = flows(view)
     if not found:
         return None
-    nodes: dict[tuple[int, str], tuple[int, str]] = {}  # column and name: number and colour
+    nodes: dict[tuple[int, str], dict[Usage, float]] = {}  # by column and name: the width of each usage
     links: dict[str, list[Any]] = {"source": [], "target": [], "value": [], "color": [], "customdata": []}
-
-    def node(column: int, name: str, color: str) -> int:
-        return nodes.setdefault((column, name), (len(nodes), color))[0]
 
     calls: dict[str, set[int]] = defaultdict(set)
     for flow in found:
@@ -94,11 +98,14 @@ def draw(view: RunView) -> Figure | None:
         note = f"{escaped(flow.line)}<br>{escaped(flow.module)} → {escaped(flow.end)}<br>"
         note += f"{counted(len(flow.parameters), 'tensor')}, {counted(elements, 'parameter')}"
         note += f", {counted(len(flow.calls), 'backward call')}" if flow.calls else ""
-        line = node(0, flow.line, NOTHING if flow.line == NO_LINE else USED)
-        module = node(1, flow.module, NOTHING)
-        end = node(2, flow.end, WASTED if flow.end in (CLEARED, LEFT, UNOWNED) else USED)
-        for source, target in ((line, module), (module, end)):
-            link = (source, target, math.sqrt(max(elements, 1)) * share, faint(USAGES[flow.usage][1]), note)
+        width = math.sqrt(max(elements, 1)) * share
+        path = list(enumerate((flow.line, flow.module, flow.end)))
+        for column_and_name in path:
+            widths = nodes.setdefault(column_and_name, defaultdict(float))
+            widths[flow.usage] += width
+        numbers = list(nodes)
+        for source, target in pairwise(map(numbers.index, path)):
+            link = (source, target, width, _see_through(flow.usage), note)
             for key, value in zip(links, link, strict=True):
                 links[key].append(value)
     tallest = max(sum(column == each for column, _ in nodes) for each in range(3))
@@ -107,7 +114,8 @@ def draw(view: RunView) -> Figure | None:
         "arrangement": "snap",
         "node": {
             "label": [escaped(name) for _, name in nodes],
-            "color": [color for _, color in nodes.values()],
+            # A node has the colour of most of what passes through it.
+            "color": [USAGES[max(widths, key=lambda usage: widths[usage])][1] for widths in nodes.values()],
             "pad": 16,
             "thickness": 14,
             "line": {"width": 0},
@@ -144,17 +152,13 @@ def draw_map(view: RunView) -> Figure | None:
         found = {module: maps[line][module] for module in view.order if module in maps[line]}
         names += ["", *map(escaped, found)]
         cells += [[None] * columns, *found.values()]
-    words, colors = zip(*USAGES.values(), strict=True)
-    colors = (faint(NOTHING, 0.15), *colors[1:])
+    colors = [color for _, color in USAGES.values()]
+    row_height = 24 if len(names) <= _MOST_TALL_ROWS else 15
     heatmap = {
         "type": "heatmap",
         "x": [column * width + 1 for column in range(columns)],
         "y": list(range(len(names))),
         "z": cells,
-        "customdata": [
-            [f"{name}<br>{words[usage]}" if usage is not None else "" for usage in row]
-            for name, row in zip(names, cells, strict=True)
-        ],
         "zmin": 0,
         "zmax": 3,
         "colorscale": [[(number + end) / 4, color] for number, color in enumerate(colors) for end in (0, 1)],
@@ -162,11 +166,11 @@ def draw_map(view: RunView) -> Figure | None:
         "hoverongaps": False,
         "xgap": 1,
         "ygap": 2,
-        "hovertemplate": "step %{x}<br>%{customdata}<extra></extra>",
+        "hovertemplate": "step %{x}<br>%{y}<extra></extra>",
     }
     return figure(
         [heatmap],
-        height=24 * len(names) + 60,
+        height=row_height * len(names) + 60,
         annotations=titles,
         margin={"l": 8, "r": 12, "t": 12, "b": 48},
         xaxis={"title": {"text": "optimizer step"}, "fixedrange": True, "tickformat": "d", "showgrid": False},

@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
+import base64
 import html
+import importlib
+import itertools
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gradgate.checker.reports._content import Content, SourceLine
 from gradgate.checker.reports._words import short_path
-from gradgate.checker.reports.page import _curves, _flows, _memory, _timeline
+from gradgate.checker.reports.page import _curves, _flows, _memory, _overview, _timeline
 from gradgate.checker.reports.page._run_view import Figure, RunView
-from gradgate.checker.rules import rules
+from gradgate.checker.rules import Finding, Rule, rules
 from gradgate.events import Log
 
 _FOLDER = Path(__file__).parent
+# The three characters of base 85 that could end or begin markup.
+_OUT_OF_MARKUP = str.maketrans("<>&", ",.:")
 # The order of the page. Titles and captions are in the template.
-_SECTIONS: Mapping[str, Callable[[RunView], Figure | str | None]] = {
-    "flow": _flows.draw,
-    "reach": _flows.draw_map,
-    "window": _timeline.draw,
-    "norms": _curves.draw_gradients,
-    "ratios": _curves.draw_ratios,
-    "memory": _memory.draw,
+_SECTIONS: Mapping[str, Callable[[RunView, Sequence[Finding]], Figure | str | None]] = {
+    "overview": _overview.draw,
+    "flow": lambda view, findings: _flows.draw(view),
+    "reach": lambda view, findings: _flows.draw_map(view),
+    "reach-opened": lambda view, findings: _flows.draw_map(opened) if (opened := view.opened()) else None,
+    "window": lambda view, findings: _timeline.draw(view),
+    "norms": lambda view, findings: _curves.draw_gradients(view),
+    "ratios": lambda view, findings: _curves.draw_ratios(view),
+    "memory": lambda view, findings: _memory.draw(view),
 }
 
 
 def to_html(report: Content) -> str:
     """Return a report as one page of HTML that needs no other file."""
     import jinja2
-    import plotly.offline  # type: ignore[import-untyped]
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    sections = _sections(report.logs)
+    log = max(report.logs, key=lambda log: (log.steps, log.backwards), default=None)
+    sections = _sections(log, report.findings) if log is not None and log.events else {}
     figures = {name: section for name, section in sections.items() if isinstance(section, dict)}
     verdict, severity = report.verdict()
     return environment.get_template("page.html").render(
@@ -44,31 +52,47 @@ def to_html(report: Content) -> str:
         severity=severity,
         entries=report.entries(),
         facts=list(report.facts()),
+        circumstances=_circumstances(log),
         sections=sections,
         figures=figures,
         figures_json=_for_script(figures),
         usages=_flows.USAGES,
         highlighted=highlighted,
         example=_example,
+        rule_of=_rule_of,
+        explained=_explained,
+        copied=_copied,
         css=(_FOLDER / "page.css").read_text("utf-8") + _token_styles(),
         js=(_FOLDER / "page.js").read_text("utf-8"),
-        plotly=plotly.offline.get_plotlyjs() if figures else "",
+        plotly=_packed_plotly() if figures else "",
     )
 
 
-def _sections(logs: tuple[Log, ...]) -> dict[str, Figure | str]:
+def _circumstances(log: Log | None) -> list[tuple[str, str]]:
+    """Return how and where the run took place, and by which version of gradgate it is reported."""
+    found = dict(log.circumstances) if log is not None else {}
+    ours = f"gradgate {importlib.import_module('gradgate').__version__}"
+    return [*(found | {"versions": ", ".join(filter(None, [ours, found.get("versions")]))}).items()]
+
+
+def _packed_plotly() -> str:
+    """Return plotly.js compressed as text, which the page unpacks: 1.8 MB instead of 4.8 MB."""
+    import plotly.offline  # type: ignore[import-untyped]
+
+    packed = base64.b85encode(zlib.compress(plotly.offline.get_plotlyjs().encode(), 9)).decode("ascii")
+    return packed.translate(_OUT_OF_MARKUP)
+
+
+def _sections(log: Log, findings: Sequence[Finding]) -> dict[str, Figure | str]:
     """Return by name what there is to draw: plotly figures, and HTML."""
-    trained = [log for log in logs if log.events]
-    if not trained:
-        return {}
-    view = RunView(max(trained, key=lambda log: (log.steps, log.backwards)))
-    drawn = {name: _drawn(draw, view) for name, draw in _SECTIONS.items()}
+    view = RunView(log)
+    drawn = {name: _drawn(lambda: draw(view, findings)) for name, draw in _SECTIONS.items()}  # noqa: B023
     return {name: section for name, section in drawn.items() if section is not None}
 
 
-def _drawn(draw: Callable[[RunView], Figure | str | None], view: RunView) -> Figure | str | None:
+def _drawn(draw: Callable[[], Figure | str | None]) -> Figure | str | None:
     try:
-        return draw(view)
+        return draw()
     except Exception as error:  # noqa: BLE001  (a bug in a figure must not cost the findings)
         why = html.escape(f"{type(error).__name__}: {error}")
         return f"<p>This figure could not be drawn because of a bug in gradgate: {why}</p>"
@@ -90,11 +114,34 @@ def highlighted(lines: Sequence[SourceLine]) -> list[tuple[SourceLine, str]]:
     return [(line, str(highlight(line.text, lexer, formatter)).rstrip("\n")) for line in lines]
 
 
+def _copied(changes: Sequence[SourceLine]) -> str:
+    """Return the lines that a fix adds, as the copy button copies them."""
+    return "\n".join(line.text for line in changes if line.mark == "+")
+
+
+def _rule_of(code: str) -> Rule | None:
+    """Return the rule that has a code."""
+    return next((rule for rule in rules() if rule.code == code), None)
+
+
 def _example(code: str, heading: str) -> list[SourceLine]:
     """Return the code below a heading of a rule's docstring."""
-    doc = next((rule.doc for rule in rules() if rule.code == code), "")
-    part = doc.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    rule = _rule_of(code)
+    part = (rule.doc if rule else "").partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return [SourceLine(0, "", line[4:]) for line in part.splitlines() if line.startswith("    ")]
+
+
+def _explained(rule: Rule) -> list[tuple[str, str]]:
+    """Return a rule's docstring as blocks: each "heading", "text" or "code", and its words."""
+
+    def kind(line: str) -> str:
+        return "heading" if line.startswith("## ") else "code" if line.startswith("    ") else "text"
+
+    blocks = []
+    for paragraph in rule.doc.strip().split("\n\n"):
+        for what, lines in itertools.groupby(paragraph.splitlines(), key=kind):
+            blocks.append((what, "\n".join(line.removeprefix("## ").removeprefix("    ") for line in lines)))
+    return blocks
 
 
 def _token_styles() -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import html
 import math
+import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from gradgate.checker.analysis import Contribution, Run, StepWindow
@@ -17,6 +18,12 @@ from gradgate.events import Ids, Log, Site, Stepped
 
 _MOST_GROUPS = 18
 _WIDEST = 34
+_NUMBERED = re.compile(r"(?P<before>(?:[^.]*[^.\d][^.]*\.)*)(?P<number>\d+)(?P<after>(?:\..*)?)")
+SERIES = (
+    *("#2f7fc1", "#d9622b", "#2e9e6f", "#c0518f", "#d6a324", "#7a6cc4", "#3fa9b5"),
+    *("#9c6b4a", "#6f7d8c", "#b0413e", "#5f9e2f", "#a26bb0", "#4a6fa5", "#c98a5e"),
+)
+"""The colours of curves, in order."""
 
 Figure: TypeAlias = "dict[str, Any]"
 """A figure as plotly.js reads it, without colours for text and background: the page supplies those."""
@@ -30,29 +37,44 @@ class RunView:
 
     Args:
         log: of the process that got furthest.
+        run: what the log says, if that was read already.
+        every_module: show each module by itself, however many there are.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, run: Run | None = None, *, every_module: bool = False) -> None:
         self.log = log
-        self.run = Run(log)
+        self.run = run or Run(log)
+        self._every_module = every_module
+
+    def opened(self) -> RunView | None:
+        """Return this view with each module by itself, or None if it is so already."""
+        every = RunView(self.log, self.run, every_module=True)
+        return every if len(every.order) > len(self.order) else None
 
     @functools.cached_property
     def groups(self) -> Mapping[int, str]:
-        """The module to show for each parameter, as deep as the number of rows allows."""
+        """The module to show for each parameter.
+
+        There are as many modules as fit, either by leaving out the innermost ones or by taking numbered blocks
+        together: "h.0", ..., "h.47" are "h.0-47".
+        """
         names = {number: parameter.name for number, parameter in self.log.parameters.items()}
         deepest = max((name.count(".") + 1 for name in names.values()), default=1)
-        for depth in range(deepest, 1, -1):
-            groups = {number: _module(name, depth) for number, name in names.items()}
-            if len(set(groups.values())) <= _MOST_GROUPS:
-                return groups
-        return {number: _module(name, 1) for number, name in names.items()}
+        by_depth = [{n: _module(name, depth) for n, name in names.items()} for depth in range(deepest, 0, -1)]
+        if self._every_module:
+            return by_depth[0]
+        ranges = _ranges(set(by_depth[0].values()))
+        together = [{n: ranges(module) for n, module in groups.items()} for groups in by_depth]
+        fitting = [each for each in (*by_depth, *together) if len(set(each.values())) <= _MOST_GROUPS]
+        return max(fitting, key=lambda groups: len(set(groups.values())), default=by_depth[-1])
 
     @functools.cached_property
     def order(self) -> list[str]:
         """The groups by name, numbers in names by their values."""
 
-        def key(group: str) -> list[tuple[int, str]]:
-            return [(int(part) if part.isdecimal() else -1, part) for part in group.split(".")]
+        def key(group: str) -> tuple[list[tuple[int, str]], str]:
+            starts = [part.partition("-")[0] for part in group.split(".")]  # of "0-47", 0
+            return [(int(start) if start.isdecimal() else -1, start) for start in starts], group
 
         return sorted(set(self.groups.values()), key=key)
 
@@ -147,3 +169,19 @@ def rows(names: Sequence[str], **axis: Any) -> dict[str, Any]:
 def _module(name: str, depth: int) -> str:
     path = name.split(".")
     return ".".join(path[: min(depth, len(path) - 1)] or path) or "unnamed"
+
+
+def _ranges(modules: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that writes a module's first number as the range of all numbers at its place."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for module in modules:
+        if found := _NUMBERED.fullmatch(module):
+            numbers[found["before"]].append(int(found["number"]))
+
+    def ranged(module: str) -> str:
+        found = _NUMBERED.fullmatch(module)
+        if found is None or not (all_of := numbers.get(found["before"])) or min(all_of) == max(all_of):
+            return module
+        return f"{found['before']}{min(all_of)}-{max(all_of)}{found['after']}"
+
+    return ranged

@@ -4,7 +4,27 @@
   const system = matchMedia("(prefers-color-scheme: dark)");
   const holder = document.getElementById("figures");
   const figures = holder ? JSON.parse(holder.textContent) : {};
-  const plots = [...document.querySelectorAll(".plot")];
+  const plots = () => [...document.querySelectorAll(".plot")].filter((plot) => !plot.closest("details:not([open])"));
+
+  // plotly.js comes compressed, in base 85: five characters for four bytes.
+  const unpacked = (text) => {
+    const digits = new Map([..."0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%:()*+-;,=.?@^_`{|}~"]
+      .map((digit, value) => [digit.charCodeAt(0), value]));
+    const bytes = new Uint8Array(Math.ceil(text.length / 5) * 4);
+    const words = new DataView(bytes.buffer);
+    for (let i = 0, word = 0; i < bytes.length * 1.25; i++) {
+      word = word * 85 + (i < text.length ? digits.get(text.charCodeAt(i)) : 84);
+      if (i % 5 === 4) { words.setUint32((i - 4) / 5 * 4, word); word = 0; }
+    }
+    return new Blob([bytes.subarray(0, Math.floor(text.length * 0.8))]).stream().pipeThrough(new DecompressionStream("deflate"));
+  };
+  const load = async () => {
+    const packed = document.getElementById("plotly");
+    if (!packed) return;
+    const script = document.createElement("script");
+    script.text = await new Response(unpacked(packed.textContent)).text();
+    document.head.append(script);
+  };
 
   // Text and lines of the figures follow the page's own colours.
   const template = () => {
@@ -19,7 +39,7 @@
       },
     };
   };
-  const draw = () => Promise.all(plots.map((plot) => {
+  const draw = () => Promise.all(plots().map((plot) => {
     const { data, layout } = figures[plot.dataset.figure];
     const narrow = plot.clientWidth < 520;
     const shown = { ...layout, template: template(), autosize: true };
@@ -33,5 +53,15 @@
     draw();
   });
   system.addEventListener("change", () => { root.dataset.theme = system.matches ? "dark" : "light"; draw(); });
-  draw().then(() => { root.dataset.drawn = String(plots.length); });
+  for (const opened of document.querySelectorAll("details.opened")) opened.addEventListener("toggle", draw);
+  for (const button of document.querySelectorAll(".copy")) {
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      button.textContent = "Copied";
+    });
+  }
+  load().then(draw).then(() => { root.dataset.drawn = String(plots().length); }).catch((error) => {
+    for (const plot of plots()) plot.textContent = `This browser cannot draw the figures (${error.message}).`;
+    root.dataset.drawn = "0";
+  });
 })();

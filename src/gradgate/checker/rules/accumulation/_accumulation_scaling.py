@@ -43,7 +43,7 @@ from gradgate.checker.analysis._statement import CLOSED, Statement, method, oper
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Differentiated, EpochStarted, Frame, Reduced, Site, Written
+from gradgate.events import Backward, Differentiated, EpochEnded, EpochStarted, Frame, Reduced, Site, Written
 
 _WHY = (
     "Gradients add up: the update is that of the whole batch only if the micro-batches' weights add up to 1."
@@ -169,15 +169,16 @@ def _computed_at(column: list[Share], site: Site) -> Site:
 
 
 def _once_per_batch(run: Run, site: Site) -> bool:
-    """Say whether a line makes as many backward calls in some epoch as the loader has batches: no other losses."""
-    starts = [number for number, _ in run.numbered(EpochStarted)]
-    for place, number in enumerate(starts):
-        loader, length = run.events[number].loader, run.events[number].length  # type: ignore[attr-defined]
-        later = starts[place + 1 :]
-        ends = (n for n in later if run.events[n].loader == loader)  # type: ignore[attr-defined]
-        epoch = run.events[number : next(ends, None)]
-        if sum(isinstance(event, Backward) and event.site == site for event in epoch) == length > 0:
-            return True
+    """Say whether a line makes one backward call for each batch of some epoch: there are no other losses."""
+    began: dict[int, int] = {}
+    for number, event in run.numbered(EpochStarted, EpochEnded):
+        if isinstance(event, EpochStarted):
+            began[event.loader] = number
+        elif isinstance(event, EpochEnded) and event.loader in began:
+            epoch = run.events[began.pop(event.loader) : number]
+            calls = sum(isinstance(each, Backward) and each.site == site for each in epoch)
+            if calls == event.batches > 0:
+                return True
     return False
 
 

@@ -40,16 +40,18 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from gradgate.checker.analysis._history import StepWindow
+from gradgate.checker.analysis._loss_weights import columns_of
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import argument
 from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.events import Site
+from gradgate.events import Frame, Site
 
 _WHY = (
     "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is divided "
@@ -77,21 +79,25 @@ def _of_line(
     varied = any(first > size and second > size for first, second in pairwise(sizes))
     divisor = _divisor(run, windows)
     fix: FixAt = _count_from_one
-    if sizes[0] == 1 and len(sizes) > 1:
+    planned = _is_planned(run, windows)
+    if sizes[0] == 1 and len(sizes) > 1 and not planned:
         count = 1 + len(left)
         message = f"The first step uses 1 micro-batch, the others {size}"
         message += f"; {sum(left)} at the end are never used." if left else "."
-        advice = f"Step when (i + 1) % {size} == 0, and once more for what is left at the end of an epoch."
+        advice = (
+            f"Step after each {size} micro-batches, counted from 1, and once more for what is left at the end of "
+            "an epoch: `if (i + 1) % N == 0`, where i counts from 0."
+        )
     elif left and max(left) < max(sizes):
         count, fix = len(left), _step_for_the_rest
         message = (
             f"Windows of {size} micro-batches leave {max(left)} over at the end, whose gradients no step uses"
         )
         message += f" ({count} times)." if count > 1 else "."
-        advice = (
-            "Step once more for what is left: `or i + 1 == len(loader)`, divided by as many as there are."
-        )
-    elif max(sizes) > size and often * 2 > len(sizes) and not varied:
+        last = _last_batch(condition_around(run.events[windows[0][0].step].site, site))
+        rest = f": `or {last}`" if last else " at the end of an epoch"
+        advice = f"Step once more for what is left{rest}, divided by as many as there are."
+    elif max(sizes) > size and often * 2 > len(sizes) and not varied and not planned:
         count = sum(n > size for n in sizes)
         message = (
             f"A window holds {max(sizes)} micro-batches, the others {size}: what one epoch leaves over is "
@@ -114,6 +120,26 @@ def _of_line(
         count=count,
         evidence={"windows": sizes[:32], "left_over": left},
         about=windows[0][0].parameters,
+    )
+
+
+def _is_planned(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> bool:
+    """Say whether windows of several sizes are each divided by what is in them: they grow or shrink by a plan."""
+    by_size: dict[int, set[float]] = {}
+    for window, micro in windows:
+        for column in columns_of(run, window, micro):
+            if all(share.factor is not None for share in column):
+                if abs(sum(share.factor or 0.0 for share in column) - 1) > 1e-3:
+                    return False
+                by_size.setdefault(len(micro), set())
+            else:
+                weights = {share.per_item for share in column}
+                if len(weights) > 1 or not column[0].divisors:
+                    return False  # sums that are divided by what is in their window have one weight
+                by_size.setdefault(len(micro), set()).update(weights)
+    # Another number for each size: not that of a usual window, for all.
+    return len(by_size) > 1 and all(
+        not (first & second) for first, second in combinations(by_size.values(), 2)
     )
 
 
@@ -173,8 +199,28 @@ def _count_from_one(at: Statement) -> Fix:
     length = _length(at, counter) if counter else ""
     if not length:
         return ()
-    new = f"({counter} + 1) % {size} == 0 or {counter} + 1 == {length}"
+    ordinal = counter if _first(at) == 1 else f"({counter} + 1)"
+    new = f"{ordinal} % {size} == 0 or {ordinal.strip('()')} == {length}"
     return (Replace(at.line, ast.unparse(at.node.test), new),)  # type: ignore[attr-defined]
+
+
+def _last_batch(frame: Frame | None) -> str:
+    """Return the condition that holds at a loop's last batch, by its counter; "" if that isn't known."""
+    at = Statement.at(frame) if frame is not None else None
+    counter = _counter_and_size(at)[0] if at is not None else ""
+    length = _length(at, counter) if at is not None and counter else ""
+    return (
+        f"{counter if _first(at) == 1 else f'{counter} + 1'} == {length}" if at is not None and length else ""
+    )
+
+
+def _first(at: Statement) -> int:
+    """Return the first value of the innermost loop's counter: 0, 1, or -1 for any other."""
+    over = at.loops[0].iter if at.loops and isinstance(at.loops[0], ast.For) else None
+    start = argument(over, 1, "start") if isinstance(over, ast.Call) else None
+    if start is None:
+        return 0
+    return start.value if isinstance(start, ast.Constant) and start.value in (0, 1) else -1  # type: ignore[return-value]
 
 
 def _counter_and_size(at: Statement) -> tuple[str, str]:
@@ -185,18 +231,13 @@ def _counter_and_size(at: Statement) -> tuple[str, str]:
 
 
 def _length(at: Statement, counter: str) -> str:
-    """Return how long the innermost loop is, if its counter goes up from 0, as its line says it."""
+    """Return how long the innermost loop is, if its counter goes up from 0 or 1, as its line says it."""
     loop = at.loops[0] if at.loops else None
     over = getattr(loop, "iter", None)
-    if (
-        not isinstance(loop, ast.For)
-        or not isinstance(over, ast.Call)
-        or len(over.args) != 1
-        or over.keywords
-    ):
+    if not isinstance(loop, ast.For) or not isinstance(over, ast.Call) or not over.args or _first(at) < 0:
         return ""
     given, target, name = over.args[0], loop.target, getattr(over.func, "id", "")
-    if name == "range" and getattr(target, "id", "") == counter:
+    if name == "range" and getattr(target, "id", "") == counter and len(over.args) == 1:
         return ast.unparse(given) if isinstance(given, (ast.Name, ast.Attribute, ast.Constant)) else ""
     counts = isinstance(target, ast.Tuple) and getattr(target.elts[0], "id", "") == counter
     if name == "enumerate" and counts and isinstance(given, (ast.Name, ast.Attribute)):

@@ -36,7 +36,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import Contribution
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
@@ -73,16 +73,27 @@ def _wholly_lost(run: Run, site: Site, numbers: list[int], accumulates: bool) ->
     if not steps or steps * 12 < len(lost):
         return None  # gradients are wanted for their own sake: nothing steps here
     where = Counter(run.events[owned[0].cleared or 0].site for owned in lost.values()).most_common(1)[0][0]
-    return RULE.finding(
+    terms = [term for number in lost for term in run.backward(number).terms]
+    divided = any(op == "div" and by > 1 for term in terms for op, by, _ in term.factors)
+    finding = functools.partial(
+        RULE.finding,
         where or site,
         f"The gradients of {len(lost)} of {len(numbers)} backward calls are cleared before any step uses them.",
         why=_WHY,
-        advice=_ADVICE,
-        fix=functools.partial(_after_the_step, always=len(lost) == len(numbers)),
         count=len(lost),
         evidence={"lost": len(lost), "backward_calls": len(numbers)},
         about=ids,
     )
+    at = Statement.at(innermost(where)) if where else None
+    behind = _steps_behind(at) if at is not None else []
+    if behind and not divided:  # means that nothing divides are no window: each is a step's whole gradient
+        last = at.later("backward")[-1:] if at is not None else []
+        fix = (Move(behind[0].lineno, after=last[0].lineno),) if last and len(behind) == 1 else ()
+        return finding(
+            advice=f"Step within the loop, after backward(): line {behind[0].lineno} stands behind it.",
+            fix=fix,
+        )
+    return finding(advice=_ADVICE, fix=functools.partial(_after_the_step, always=len(lost) == len(numbers)))
 
 
 def _lost(run: Run, number: int) -> list[Contribution]:
@@ -156,6 +167,13 @@ def _partly_lost(run: Run, site: Site, numbers: list[int]) -> Finding | None:
 # The fix: clear later
 
 
+def _steps_behind(at: Statement) -> list[ast.stmt]:
+    """Return the steps of a function that clears within a loop, if all of them stand behind that loop."""
+    loop = next((loop for loop in at.loops if at.node in loop.body), None)
+    steps = at.steps()
+    return steps if loop is not None and all(step.lineno > (loop.end_lineno or 0) for step in steps) else []
+
+
 def _after_the_step(at: Statement, *, always: bool) -> Fix:
     """Move the calls that clear after the steps, or out of the window. ``always``: all gradients are lost."""
     if method(at.node) != "zero_grad":
@@ -177,13 +195,11 @@ def _after_the_step(at: Statement, *, always: bool) -> Fix:
     inner = [step for node in conditions for step in at.steps(within=node)]
     if inner:
         return (Move(at.line, after=inner[-1].lineno),)
-    everywhere, backward = at.steps(), at.earlier("backward")
+    everywhere, backward, behind = at.steps(), at.earlier("backward"), _steps_behind(at)
     if always and not everywhere and backward:  # in a closure
         return (Move(at.line, before=backward[-1].lineno),)
     loop = next((loop for loop in at.loops if at.node in loop.body), None)
-    if loop is not None and everywhere and all(step.lineno > (loop.end_lineno or 0) for step in everywhere):
-        return (Move(at.line, before=loop.lineno),)
-    return ()
+    return (Move(at.line, before=loop.lineno),) if behind and loop is not None else ()
 
 
 RULE = Rule("GG202", "zero-grad-misplaced", "error", __doc__ or "", _judge)

@@ -34,6 +34,7 @@ docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient co
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -42,15 +43,19 @@ from gradgate.checker.analysis._constant_summands import constant_summands
 from gradgate.checker.analysis._no_grad import no_grad_cuts, readable
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._scopes import called, is_function, own_nodes
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules.flow._freezing import whole_module
 from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut, without_leaf
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site
 
 _TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
+_LOSS = re.compile(r"loss|crit|entropy|kl_|kldiv|mse|l1|nll|bce|cosine|dist|objective", re.IGNORECASE)
 _LEAF, _OFF = "A new leaf", "Running without gradients"
 _WHY = "The displayed loss includes the detached part, but training does not minimize it."
 
@@ -60,22 +65,64 @@ def _judge(run: Run) -> Iterator[Finding]:
     for swap in replaced(run):
         missing -= swap.old
     for frame, (ids, how) in cut_off(run, missing).items():
-        fix = without_leaf if how == _LEAF else partial(without_cut, ops=(how.strip(".()"),))
+        fix: FixAt = without_leaf if how == _LEAF else partial(without_cut, ops=(how.strip(".()"),))
+        advice = (
+            "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor made of it."
+        )
+        network = whole_module(run, ids)
+        if how == _OFF or "detach" in how:
+            optimizer = run.optimizer(min(owner for number in ids for owner in run.owners[number]))
+            advice = (
+                f"If {network or 'this part'} is to be trained, use its output with its graph, without "
+                f"{'no_grad' if how == _OFF else 'detach'}; if it is to stay as it is (a teacher, a fixed target), "
+                f"leave it out of {optimizer}."
+            )
+            if network:
+                fix = partial(_unless_target, fix=fix)
         yield RULE.finding(
             frame,
             f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
             f"{'it' if len(ids) == 1 else 'them'} in {run.log.steps} steps.",
             why=_WHY,
-            advice=(
-                "Use the value with its graph: without detach, item, numpy, no_grad, or wrapping it in a new "
-                "tensor."
-            ),
+            advice=advice,
             fix=fix,
             severity="info" if in_condition(frame) else None,  # an option that somebody has chosen
             count=run.log.steps,
             evidence={"parameters": len(ids), "steps": run.log.steps},
         )
     yield from _constants(run)
+
+
+def _unless_target(at: Statement, fix: FixAt) -> Fix:
+    """Make no edit where a whole network's output is what a loss compares with: it may be a teacher's."""
+    if isinstance(at.node, ast.With):
+        stored = [
+            node.id
+            for node in ast.walk(at.node)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        ]
+        used = [
+            node for node in own_nodes(at.function) if isinstance(node, ast.Call) and node.lineno > at.line
+        ]
+        given = [call for call in used if any(_is_given(call, name) for name in stored)]
+    elif is_function(at.node):
+        name = getattr(at.node, "name", "")
+        used = [node for node in ast.walk(at.module) if isinstance(node, ast.Call)]
+        given = [
+            call
+            for call in used
+            if any(isinstance(each, ast.Call) and called(each) == name for each in call.args)
+        ]
+    else:
+        given = [call for call in at.calls() if any(".detach()" in ast.unparse(each) for each in call.args)]
+    return () if given and all(_LOSS.search(called(call)) for call in given) else fix(at)
+
+
+def _is_given(call: ast.Call, name: str) -> bool:
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return any(
+        isinstance(node, ast.Name) and node.id == name for each in arguments for node in ast.walk(each)
+    )
 
 
 def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:

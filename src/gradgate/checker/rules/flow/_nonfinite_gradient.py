@@ -41,6 +41,19 @@ from gradgate.events import Backward, Frame, NonfiniteMade, Stepped
 _RISKY = {"std", "var", "log", "sqrt", "rsqrt", "norm", "div", "mean", "normalize", "pow", "exp"}
 _NO_TENSORS = ("math", "np", "numpy", "self")
 _GROWN = 1e6
+_INSIDE = "-1 + 1e-6, 1 - 1e-6"  # the slope of acos is infinite at -1 and 1
+_AWAY_FROM_ZERO = (
+    "Keep divisors and the arguments of roots and logarithms away from 0: clamp(min=1e-8), or + eps "
+    "under the root."
+)
+_WITHIN = f"Keep its argument inside of (-1, 1), where the slope is finite: clamp({_INSIDE})."
+_ADVICE = {
+    **dict.fromkeys(("Acos", "Asin", "Atanh", "Erfinv"), _WITHIN),
+    "Acosh": "Keep its argument above 1, where the slope is infinite: clamp(min=1 + 1e-6).",
+    "Exp": "Bound its argument from above, clamp(max=...), or use a stable form: softmax, logsumexp, softplus.",
+    "Std": "A standard deviation has no slope where all values are equal, and is NaN for a single one: take "
+    "(x.var(unbiased=False) + eps).sqrt().",
+}
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -68,9 +81,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         f"{run.optimizer(stepped.optimizer)} stepped {run.names(stepped.nonfinite)} with it, first in step "
         f"{sum(1 for number, _ in run.numbered(Stepped) if number <= step)}.",
         why="From then on the parameters are NaN, and so is everything computed from them.",
-        advice="Keep divisors and the arguments of roots and logarithms away from 0: clamp(min=1e-8), or + eps "
-        "under the root.",
-        fix=_clamped if name in ("Sqrt", "Log", "Mul") else (),
+        advice=_ADVICE.get(name, _AWAY_FROM_ZERO),
+        fix=_clamped if name in ("Sqrt", "Log", "Mul", "Acos", "Asin") else (),
         count=len(used),
         evidence={"operation": first.node, "parameters": len(stepped.nonfinite), "steps": len(used)},
         about=stepped.nonfinite,
@@ -117,16 +129,17 @@ def _is_risky(root: ast.AST) -> bool:
 
 
 def _clamped(at: Statement) -> Fix:
-    """Clamp the argument of the statement's only root or logarithm."""
-    calls = [*at.calls("sqrt"), *at.calls("log")]
+    """Clamp the argument of the statement's only root, logarithm, arc cosine or arc sine."""
+    calls = [call for name in ("sqrt", "log", "acos", "arccos", "asin", "arcsin") for call in at.calls(name)]
     function = calls[0].func if len(calls) == 1 else None
     if not isinstance(function, ast.Attribute) or len(calls[0].args) > 1 or calls[0].keywords:
         return ()
     name, of = ast.unparse(function), ast.unparse(function.value)
+    clamp = "clamp(min=1e-8)" if function.attr in ("sqrt", "log") else f"clamp({_INSIDE})"
     if calls[0].args:
-        new = f"{name}({operand(calls[0].args[0])}.clamp(min=1e-8))" if of == "torch" else ""
+        new = f"{name}({operand(calls[0].args[0])}.{clamp})" if of == "torch" else ""
     else:
-        new = f"{operand(function.value)}.clamp(min=1e-8).{function.attr}()" if of not in _NO_TENSORS else ""
+        new = f"{operand(function.value)}.{clamp}.{function.attr}()" if of not in _NO_TENSORS else ""
     return (Replace(at.line, ast.unparse(calls[0]), new),) if new else ()
 
 

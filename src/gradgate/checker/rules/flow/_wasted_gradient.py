@@ -34,12 +34,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from gradgate.checker.analysis._parameter_usage import calling_line, left_out
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import tree_of
 from gradgate.checker.analysis._statement import Statement, last_name
-from gradgate.checker.fixes import Fix, PutUnder
+from gradgate.checker.fixes import Fix, PutUnder, Replace
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules.flow._freezing import frozen, whole_module
 from gradgate.events import Backward, Frame, Ids, ModeSet, Site, Stepped
 
 _WHY = "They cost memory, and time in each backward pass, but update no parameter."
@@ -57,13 +58,23 @@ def _of_module(run: Run, ids: Ids, backward: Site) -> Finding:
     added = [each for several in run.by_backward.values() for each in several if each.atom & ids]
     grows = len(added) > 2 and all(each.cleared is None for each in added)
     times = sum(bool(event.reached & ids) for event in run.of(Backward))
+    passes = any(event.beyond & ids for event in run.of(Backward))
+    where = calling_line(_uses(run, ids, backward), backward) or backward
+    network = whole_module(run, ids) or "the network"
     return RULE.finding(
-        calling_line(_uses(run, ids, backward), backward) or backward,
+        where,
         f"{times} backward calls compute gradients of {_size(run, ids)} (estimated) for {run.names(ids)}, which no "
         f"optimizer steps{'; nothing clears them, so that they add up' if grows else ''}.",
         why=_WHY,
-        advice="Run it under torch.no_grad(), or turn its gradients off: requires_grad_(False).",
-        fix=partial(_under_no_grad, names={part for number in ids for part in run.name(number).split(".")}),
+        advice=(
+            f"Freeze it where it is made: {network}.requires_grad_(False). Not torch.no_grad(): what is trained "
+            "gets its gradient through it."
+            if passes
+            else f"Run it under torch.no_grad(), or freeze it where it is made: {network}.requires_grad_(False)."
+        ),
+        fix=partial(frozen, run=run, ids=ids)
+        if passes
+        else partial(_under_no_grad, names={part for number in ids for part in run.name(number).split(".")}),
         severity="warning" if grows and not _evaluating(run, ids) else None,
         count=times,
         evidence={"parameters": len(ids), "bytes": _bytes(run, ids), "cleared": not grows},
@@ -92,19 +103,39 @@ def _of_others(run: Run) -> Iterator[Finding]:
             continue
         here = [each for each in run.contributions if each.backward >= 0 and each.atom & ids]
         grows = all(each.cleared is None for each in here if run.events[each.backward].site == site)
+        advice, fix = _apart(run, ids, frozenset(used[site]), site)
         yield RULE.finding(
             calling_line(_uses(run, ids, site), site) or site,
             f"{times} backward calls also compute gradients of {_size(run, ids)} (estimated) for "
             f"{run.names(ids)}, which no step uses{', and nothing clears' if grows else ''}.",
             why=_WHY,
-            advice=(
-                "Detach the input that only the other loss needs: discriminator(fake.detach()), or turn off "
-                "requires_grad of the network while gradients only pass through it."
-            ),
+            advice=advice,
+            fix=fix,
             severity="warning" if grows else None,
             count=times,
             evidence={"parameters": len(ids), "bytes": _bytes(run, ids)},
         )
+
+
+def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]:
+    """Return how one line's loss spares another optimizer's parameters: by where they lie in its graph."""
+    events = [event for event in run.of(Backward) if event.site == site]
+    network, own = whole_module(run, ids), whole_module(run, used)
+    if any(event.beyond & ids for event in events):
+        # What is trained lies before it: a generator before its discriminator.
+        name = network or "the network"
+        return (
+            f"Turn its own gradients off while this loss is computed: {name}.requires_grad_(False) before the "
+            f"forward pass, {name}.requires_grad_(True) after backward(). Do not detach here: "
+            f"{own or 'what this loss trains'} gets its gradient through it."
+        ), ()
+    if any(event.beyond & used for event in events):
+        names = {part for number in used for part in run.name(number).split(".")}
+        return (
+            f"Detach what {network or 'it'} computes where it enters {own or 'the trained part'}: this loss trains "
+            "nothing before that."
+        ), partial(_detached, names=names, until=innermost(site))
+    return "Leave its term out of this loss, or freeze it meanwhile: requires_grad_(False).", ()
 
 
 def _of_idle_groups(run: Run) -> Iterator[Finding]:
@@ -195,6 +226,26 @@ def _under_no_grad(at: Statement, names: set[str]) -> Fix:
     ):
         return ()
     return (PutUnder(at.line, "with torch.no_grad():"),)
+
+
+def _detached(at: Statement, names: set[str], until: Frame) -> Fix:
+    """Detach what a statement assigns where a trained network takes it, if one call does before the backward."""
+    target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
+    if not isinstance(target, ast.Name) or until.file != at.file:
+        return ()
+    given = [
+        (node.lineno, call)
+        for node in at.block
+        if at.line < node.lineno < until.line
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and last_name(call.func) in names
+        if len(call.args) == 1 and not call.keywords and ast.unparse(call.args[0]) == target.id
+    ]
+    if len(given) != 1:
+        return ()
+    line, call = given[0]
+    function = ast.unparse(call.func)
+    return (Replace(line, f"{function}({target.id})", f"{function}({target.id}.detach())"),)
 
 
 def _has_call(node: ast.AST) -> bool:

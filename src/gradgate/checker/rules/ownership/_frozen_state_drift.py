@@ -3,7 +3,7 @@
 ## What it does
 Looks for frozen parameters (``requires_grad`` is off, or their gradients are set to zero by hand) that an optimizer
 still moves, by a gradient that was left over, by momentum or by weight decay. Also looks for batch norms whose
-parameters are all frozen for the whole run, while their running statistics follow the new data.
+parameters are all frozen for the whole run, while their running statistics follow the new data, and says how far.
 
 ## Why is this bad?
 The frozen part changes a little in each step. Evaluation uses the statistics of a batch norm, so the frozen
@@ -35,6 +35,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
+from itertools import takewhile
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
@@ -144,6 +145,7 @@ def _rows(run: Run) -> Iterator[Finding]:
 def _statistics(run: Run) -> Iterator[Finding]:
     used = run.reached.union(*(event.moved for event in run.of(Stepped)))
     found: dict[Frame, list[Ids]] = defaultdict(list)
+    drifts: dict[Ids, tuple[float, float]] = {}
     modes: list[ModeSet] = []
     for event in run.events:
         if isinstance(event, ModeSet):
@@ -156,24 +158,50 @@ def _statistics(run: Run) -> Iterator[Finding]:
                 line = covering[-1].site[0] if covering[-1].training and covering[-1].site else None
             if line is not None:
                 found[line].append(event.parameters)
+                drifts[event.parameters] = event.drift or (0.0, 0.0)
     for frame, events in found.items():
         names = {run.parameters[min(ids)].name.rpartition(".")[0] for ids in events}
         layers, known = len(set(events)), sorted(names - {""})
         shown = [", ".join(known[:2]), *([f"{len(known) - 2} more"] if len(known) > 2 else [])]
         many, called_so = layers > 1, f" ({' and '.join(shown)})" if known else ""
         times = len(events) // layers
+        drift = max((drifts[ids] for ids in events), default=(0.0, 0.0))
         if times >= _STEPS:
             yield RULE.finding(
                 frame,
                 f"{layers} frozen batch norm{'s' if many else ''}{called_so} {'are' if many else 'is'} in training "
                 f"mode: {'their' if many else 'its'} running statistics moved in {times} steps, the parameters "
-                "never.",
-                why="Evaluation uses these statistics: the frozen features are no longer those that were trained.",
-                advice="Put the frozen part into evaluation mode again after each train(): backbone.eval().",
+                f"never.{_in_numbers(drift)}",
+                why="Evaluation uses these statistics: the frozen features are no longer those that were trained. "
+                "Some train so on purpose, to adapt them to new data.",
+                advice="Put the frozen part into evaluation mode again after each train(): "
+                f"{_part(run, known)}.eval().",
                 fix=partial(_evaluated, names=known),
+                severity="warning",
                 count=len(events),
-                evidence={"layers": layers, "steps": times},
+                evidence={
+                    "layers": layers,
+                    "steps": times,
+                    "means_moved": drift[0],
+                    "variances_moved": drift[1],
+                },
             )
+
+
+def _part(run: Run, names: list[str]) -> str:
+    """Return the module that holds all these and nothing that is trained."""
+    paths = [name.split(".")[:-1] for name in names]
+    path = ".".join(
+        parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
+    )
+    trained = (run.name(number) for number in run.owned & run.reached)
+    return path if path and not any(name.startswith(f"{path}.") for name in trained) else "backbone"
+
+
+def _in_numbers(drift: tuple[float, float]) -> str:
+    if not any(drift):
+        return ""
+    return f" Since the first step, means moved by {drift[0]:.2g} standard deviations, variances by {drift[1]:.0%}."
 
 
 def _is_frozen(run: Run, ids: Ids, used: Ids) -> bool:
@@ -223,8 +251,11 @@ def _without_gradients(at: Statement, names: set[str]) -> Fix:
         return ()
     item = any(isinstance(loop, ast.For) and ast.unparse(loop.target) == frozen for loop in at.loops[:1])
     own = f".{frozen.removeprefix('self.')}"
-    parameter = item or any(f".{name}".endswith(own) for name in names)
-    return (Insert(f"{frozen}.grad = None" if parameter else f"{frozen}.zero_grad()", after=at.line),)
+    if item or any(f".{name}".endswith(own) for name in names):
+        return (Insert(f"{frozen}.grad = None", after=at.line),)
+    # Of another name, it isn't known whether it is a module: a parameter has no zero_grad.
+    module = any(f"{own}." in f".{name}" for name in names)
+    return (Insert(f"{frozen}.zero_grad()", after=at.line),) if module else ()
 
 
 def _none_instead(at: Statement) -> Fix:

@@ -34,7 +34,7 @@ from functools import partial
 
 from gradgate.checker.analysis._origins import comprehension_line, list_line
 from gradgate.checker.analysis._parameter_usage import Left, left_out
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import definitions, scope_at
 from gradgate.checker.analysis._statement import Statement, last_name
 from gradgate.checker.fixes import Fix, Replace
@@ -63,7 +63,12 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix = partial(_added, names=[run.name(number) for number in ids])
             advice = f"Pass {name} all parameters that are to be trained."
         else:
-            advice = f"Add what is made here to the optimizer: {name}.add_param_group({{'params': ...}})."
+            advice = f"Make it before {name}, or add it there: {name}.add_param_group({{'params': ...}})."
+            if _in_a_call(where):
+                advice = (
+                    "Build the layer once, in __init__, and call it in forward: here each call builds a new one, "
+                    "with new random values."
+                )
         yield RULE.finding(
             where,
             f"No step moved {run.names(ids)}, {reason}, though {times} backward calls reached "
@@ -77,6 +82,12 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=times,
             evidence={"parameters": len(ids), "backwards": times},
         )
+
+
+def _in_a_call(where: Frame | Site) -> bool:
+    """Say whether a line belongs to what runs for each batch."""
+    frame = where if isinstance(where, Frame) else innermost(where)
+    return frame.function in ("forward", "__call__", "training_step")
 
 
 def _optimizer(run: Run, left: Left) -> int:

@@ -33,7 +33,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._origins import computed_rate
+from gradgate.checker.analysis._origins import computed_rate, rate_set_by_hand, rounded_for, rounds
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import tree_of
 from gradgate.checker.analysis._statement import Statement, method, operand
@@ -89,17 +89,26 @@ def _without_rate(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | N
         return None
     where: Site | Frame = made.site
     advice = "Give the optimizer a learning rate above zero."
-    computed = computed_rate(made.site)
-    if any(group.lr for group in made.groups):
-        schedules = {
-            event.scheduler: event.site for event in run.of(SchedulerMade) if event.optimizer == optimizer
-        }
+    schedules = {
+        event.scheduler: event.site for event in run.of(SchedulerMade) if event.optimizer == optimizer
+    }
+    positive = any(group.lr for group in made.groups)
+    by_hand = None if schedules else rate_set_by_hand(steps[0].site)
+    computed = by_hand or computed_rate(made.site)
+    if positive and schedules:
         if sum(event.scheduler in schedules for event in run.of(Scheduled)) < 2:
             return None  # a schedule that isn't advanced is another mistake
-        where = [*schedules.values()][-1]
-        advice = "Don't round the warm-up factor to zero: / instead of //."
-    elif computed is not None:
-        where, advice = computed, "Don't round the rate to zero: / instead of //."
+        where = schedule = [*schedules.values()][-1]
+        computed, advice = (
+            rounded_for(schedule),
+            "Let the schedule's factor be above zero from the first step on.",
+        )
+    elif positive and by_hand is None:
+        return None
+    if computed is not None:
+        where, advice = computed, f"Line {computed.line} sets the rate to 0: let it be above zero there."
+        if rounds(computed):
+            advice = "Don't round the rate to zero: / instead of //."
     others = any(event.moved for event in run.of(Stepped))
     return RULE.finding(
         where,
@@ -279,7 +288,8 @@ def _not_rounded(at: Statement) -> Fix:
     rounded = [
         node for node in at.expressions() if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
     ]
-    if len(rounded) != 1 or not re.search("lr|rate|lambda", ast.unparse(at.node), re.IGNORECASE):
+    around = f"{getattr(at.function, 'name', '')} {ast.unparse(at.node)}"
+    if len(rounded) != 1 or not re.search("lr|rate|lambda|warm|factor", around, re.IGNORECASE):
         return ()
     for holder in at.around(rounded[0]):
         if isinstance(holder, ast.Lambda):

@@ -1,14 +1,16 @@
-"""Selects the owned parameters that a loss is applied to."""
+"""Checks what an update is given: its window, and the parameters that a loss is applied to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from torch import Tensor, nn
 
 from gradgate.accumulation._settings import Models
+from gradgate.accumulation._windows import Window
 from gradgate.autograd_graph import Graph
+from gradgate.batch_layout import looks_like_batch
 from gradgate.errors import GraphError, OptionError, OwnerError
 
 Into: TypeAlias = "nn.Module | Tensor | Sequence[nn.Module | Tensor]"
@@ -56,12 +58,17 @@ def check_reached(loss: Tensor, parameters: Sequence[Tensor], models: Models) ->
     """Raise GraphError if a loss reaches none of the parameters that ``into`` names."""
     graph = Graph(loss)
     if not any(parameter in graph for parameter in parameters):
-        names = ", ".join(_name(parameter, models) for parameter in parameters[:3])
-        raise GraphError(
-            f"backward: the loss reaches none of the {len(parameters)} parameters that into names: {names}. "
-            "Something between them is detached, or they take no part in the loss: print(gg.flow(loss_fn, "
-            "model)) shows where it stops."
-        )
+        refuse_unreached(parameters, models)
+
+
+def refuse_unreached(parameters: Sequence[Tensor], models: Models) -> None:
+    """Raise GraphError: a loss reaches none of these parameters."""
+    names = ", ".join(_name(parameter, models) for parameter in parameters[:3])
+    raise GraphError(
+        f"backward: the loss reaches none of the {len(parameters)} parameters that into names: {names}. "
+        "Something between them is detached, or they take no part in the loss: print(gg.flow(loss_fn, "
+        "model)) shows where it stops."
+    )
 
 
 def _name(target: nn.Module | Tensor, models: Models) -> str:
@@ -69,3 +76,22 @@ def _name(target: nn.Module | Tensor, models: Models) -> str:
         return models.name(target)
     path = models.parameter_name(target)
     return f"'{path}'" if path else f"a tensor of shape {list(target.shape)}"
+
+
+def check_window(window: Iterable[object], verb: str) -> None:
+    """Raise OptionError if a single batch was passed instead of a sequence of micro-batches."""
+    if isinstance(window, Window):
+        return
+    if isinstance(window, (Tensor, Mapping, str)):
+        raise OptionError(
+            f"{verb}: a window is a sequence of micro-batches, but this is a single {type(window).__name__}. "
+            "Pass a list, [batch], or split it: batch.split(32). For a stack of micro-batches, pass "
+            "stack.unbind()."
+        )
+    of_batches = isinstance(window, (list, tuple)) and window and isinstance(window[0], (list, tuple, dict))
+    if not of_batches and looks_like_batch(window):
+        raise OptionError(
+            f"{verb}: a window is a sequence of micro-batches, but these tensors look like the fields of one "
+            "batch: the same number of samples in each, but of different kinds. Pass a list, [batch], or call "
+            "accumulator.step(loss_fn, batch)."
+        )

@@ -1,0 +1,267 @@
+"""The gradient noise scale: how large a batch is worth it, from the gradients of a small batch and a large one."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradgate.accumulation._counts import Count, as_number
+from gradgate.accumulation._gradients import dense_values, total_norm
+from gradgate.accumulation._precision import LossScale
+from gradgate.accumulation._settings import is_sharded
+from gradgate.errors import OptionError
+
+
+class SmallBatch(NamedTuple):
+    """The squared norm of the mean gradient of a window's first micro-batch, and its items."""
+
+    square: float
+    items: float
+
+
+class FirstGradient:
+    """The norm of what a window's first micro-batch put into ``.grad``. Reads nothing from a device until asked.
+
+    Args:
+        parameters: the owned parameters, whose ``.grad`` hold the first sum of the window.
+        count: its items.
+        unit: that the sum is held in: its gradient is ``unit / count`` times the sum.
+        scale: the loss scale of the window, if there is one.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Tensor], count: Count, unit: Count, scale: LossScale | None
+    ) -> None:
+        by_device: dict[torch.device, list[Tensor]] = {}
+        for value in dense_values(parameters):
+            by_device.setdefault(value.device, []).append(value)
+        self._norms = [total_norm(values) for values in by_device.values()]  # apart: joining them would wait
+        self._count, self._unit, self._scale = count, unit, scale
+
+    def read(self) -> SmallBatch | None:
+        """Return the squared norm and the count; None for a count of zero. Synchronizes with the device."""
+        count = as_number(self._count)
+        if not count:
+            return None
+        scale = None if self._scale is None else self._scale.value()
+        norm = math.hypot(*map(float, self._norms)) * as_number(self._unit) / count / (scale or 1.0)
+        return SmallBatch(norm * norm, count)
+
+
+def pooled(batches: Sequence[SmallBatch]) -> SmallBatch:
+    """Return the batch that stands for several: squares weighted by items, and the mean number of items.
+
+    Its square is expected to be ``|G|^2 + tr(Sigma) / items``, as that of each batch is.
+    """
+    items = sum(batch.items for batch in batches)
+    return SmallBatch(sum(batch.square * batch.items for batch in batches) / items, items / len(batches))
+
+
+class NoiseScale:
+    """Estimates the gradient noise scale during training: how large a batch is worth it.
+
+    The noise scale is ``tr(Sigma) / |G|^2``, in items: the variance of one item's gradient, summed over all
+    parameters, over the squared norm of the true gradient. In a batch of that size, noise and gradient are equally
+    large. In much smaller batches noise prevails, and doubling the batch nearly halves the number of updates that
+    training needs. In much larger ones it saves hardly any.
+
+    The estimate compares the gradient of each window's first micro-batch with that of the whole window. It takes
+    one more norm of the gradient per window (two with ``clear=decay(...)``) and changes no update. The norm is read
+    when the window ends, even with ``nonfinite="step"``. Both parts of the ratio are averaged over updates before
+    they are divided, each window weighted by the items that follow its first micro-batch.
+
+    The noise scale usually grows during training, and the formula is a simplification: read it as an order of
+    magnitude. Micro-batches have to be random samples, so shuffle, and do not sort by length.
+
+    Args:
+        decay: the share of the averages that each update keeps, from 0 (the last update alone) to 1 (all updates
+            alike). They reach back about ``1 / (1 - decay)`` updates.
+
+    Attributes:
+        updates: how many windows have contributed.
+        skipped: how many windows could not contribute, by reason: "one micro-batch", "several losses" (add them up
+            if their counts are equal), "no first gradient" (a loss over the whole window, or a resumed window whose
+            first micro-batch was not measured), "not finite".
+
+    Raises:
+        OptionError: ``decay`` is not from 0 to 1. From the accumulator: the object belongs to another one, or
+            parameters are sharded over ranks.
+
+    Example:
+        >>> data = torch.tensor([[3.0], [1.0], [5.0], [3.0]])  # gradients with mean 3 and variance 2
+        >>> weight = torch.nn.Parameter(torch.zeros(1))
+        >>> noise = NoiseScale(decay=1.0)
+        >>> accumulator = Accumulator(torch.optim.SGD([weight], lr=0.0), noise_scale=noise)
+        >>> for _ in range(300):
+        ...     with accumulator.update() as update:
+        ...         for items in update.micro_batches(data[torch.randint(4, (16,))].split(4)):
+        ...             update.backward((weight * items).mean(), count=4)
+        >>> round(noise.gradient_square), round(noise.trace)
+        (9, 2)
+
+    Sources:
+        McCandlish et al. 2018, "An Empirical Model of Large-Batch Training", section 2.2 and appendix A.1. With
+        unequal counts: docs/batch_size.md.
+    """
+
+    def __init__(self, decay: float = 0.99) -> None:
+        if not 0 <= decay <= 1:
+            raise OptionError(
+                f"NoiseScale: decay is {decay}; it must be from 0 (the last update alone) to 1 (all updates)."
+            )
+        self.decay = float(decay)
+        self.updates = 0
+        self.skipped: dict[str, int] = {}
+        self._weight = self._square = self._trace = 0.0  # the averages times their weight
+        self._batch = 0.0  # items of the last window
+        self._owner: weakref.ref[Any] | None = None
+
+    @property
+    def gradient_square(self) -> float | None:
+        """The squared norm of the true gradient, ``|G|^2``; below 0 if noise hides it; None without an estimate."""
+        return self._square / self._weight if self._weight else None
+
+    @property
+    def trace(self) -> float | None:
+        """The variance of the gradient of one item, summed over parameters: ``tr(Sigma)``; None without one."""
+        return self._trace / self._weight if self._weight else None
+
+    @property
+    def value(self) -> float | None:
+        """The noise scale in items; infinite if noise hides the gradient; None without an estimate."""
+        if not self._weight:
+            return None
+        return max(self._trace, 0.0) / self._square if self._square > 0 else math.inf
+
+    def advice(self, batch: float | None = None) -> str:
+        """Say in sentences what the noise scale means for the batch size.
+
+        To reach the same loss, a batch of B items takes ``1 + noise / B`` times the fewest possible updates, and
+        ``1 + B / noise`` times the fewest possible items.
+
+        Args:
+            batch: items per update; by default those of the last window.
+
+        Sources:
+            McCandlish et al. 2018, sections 2.2 (the best learning rate at each batch size) and 2.3.
+        """
+        value, batch = self.value, batch or self._batch
+        if value is None:
+            why = f" Windows that do not show it: {self._skipped()}." if self.skipped else ""
+            return f"There is no estimate of the gradient noise scale yet.{why}"
+        if not 0 < value < math.inf:
+            what = "hides the gradient" if value else "does not show"
+            return f"Noise {what} in {_updates(self.updates)}. Measure longer, with decay closer to 1."
+        near = (
+            "A larger batch would save nearly as many updates as it is larger: see gg.scale_lr."
+            if batch < value / 2
+            else "A larger batch would save few updates, and would hardly allow a larger learning rate."
+            if batch > value * 2
+            else "It is near the point where updates and items are balanced."
+        )
+        return (
+            f"The gradient noise scale is about {_about(value)} items. A batch of {batch:,.10g} takes about "
+            f"{_about(1 + value / batch)} times the fewest possible updates, and {_about(1 + batch / value)} times "
+            f"the fewest possible items. {near}"
+        )
+
+    def _skipped(self) -> str:
+        return ", ".join(f"{number:,} with {reason}" for reason, number in self.skipped.items())
+
+    def __repr__(self) -> str:
+        value = "no estimate" if self.value is None else f"{_about(self.value)} items"
+        skipped = f"; skipped: {self._skipped()}" if self.skipped else ""
+        return f"NoiseScale({value} after {_updates(self.updates)}{skipped})"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the averages as numbers. :meth:`Accumulator.state_dict` holds them, too."""
+        names = ("updates", "_weight", "_square", "_trace", "_batch")
+        return {**{name.strip("_"): getattr(self, name) for name in names}, "skipped": dict(self.skipped)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue saved averages; ``decay`` stays as it is."""
+        self.updates, self.skipped = int(state["updates"]), dict(state["skipped"])
+        self._weight, self._square, self._trace = state["weight"], state["square"], state["trace"]
+        self._batch = state["batch"]
+
+    # -- for the accumulator ------------------------------------------------------------------------
+
+    @staticmethod
+    def _check(parameters: Sequence[Tensor]) -> None:
+        if any(map(is_sharded, parameters)):
+            raise OptionError(
+                "Accumulator: noise_scale does not work with parameters that are sharded over ranks, whose "
+                "gradients are added up only at the window's last micro-batch. Leave it out, or measure with DDP."
+            )
+
+    def _add(self, smalls: Sequence[SmallBatch], losses: int, square: float, count: float) -> None:
+        """Add a window that was stepped.
+
+        Args:
+            smalls: the first micro-batch of each rank.
+            losses: of the window, by name.
+            square: the squared norm of the mean gradient of the window, over all ranks.
+            count: its items.
+        """
+        self._batch = count
+        small = pooled(smalls) if smalls else SmallBatch(0.0, 0.0)
+        weight = count - small.items
+        reason = (
+            "several losses"
+            if losses != 1
+            else "no first gradient"
+            if not smalls
+            else "one micro-batch"
+            if weight <= 0
+            else ""
+        )
+        if not reason:
+            trace = (small.square - square) / (1 / small.items - 1 / count)
+            signal = (count * square - small.items * small.square) / weight
+            reason = "" if math.isfinite(trace) and math.isfinite(signal) else "not finite"
+        if reason:
+            self.skipped[reason] = self.skipped.get(reason, 0) + 1
+            return
+        self.updates += 1
+        self._weight = self.decay * self._weight + weight
+        self._trace = self.decay * self._trace + weight * trace
+        self._square = self.decay * self._square + weight * signal
+
+
+def measure_first(sums: Any, name: str, count: Count, scale: LossScale | None) -> None:
+    """Measure what the first contribution to a window has put into ``.grad``; a count of zero puts nothing."""
+    unit = sums.by_name[name].unit
+    if len(sums.by_name) == 1 and unit is not None:
+        sums.first = FirstGradient(sums.parameters, count, unit, scale).read
+
+
+def claim_noise_scale(noise_scale: Any, owner: object) -> None:
+    """Give a noise scale to an accumulator.
+
+    Raises:
+        OptionError: it is none, or belongs to another accumulator.
+    """
+    if noise_scale is None:
+        return
+    if not isinstance(noise_scale, NoiseScale):
+        raise OptionError(f"Accumulator: noise_scale is {noise_scale!r}; pass gg.NoiseScale().")
+    if noise_scale._owner is not None and noise_scale._owner() is not None:
+        raise OptionError(
+            "Accumulator: noise_scale belongs to another accumulator, so the estimate would mix the gradients of "
+            "both. Make one for each: noise_scale=gg.NoiseScale()."
+        )
+    noise_scale._owner = weakref.ref(owner)
+
+
+def _updates(number: int) -> str:
+    return f"{number:,} update{'' if number == 1 else 's'}"
+
+
+def _about(number: float) -> str:
+    """Write two digits of a number."""
+    return f"{float(f'{number:.2g}'):,.10g}"

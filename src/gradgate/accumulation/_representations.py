@@ -1,0 +1,277 @@
+"""Representations of a window's micro-batches: encoded, some with their graphs kept, and encoded again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from gradgate.accumulation._forward_state import ForwardState, random_states
+from gradgate.accumulation._settings import Models
+from gradgate.errors import ShapeError, UpdateError
+from gradgate.pytree import children, mapped_tensors, tensors_in
+from gradgate.torch_compat import storage_key, tensor_version
+
+Encode = Callable[[Any], Any]
+
+
+@dataclass(eq=False)
+class Encoded:
+    """One micro-batch and its representations.
+
+    Attributes:
+        data: the micro-batch.
+        tree: what ``encode`` returned, each tensor without its rows.
+        leaves: the tensors that it returned; attached to their graph if that is kept.
+        entries: the same values as the loss sees them. Those that are floating collect the loss's gradient.
+        random: restores the generators to their state before it was encoded.
+        kept_bytes: what its graph holds; None if the graph is not kept.
+    """
+
+    data: Any
+    tree: Any
+    leaves: list[Tensor]
+    entries: list[Tensor]
+    random: list[Callable[[], object]]
+    kept_bytes: int | None
+
+    def drop_graph(self) -> None:
+        """Free the graph; the micro-batch is then encoded again."""
+        self.leaves, self.kept_bytes = [], None
+
+
+class Encoder:
+    """Runs ``encode`` on every micro-batch once, and once more where the graph of the first time is not kept.
+
+    The second time, random generators, buffers and attributes of modules are as they were the first time. The
+    micro-batches whose graphs are kept are the last ones of the window: so the others run again in their order, and
+    the state of modules evolves as before without a copy for each.
+
+    Args:
+        encode: takes a micro-batch, returns its representations.
+        models: where modules are found whose state is restored. If there are none, those that run are recorded.
+        sharded: whether parameters are sharded. Then only buffers of modules are restored.
+        budget_bytes: what kept graphs may hold. None: the last one is kept.
+        thorough: compare representations with those of the first time on a device too, which waits for it.
+    """
+
+    def __init__(
+        self, encode: Encode, models: Models, *, sharded: bool, budget_bytes: int | None, thorough: bool
+    ) -> None:
+        self._encode = encode
+        self._models, self._sharded, self._budget = models, sharded, budget_bytes
+        self._thorough = thorough
+        self._modules: dict[int, nn.Module] = {}
+        self._before: list[ForwardState] = []
+        self._after: list[ForwardState] = []
+        self._bytes_per_input: float | None = None
+
+    def first(self, micro_batches: Sequence[Any], begin: Callable[[int], None]) -> list[Encoded]:
+        """Encode all micro-batches; ``begin`` is called with the number of each."""
+        parts: list[Encoded] = []
+        sizes = [sum(tensor.nbytes for tensor in tensors_in(data)) or 1 for data in micro_batches]
+        with self._recording():
+            for number, data in enumerate(micro_batches):
+                begin(number)
+                random = random_states()
+                if not self._may_keep(sizes[number:]):
+                    for part in parts:
+                        part.drop_graph()
+                    leaves, tree, held = *self._run(data, grad=False), None
+                elif self._budget is None:
+                    leaves, tree, held = *self._run(data, grad=True), 0
+                else:
+                    with _SavedBytes([*self._parameters(), *tensors_in(data)]) as saved:
+                        leaves, tree, held = *self._run(data, grad=True), saved.total
+                    self._bytes_per_input = saved.total / sizes[number]
+                entries = [_entry(leaf) for leaf in leaves]
+                parts.append(Encoded(data, tree, leaves, entries, random, held))
+                self._drop_oldest(parts)
+        return parts
+
+    def _may_keep(self, sizes: list[int]) -> bool:
+        """Return whether the graphs from here to the end of the window are expected to fit into the budget."""
+        if self._budget is None:
+            return len(sizes) == 1
+        return self._budget > 0 and (self._bytes_per_input or 0) * sum(sizes) <= self._budget
+
+    def _drop_oldest(self, parts: list[Encoded]) -> None:
+        """Drop graphs, the oldest first, until the rest is within the budget."""
+        total = sum(part.kept_bytes or 0 for part in parts)
+        for part in parts:
+            if self._budget is None or total <= self._budget:
+                return
+            total -= part.kept_bytes or 0
+            part.drop_graph()
+
+    def begin_second(self) -> None:
+        """Record the state that the first passes left, and go back to the one before them."""
+        self._after = [self._state_of(list(self._modules.values()))]
+        for state in reversed(self._before):
+            state.restore()
+
+    def again(self, part: Encoded) -> list[Tensor]:
+        """Encode a micro-batch again, with its graph.
+
+        Raises:
+            UpdateError: its representations are other than the first time.
+        """
+        for restore in part.random:
+            restore()
+        leaves, _ = self._run(part.data, grad=True)
+        if self._thorough or all(leaf.is_cpu for leaf in leaves):
+            _check_same(part.entries, leaves)
+        return leaves
+
+    def finish(self) -> None:
+        """Leave modules and generators in the state that a single pass would have left."""
+        for state in self._after:
+            state.restore()
+        self._after = []
+
+    def _run(self, data: Any, *, grad: bool) -> tuple[list[Tensor], Any]:
+        with torch.enable_grad() if grad else torch.no_grad():
+            tree = self._encode(data)
+        leaves = list(tensors_in(tree))
+        if not leaves:
+            raise ShapeError(
+                f"backward_coupled: encode returned a {type(tree).__name__} without a tensor. Return the "
+                "representations: a tensor, or a tuple, dict or dataclass of tensors."
+            )
+        return leaves, mapped_tensors(tree, _placeholder)
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Record the state of modules before they run."""
+        if self._models:
+            self._modules = {id(module): module for module in self._models}
+            self._before = [self._state_of(self._models)]
+            yield
+            return
+        handle = register_module_forward_pre_hook(self._record)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def _record(self, module: nn.Module, inputs: Any) -> None:
+        new = [inner for inner in module.modules() if id(inner) not in self._modules]
+        if new:
+            self._modules |= {id(inner): inner for inner in new}
+            self._before.append(self._state_of(new))
+
+    def _state_of(self, modules: Iterable[nn.Module]) -> ForwardState:
+        modules = list(modules)
+        parameters = [parameter for module in modules for parameter in module.parameters(recurse=False)]
+        if not self._sharded:
+            return ForwardState(modules, parameters)
+        return ForwardState([dict(module.named_buffers(recurse=False)) for module in modules], parameters)
+
+    def _parameters(self) -> Iterator[Tensor]:
+        return (
+            parameter for module in self._modules.values() for parameter in module.parameters(recurse=False)
+        )
+
+
+class _SavedBytes:
+    """Adds up the bytes of what operations save for the backward pass while the block runs, parameters aside."""
+
+    def __init__(self, known: Iterable[Tensor]) -> None:
+        self.total = 0
+        self._seen = {
+            storage_key(tensor.untyped_storage()) for tensor in known if tensor.layout == torch.strided
+        }
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
+
+    def __enter__(self) -> _SavedBytes:
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._hooks.__exit__(*error)
+        self._seen.clear()
+
+    def _pack(self, tensor: Tensor) -> tuple[Tensor, int]:
+        if tensor.layout == torch.strided:
+            storage = tensor.untyped_storage()
+            key = storage_key(storage)
+            if key not in self._seen:
+                self._seen.add(key)
+                self.total += storage.nbytes()
+        # Detached, or a saved output would keep its own graph alive.
+        return tensor.detach(), tensor_version(tensor)
+
+
+def _unpack(packed: tuple[Tensor, int]) -> Tensor:
+    tensor, version = packed
+    if tensor_version(tensor) != version:  # with hooks, torch does not check this itself
+        raise RuntimeError(
+            f"backward_coupled: a tensor of shape {list(tensor.shape)} that the backward pass needs was modified "
+            "by an inplace operation after it was saved. Pass budget_bytes=0: each micro-batch is then encoded "
+            "just before its backward pass."
+        )
+    return tensor
+
+
+def _entry(leaf: Tensor) -> Tensor:
+    entry = leaf.detach()
+    return entry.requires_grad_() if entry.is_floating_point() or entry.is_complex() else entry
+
+
+def _placeholder(leaf: Tensor) -> Tensor:
+    return torch.empty(0, *leaf.shape[1:], dtype=leaf.dtype)
+
+
+def form_of(tree: Any) -> Any:
+    """Return what has to agree between micro-batches: keys, and of each tensor the dtype and the shape of a row."""
+    if isinstance(tree, Tensor):
+        return tree.dtype, tree.shape[1:]
+    inside = children(tree)
+    if inside is None:
+        return tree if isinstance(tree, (str, int, float, type(None))) else type(tree)
+    return type(tree), [(key, form_of(item)) for key, item in inside]
+
+
+def _check_same(entries: list[Tensor], leaves: list[Tensor]) -> None:
+    """Raise UpdateError if a micro-batch has other representations than the first time."""
+    for entry, leaf in zip(entries, leaves, strict=True):
+        same = entry.shape == leaf.shape and entry.dtype == leaf.dtype
+        if same and entry.is_floating_point():
+            dtypes = [entry.dtype, *_autocast_dtypes(entry.device.type)]
+            tolerance = max(torch.finfo(dtype).eps for dtype in dtypes) ** 0.5
+            same = torch.allclose(
+                leaf.detach(),
+                entry.detach(),
+                rtol=tolerance,
+                atol=tolerance * _largest(entry),
+                equal_nan=True,
+            )
+        if not same:
+            raise UpdateError(
+                "backward_coupled: encode returned other representations the second time for the same micro-batch, "
+                "so their gradient would be wrong. It depends on something that is not restored between the two "
+                "passes: its own counter, a generator, data that it consumes. Modules, and the generators of "
+                "torch, Python and numpy are restored; pass every module: Accumulator(optimizer, model=[...]). "
+                "Nothing was stepped."
+            )
+
+
+def _largest(entry: Tensor) -> float:
+    finite = entry.detach()[entry.detach().isfinite()]
+    return float(finite.abs().max()) if finite.numel() else 0.0
+
+
+def _autocast_dtypes(device_type: str) -> list[torch.dtype]:
+    return [torch.get_autocast_dtype(device_type)] if torch.is_autocast_enabled(device_type) else []
+
+
+def without_autocast(tensors: Iterable[Tensor]) -> Any:
+    """Return a context in which no operation on the devices of these tensors is cast."""
+    types = {tensor.device.type for tensor in tensors}
+    enabled = [kind for kind in types if torch.is_autocast_enabled(kind)]
+    return torch.autocast(enabled[0], enabled=False) if enabled else nullcontext()

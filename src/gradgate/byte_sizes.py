@@ -1,0 +1,39 @@
+"""Sizes of memory, as they are read and written."""
+
+from __future__ import annotations
+
+import re
+
+from gradgate.errors import OptionError
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?)?B\s*", re.IGNORECASE)
+
+
+def as_bytes(budget: float | str, verb: str = "plan") -> int:
+    """Return a budget in bytes; it is a number or a string such as "8GiB" or "500 MB".
+
+    Args:
+        budget: as the caller passed it.
+        verb: the function that takes it, for the message.
+
+    Raises:
+        OptionError: it is neither, or not above 0.
+    """
+    found = _SIZE.fullmatch(budget) if isinstance(budget, str) else None
+    if found is not None:
+        prefix = (found[2] or "").lower()
+        budget = float(found[1]) * (1024 if "i" in prefix else 1000) ** " kmgt".index(prefix[:1] or " ")
+    if isinstance(budget, (str, bool)) or not 0 < float(budget) < float("inf"):
+        raise OptionError(
+            f'{verb}: budget_bytes is {budget!r}. Pass a number of bytes above 0, or a string with a unit: "8GiB".'
+        )
+    return int(budget)
+
+
+def format_bytes(size: float) -> str:
+    """Return bytes for reading: "3.2 GiB"."""
+    for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if abs(size) >= factor:
+            value = size / factor
+            return f"{value:.3g} {unit}" if abs(value) < 1000 else f"{value:,.0f} {unit}"
+    return f"{size:.0f} B"

@@ -1,0 +1,97 @@
+"""What identifies a finding while the script around it changes, and files of findings that are known."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from gradgate.checker.analysis._source import function_at, path_to
+from gradgate.checker.reports._content import source_line
+from gradgate.checker.rules import Finding
+from gradgate.errors import OptionError
+from gradgate.events import Frame
+
+_ROOTS = (".git", ".hg", "pyproject.toml")
+_VERSION = 1
+
+
+def fingerprint(finding: Finding) -> str:
+    """Return what identifies a finding: 16 hexadecimal digits.
+
+    They are made from the rule, the file's path in its project, the function, and the text of the line. So they
+    stay the same if lines are added or removed above, if the line is indented differently or gets a comment, and
+    wherever the project is checked out. Equal lines of one function are numbered from its top.
+    """
+    text = _code(source_line(finding.file, finding.line)) or str(finding.line)
+    frame = Frame(finding.file, finding.line, "")
+    function = function_at(frame)
+    first = getattr(function, "lineno", 1)
+    above = [_code(source_line(finding.file, line)) for line in range(first, finding.line)].count(text)
+    named = (finding.code, project_path(finding.file), _qualified(frame), text, str(above))
+    return hashlib.sha256("\0".join(named).encode()).hexdigest()[:16]
+
+
+def _code(line: str) -> str:
+    """Return a line without its comment, with single spaces."""
+    return " ".join(re.sub(r"(^|\s)#(\s|$|gradgate).*", "", line).split())
+
+
+def _qualified(frame: Frame) -> str:
+    return ".".join(name for node in path_to(frame.file, frame.line) if (name := getattr(node, "name", "")))
+
+
+@functools.lru_cache(maxsize=256)
+def project_path(file: str) -> str:
+    """Return a file's path in its project, or its name if it is in none.
+
+    The root of a project is the nearest folder above the file that holds a repository or a pyproject.toml.
+    """
+    path = Path(file)
+    if not path.is_absolute():
+        return path.as_posix()
+    for folder in path.parents:
+        if any((folder / name).exists() for name in _ROOTS):
+            return path.relative_to(folder).as_posix()
+    return path.name
+
+
+def write_baseline(path: Path, findings: Iterable[Finding]) -> None:
+    """Write a file of known findings, sorted, with what people need to review a change of it."""
+    known = [
+        {
+            "fingerprint": fingerprint(each),
+            "code": each.code,
+            "file": project_path(each.file),
+            "line": source_line(each.file, each.line).strip(),
+            "message": each.message,
+        }
+        for each in findings
+    ]
+    known.sort(key=lambda entry: (entry["file"], entry["code"], entry["line"], entry["fingerprint"]))
+    path.write_text(json.dumps({"version": _VERSION, "findings": known}, indent=2) + "\n", encoding="utf-8")
+
+
+def read_baseline(path: Path, *, where: str) -> frozenset[str]:
+    """Return the fingerprints in a file of known findings.
+
+    Raises:
+        OptionError: the file does not exist, or is no such file.
+    """
+    if not path.is_file():
+        raise OptionError(
+            f"{where}: there is no baseline {str(path)!r}. Write one: gradgate check --write-baseline {path} ..."
+        )
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if content["version"] != _VERSION:
+            raise ValueError(f"version {content['version']!r}, this gradgate reads {_VERSION}")
+        return frozenset(str(entry["fingerprint"]) for entry in content["findings"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise OptionError(
+            f"{where}: {str(path)!r} is not a baseline ({type(error).__name__}: {error}). Write it again: "
+            f"gradgate check --write-baseline {path} ..."
+        ) from None

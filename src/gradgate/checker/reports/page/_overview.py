@@ -1,0 +1,199 @@
+"""The run on one axis of steps: loss, learning rate, gradient norm, and where each finding could first be told."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gradgate.checker.analysis import Run
+from gradgate.checker.reports.page._run_view import SERIES, Figure, RunView, escaped, figure, label_of
+from gradgate.checker.rules import Finding, rules
+from gradgate.events import Backward, Log
+
+_ROW = 150  # pixels
+_PIN = 17
+_SEVERITIES = {"error": "#c2372b", "warning": "#a66a00", "info": "#2465b8"}
+
+Lines = dict[str, dict[int, float]]
+"""By name of a curve: its value at each step."""
+
+
+def draw(view: RunView, findings: Sequence[Finding]) -> Figure | None:
+    """Return the overview, or None if there was no step."""
+    curves = {"loss": losses(view), "learning rate": rates(view), "gradient norm": norms(view)}
+    shown = {title: lines for title, lines in curves.items() if any(lines.values())}
+    if not shown:
+        return None
+    traces: list[dict[str, Any]] = []
+    axes: dict[str, Any] = {}
+    height = 1 / len(shown)
+    for row, (title, lines) in enumerate(shown.items(), start=1):
+        top = 1 - (row - 1) * height
+        values = [value for points in lines.values() for value in points.values()]
+        wide = title == "gradient norm" and max(values) > 10 * min(values)
+        axes[_axis("yaxis", row)] = {
+            "domain": [top - height + 0.03, top - 0.09],
+            "title": {"text": title},
+            "automargin": True,
+            "fixedrange": True,
+            "exponentformat": "power",
+            **({"type": "log", "dtick": 1} if wide else {"rangemode": "tozero", "nticks": 4}),
+        }
+        axes[_axis("legend", row)] = {"orientation": "h", "x": 0, "y": top - 0.09, "yanchor": "bottom"}
+        traces += [
+            {
+                "type": "scatter",
+                "mode": "lines+markers" if len(points) < 60 else "lines",
+                "name": escaped(name),
+                "x": list(points),
+                "y": list(points.values()),
+                "yaxis": _axis("y", row),
+                "legend": _axis("legend", row),
+                "showlegend": True,
+                "line": {"color": SERIES[number % len(SERIES)], "width": 1.8},
+                "marker": {"size": 4},
+                "hovertemplate": f"step %{{x}}: {title} %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
+            }
+            for number, (name, points) in enumerate(lines.items())
+            if points
+        ]
+    marks, labels = _pins(view, findings)
+    above = max((label["yshift"] for label in labels), default=0)
+    margin = {"l": 8, "r": 12, "t": 12 + (above + _PIN if labels else 0), "b": 8}
+    return figure(
+        traces,
+        height=_ROW * len(shown) + 48 + margin["t"],
+        margin=margin,
+        shapes=marks,
+        annotations=labels,
+        hovermode="closest",
+        xaxis={
+            "title": {"text": "optimizer step"},
+            "automargin": True,
+            "tickformat": "d",
+            "range": [0.5, len(view.steps) + 0.5],
+            "anchor": _axis("y", len(shown)),
+        },
+        **axes,
+    )
+
+
+def losses(view: RunView) -> Lines:
+    """Return, for each line that calls backward, the mean loss of the calls before each step."""
+    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for number, event in enumerate(view.run.events):
+        if isinstance(event, Backward) and event.value is not None and math.isfinite(event.value):
+            step = bisect_left(view.step_numbers, number) + 1
+            if step <= len(view.steps):
+                found[label_of(event.site)][step].append(event.value)
+    return {
+        name: {step: sum(values) / len(values) for step, values in steps.items()}
+        for name, steps in found.items()
+    }
+
+
+def rates(view: RunView) -> Lines:
+    """Return the learning rate of each optimizer's groups, groups of one rate together."""
+    found: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
+    for step, (_, event) in enumerate(view.steps, start=1):
+        for group, rate in enumerate(event.lr):
+            found[event.optimizer, group][step] = rate
+    named: Lines = {}
+    for (optimizer, group), points in found.items():
+        if points not in named.values():
+            named[view.optimizer(optimizer) + (f", group {group}" if group else "")] = points
+    return named
+
+
+def norms(view: RunView) -> Lines:
+    """Return the norm of the whole gradient that each step of an optimizer received, where it was measured."""
+    found: Lines = defaultdict(dict)
+    for step, (_, event) in enumerate(view.steps, start=1):
+        norm = math.sqrt(sum(gradient * gradient for _, gradient, _, _ in event.norms))
+        if math.isfinite(norm) and norm > 0:
+            found[view.optimizer(event.optimizer)][step] = norm
+    return dict(found)
+
+
+def first_steps(log: Log, steps: Sequence[int], findings: Iterable[Finding]) -> list[int]:
+    """Return for each finding the step after which its rule first reports it; 0 if the rule never does.
+
+    Args:
+        log: of the run.
+        steps: positions of the steps among the log's events, in order.
+        findings: the findings.
+    """
+    judges = {rule.code: rule.judge for rule in rules()}
+    runs: dict[int, Run] = {}
+
+    def told(finding: Finding, step: int) -> bool:
+        if step not in runs:
+            events = log.events[: steps[step - 1] + 1] if step < len(steps) else log.events
+            backwards = sum(isinstance(event, Backward) for event in events)
+            runs[step] = Run(replace(log, events=events, steps=step, backwards=backwards))
+        try:
+            found = [(each.file, each.line) for each in judges[finding.code](runs[step])]
+        except Exception:  # noqa: BLE001  (a rule need not cope with half a run)
+            return False
+        return (finding.file, finding.line) in found
+
+    return [
+        _first(lambda step, finding=finding: told(finding, step), len(steps))  # type: ignore[misc]
+        if finding.code in judges
+        else 0
+        for finding in findings
+    ]
+
+
+def _first(holds: Callable[[int], bool], last: int) -> int:
+    """Return the first number from 1 to ``last`` for which something holds from then on, or 0."""
+    low, high = 0, 1
+    while high < last and not holds(high):
+        low, high = high, 2 * high
+    high = min(high, last)
+    if high < 1 or not holds(high):
+        return 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _pins(view: RunView, findings: Sequence[Finding]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the lines and labels that stand for findings. Labels at one step are stacked."""
+    lines: list[dict[str, Any]] = []
+    labels: list[dict[str, Any]] = []
+    stacked: dict[int, int] = defaultdict(int)
+    steps = first_steps(view.log, view.step_numbers, findings)
+    for number, (finding, step) in enumerate(zip(findings, steps, strict=True), start=1):
+        if not step:
+            continue
+        color = _SEVERITIES[finding.severity]
+        if not stacked[step]:
+            ends = {"x0": step, "x1": step, "yref": "paper", "y0": 0, "y1": 1}
+            lines.append({"type": "line", **ends, "line": {"color": color, "width": 1.5, "dash": "dot"}})
+        labels.append(
+            {
+                "text": f'<a href="#finding-{number}" target="_self" style="color:{color}">{finding.code}</a>',
+                "x": step,
+                "xanchor": "left" if 2 * step < len(view.steps) else "right",
+                "y": 1,
+                "yref": "paper",
+                "yanchor": "bottom",
+                "yshift": _PIN * stacked[step],
+                "showarrow": False,
+                "font": {"color": color, "size": 12},
+                "hovertext": f"{finding.code} {finding.category}, after step {step}",
+            }
+        )
+        stacked[step] += 1
+    return lines, labels
+
+
+def _axis(kind: str, row: int) -> str:
+    """Return plotly's name for a row's axis or legend: the first has no number."""
+    return f"{kind}{row}" if row > 1 else kind

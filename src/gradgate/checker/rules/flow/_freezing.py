@@ -1,0 +1,44 @@
+"""Freezing a network where it is made."""
+
+from __future__ import annotations
+
+import ast
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix, Insert
+from gradgate.events import Ids
+
+
+def whole_module(run: Run, ids: Ids) -> str:
+    """Return the name of the outermost module that holds these parameters and no other ones, or ""."""
+    paths = [run.name(number).split(".")[:-1] for number in ids]
+    shared = paths[0] if paths else []
+    while shared and any(path[: len(shared)] != shared for path in paths):
+        shared = shared[:-1]
+    for length in range(1, len(shared) + 1):
+        path = ".".join(shared[:length])
+        inside = {each.id for each in run.parameters.values() if each.name.startswith(f"{path}.")}
+        if path.isidentifier() and inside == ids:
+            return path
+        if inside == ids and all(part.isidentifier() for part in shared[:length]):
+            return path
+    return ""
+
+
+def frozen(at: Statement, run: Run, ids: Ids) -> Fix:
+    """Freeze a module in the line below the one that makes it, if the file has one such line."""
+    path = whole_module(run, ids)
+    if not path:
+        return ()
+    last = path.rpartition(".")[2]
+    names = (path,) if path == last else (f"self.{last}",)
+    made = [
+        node
+        for node in ast.walk(at.module)
+        if isinstance(node, ast.Assign)
+        and [ast.unparse(target) for target in node.targets] in [[n] for n in names]
+    ]
+    if len(made) != 1 or not isinstance(made[0].value, ast.Call):
+        return ()
+    return (Insert(f"{names[0]}.requires_grad_(False)", after=made[0].lineno),)

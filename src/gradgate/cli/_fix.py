@@ -1,0 +1,78 @@
+"""``gradgate check --fix``: make the edits of a report, and check again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gradgate.checker.fixes import Rewritten, patch, rewritten_files
+from gradgate.checker.reports import Report, counted
+
+
+def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) -> int | None:
+    """Make the edits that a report's findings offer, and run the check again.
+
+    Args:
+        report: of a run that has ended.
+        yes: don't ask.
+        command: the arguments of the same check, without ``--fix``.
+
+    Returns:
+        The exit code of the second check; None where no edit was made.
+    """
+    files = rewritten_files((entry.finding.file, tuple(entry.edits)) for entry in report.entries())
+    if not files:
+        _say("No finding offers an edit." if report.findings else "Nothing to fix.")
+        return None
+    sys.stdout.write(f"\n{patch(files)}\n")
+    sys.stdout.flush()
+    if not yes and not _agrees(files):
+        _say("Nothing was changed.")
+        return None
+    for file in files:
+        kept = None if _is_clean(file.path) else _backup(file)
+        file.path.write_bytes(file.after.encode(file.encoding))
+        _say(
+            f"Changed {file.path}"
+            + (f"; the file as it was is {kept}." if kept else "; git has it as it was.")
+        )
+    _say("Checking again.")
+    return subprocess.run([sys.executable, "-m", "gradgate", *command], check=False).returncode
+
+
+def _agrees(files: Sequence[Rewritten]) -> bool:
+    if not sys.stdin.isatty():
+        _say("Standard input is no terminal, so nobody can be asked: pass --yes to make these edits.")
+        return False
+    _say(f"Make these edits in {counted(len(files), 'file')}? [y/N] ", end="")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _is_clean(path: Path) -> bool:
+    """Say whether git knows the file as it is now."""
+    git = ["git", "-C", str(path.parent)]
+    try:
+        tracked = subprocess.run(
+            [*git, "ls-files", "--error-unmatch", path.name], capture_output=True, check=False
+        )
+        if tracked.returncode:
+            return False
+        changed = subprocess.run([*git, "status", "--porcelain", path.name], capture_output=True, check=False)
+    except OSError:
+        return False
+    return changed.returncode == 0 and not changed.stdout.strip()
+
+
+def _backup(file: Rewritten) -> Path:
+    """Keep the file as it was beside it, under a name that is free."""
+    names = (f"{file.path.name}.orig{number or ''}" for number in range(10_000))
+    kept = next(path for name in names if not (path := file.path.with_name(name)).exists())
+    kept.write_bytes(file.before.encode(file.encoding))
+    return kept
+
+
+def _say(text: str, end: str = "\n") -> None:
+    os.write(2, f"{text}{end}".encode())

@@ -1,0 +1,165 @@
+"""The exact window of transformers' ``Trainer`` and its subclasses."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from transformers import Trainer, TrainerCallback
+
+from gradgate.errors import OptionError
+from gradgate.events import on_purpose
+from gradgate.integrations._extended import extend
+from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of
+
+AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
+
+
+def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> AnyTrainer:
+    """Make gradient accumulation exact: the gradient of a window is the mean over all of its items.
+
+    Changes ``trainer`` itself, a ``Trainer`` or a subclass such as TRL's ``SFTTrainer``. Each micro-batch is
+    weighted by its count, and the sum is divided once, over all processes, before clipping. By itself,
+    ``Trainer`` leaves the division to the model, and many models don't divide, or divide by another number of
+    items. All else stays with the trainer. Each logged loss is the mean over the items of its windows.
+
+    The data are read once, and nothing waits for the device before the window ends.
+
+    Args:
+        trainer: not yet training. Its model returns the mean over a micro-batch when it gets no
+            ``num_items_in_batch``, as models of transformers do. A ``compute_loss_func`` or an overridden
+            ``compute_loss`` may return the mean as well, or divide its sum by ``num_items_in_batch``, which is then
+            the number of its own micro-batch.
+        count: returns the number of items in a micro-batch's inputs, ``count(inputs)``: samples, or valid tokens,
+        as a
+            number or a tensor with one element. If left out, it is the ``num_items_in_batch`` that the loss was
+            divided by, or is read from the loss's graph, where the graph proves it.
+
+    Returns:
+        the same trainer.
+
+    Raises:
+        OptionError: the processes train in another way than DDP: DataParallel, FSDP, DeepSpeed.
+        CountError: out of ``train``, before a step: a count is missing and nothing proves it, or the loss is a sum.
+        UpdateError: out of ``train``, before a step: this version of transformers accumulates in an unknown way.
+
+    Example:
+        ``trainer = exact(Trainer(model, arguments, train_dataset=data))``, then ``trainer.train()`` as before.
+
+    Sources:
+        The derivation, with unequal counts and ranks: docs/exactness.md.
+    """
+    how = trainer.accelerator.distributed_type.name
+    if (how != "NO" and not how.startswith("MULTI_")) or trainer.args.n_gpu > 1:
+        raise OptionError(
+            f"exact: this trainer trains with {'DataParallel' if trainer.args.n_gpu > 1 else how}, and only a "
+            "single device and DDP are supported. Start the script with torchrun, one process for each GPU."
+        )
+    extended: Any = extend(trainer, _exact_trainer)
+    advice = "Pass it: exact(trainer, count=lambda inputs: (inputs['labels'] != -100).sum())."
+    extended._gradgate_mean = WindowMean("transformers", advice, trainer.accelerator.num_processes)
+    extended._gradgate_count = count
+    trainer.pop_callback(_Training)
+    trainer.add_callback(_Training(trainer))
+    return trainer
+
+
+class _Training(TrainerCallback):  # type: ignore[misc]  # of a library that is not always there
+    """Tells an exact trainer when a training begins and ends."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = weakref.ref(trainer)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        trainer: Any = self._trainer()
+        trainer._gradgate_mean.start()  # an earlier training may have stopped within a window
+        trainer._gradgate_mean.guard([trainer.optimizer])
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        trainer: Any = self._trainer()
+        trainer._gradgate_mean.release()
+
+
+def _exact_trainer(kind: type[Any]) -> type[Any]:
+    """Return a kind of trainer that also weights losses, and divides gradients at the end of a window."""
+
+    class ExactTrainer(kind):  # type: ignore[misc]
+        _gradgate_mean: WindowMean
+        _gradgate_count: Callable[[Any], Any] | None
+        _gradgate_step: ExitStack | None = (
+            None  # open during a training step, and marks its backward pass as ours
+        )
+
+        def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+            trainer: Any = self
+            mean = self._gradgate_mean
+            try:
+                with ExitStack() as self._gradgate_step:
+                    loss: Tensor = super().training_step(*args, **kwargs)
+            finally:
+                self._gradgate_step = None
+            if not trainer.accelerator.sync_gradients:
+                return torch.zeros_like(
+                    loss
+                )  # Trainer adds up what it logs: all of the window's loss comes with its end
+            scaler = trainer.accelerator.scaler
+            parameters = parameters_of(trainer.model.parameters(), of_optimizers([trainer.optimizer]))
+            window = mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale())
+            return torch.full_like(loss, window.mean)
+
+        def compute_loss(
+            self,
+            model: Any,
+            inputs: Any,
+            return_outputs: bool = False,
+            num_items_in_batch: Any = None,
+            **kwargs: Any,
+        ) -> Any:
+            trainer: Any = self
+            step, options = self._gradgate_step, {"return_outputs": return_outputs, **kwargs}
+            if step is None:  # in an evaluation
+                return super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch, **options)
+            count = None if self._gradgate_count is None else self._gradgate_count(inputs)
+            with _on_its_own(trainer, [inputs], counted=num_items_in_batch is not None) as (items, smoothed):
+                result = super().compute_loss(model, inputs, num_items_in_batch=items, **options)
+            if count is None and smoothed:
+                count = smoothed[-1]
+            self._gradgate_mean.add(result[0] if return_outputs else result, count, passed=items)
+            step.enter_context(on_purpose())
+            return result
+
+    return ExactTrainer
+
+
+@contextmanager
+def _on_its_own(trainer: Any, batches: list[Any], *, counted: bool) -> Iterator[tuple[Any, list[Tensor]]]:
+    """Let models and losses see a micro-batch as if it were the whole window, on the only rank.
+
+    Yields:
+        the number of its items to pass to the loss, if ``counted``; and the counts of the losses that the label
+        smoother computes in the block, whose graphs don't show them.
+    """
+    smoother, counts = trainer.label_smoother, []
+    before = trainer.args.average_tokens_across_devices, trainer.model_accepts_loss_kwargs
+
+    def smooth(
+        outputs: Any, labels: Tensor, shift_labels: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        valid = labels[..., 1:] if shift_labels else labels
+        counts.append(valid.ne(smoother.ignore_index).sum())
+        return smoother(outputs, labels, shift_labels=shift_labels)
+
+    try:
+        trainer.args.average_tokens_across_devices = False
+        items = trainer._get_num_items_in_batch(batches, trainer.args.device) if counted else None
+        trainer.model_accepts_loss_kwargs = False
+        if smoother is not None:
+            trainer.label_smoother = smooth
+        yield items, counts
+    finally:
+        trainer.label_smoother = smoother
+        trainer.args.average_tokens_across_devices, trainer.model_accepts_loss_kwargs = before

@@ -1,0 +1,280 @@
+"""Turns a trainer's accumulated gradient into the mean over the items of its window."""
+
+from __future__ import annotations
+
+import math
+import warnings
+import weakref
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim import Optimizer
+
+from gradgate.accumulation._counts import (
+    Count,
+    as_number,
+    checked_count,
+    count_in_graph,
+    divided_by,
+    divisor_in_graph,
+    is_sum,
+)
+from gradgate.accumulation._gradients import dense_values, multiply
+from gradgate.accumulation._loss_checks import check_scalar
+from gradgate.accumulation._running_sum import RunningSum
+from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, inputs_of
+from gradgate.errors import CountError, CountWarning, UpdateError
+from gradgate.ranks._process_group import RankGroup
+from gradgate.tally import Tally
+
+_ROUNDING = 1e-5  # a loss of class weights saves the sum of its targets' weights in float32
+T = TypeVar("T")
+
+
+class WindowMean:
+    """Weights each micro-batch of a trainer's window by its count, and divides once, when the window ends.
+
+    The trainer keeps its own loop: it may divide losses by the number of micro-batches and multiply them by a
+    loss scale. A hook on each mean loss multiplies the gradient that arrives there by ``count / unit``, so
+    ``.grad`` adds up to ``arrived / unit * sum(count * gradient)``. What arrives is measured, not assumed, and
+    has to be the same for all micro-batches. At the end, one multiplication makes this ``sum(count * gradient) /
+    sum(count)``.
+
+    The unit keeps gradients at their usual size, for 16-bit losses. It is a power of two, so it changes no digit of
+    the result.
+
+    Args:
+        library: the name of the trainer's package, for messages.
+        advice: how the user passes a count, for messages.
+        ranks: how many ranks average their gradients.
+    """
+
+    def __init__(self, library: str, advice: str, ranks: int = 1) -> None:
+        self._library, self._advice = library, advice
+        self.ranks = ranks
+        self._unit: Count | None = None
+        self._guards: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()
+        self.divides_in_closure = False
+        """Whether a step is running whose closure ends the window and divides."""
+        self.start()
+
+    def start(self) -> None:
+        """Begin a window. What an unfinished one added is dropped."""
+        self._running = RunningSum("loss", unit=self._unit)
+        self._expected = 0
+        self._arrived: list[Tensor] = []
+        self._passed: list[tuple[Any, Any]] = []
+        self._counted: tuple[float, float] | None = None
+
+    def restart(self) -> None:
+        """Begin a window after gradients were cleared; a micro-batch still to be back-propagated belongs to it."""
+        unit, pending = self._running.unit, self._expected - len(self._arrived)
+        self.start()
+        self._running.unit, self._expected = unit, pending
+
+    @property
+    def open(self) -> bool:
+        """Whether a micro-batch was added since the last division."""
+        return self._expected > 0
+
+    def add(self, loss: Tensor, count: Any = None, *, passed: Any = None) -> None:
+        """Weight the gradient of a micro-batch by its count, in the backward pass that follows.
+
+        Args:
+            loss: the mean over the micro-batch, as the model or the user returned it.
+            count: its items. If None, it is read from the loss's graph.
+            passed: the number of items that was passed for the loss to divide by, if any.
+
+        Raises:
+            CountError: the count is missing and the graph does not prove it, or the loss is a sum.
+            ShapeError: the loss is not a floating scalar.
+        """
+        check_scalar(loss)
+        count = self._count_of(loss, count, passed)
+        if self._running.unit is None:
+            self._running.unit = self._first_unit(count)
+        weight = self._running.weight(loss, count)
+        value = loss.detach()  # the loss itself would keep its graph alive
+        self._expected += 1
+
+        def weighted(gradient: Tensor) -> Tensor | None:
+            self._arrived.append(gradient)
+            self._running.record(value, count, "mean")
+            if not isinstance(weight, Tensor) and weight == 1:
+                return None
+            return (gradient * weight).to(gradient.dtype)
+
+        loss.register_hook(weighted)
+
+    def finish(self, parameters: Iterable[Tensor], scale: float = 1.0) -> Tally:
+        """Divide the gradients of a window by its count over all ranks, and begin the next one.
+
+        Synchronizes with the device, and with the other ranks.
+
+        Args:
+            parameters: their ``.grad`` holds the window's sum, averaged over ranks.
+            scale: the loss scale, which stays in the gradients.
+
+        Returns:
+            the window's loss and count, over all ranks.
+
+        Raises:
+            CountError: the window holds no items.
+            UpdateError: the trainer does something else with the losses than this class relies on.
+        """
+        running, arrived = self._running, [float(gradient) for gradient in self._arrived]
+        if len(arrived) != self._expected or len(set(arrived)) > 1:
+            raise self._changed(
+                f"{self._expected} micro-batches were added, and their losses received the gradients "
+                f"{arrived}. All of them should have received one, the same"
+            )
+        for divisor, passed in self._passed:
+            if float(passed) and float(divisor) != float(passed):
+                raise CountError(
+                    f"{self._library}: a loss was divided by {float(divisor):g}, but its micro-batch holds "
+                    f"{float(passed):g} items (num_items_in_batch), so its count is unknown. {self._advice}"
+                )
+        tally = running.tally()
+        sent: dict[str, Any] = {"total": tally.total, "count": tally.count, "micro_batches": self._expected}
+        sent["per_item"] = (
+            arrived[0] / as_number(running.unit) if arrived and running.unit is not None else None
+        )
+        all_sent = [sent] if self.ranks == 1 else RankGroup().exchange(sent)
+        self.start()
+        whole = sum((Tally(each["total"], each["count"]) for each in all_sent), Tally())
+        factors = {each["per_item"] for each in all_sent} - {None}
+        if len(factors) > 1:
+            raise self._changed(f"the ranks multiplied their losses by different factors: {sorted(factors)}")
+        if not factors:
+            raise self._changed("the window ended, but no micro-batch was added to it")
+        if not whole.count:
+            raise CountError(
+                f"{self._library}: all micro-batches of this window have count 0, so the mean gradient is 0/0. "
+                "Leave batches without items out of the loader."
+            )
+        self._unit = self._running.unit = _power_of_two(
+            whole.count / sum(each["micro_batches"] for each in all_sent)
+        )
+        (per_item,) = factors
+        if math.isfinite(per_item):  # otherwise the loss scale is too large, and its scaler skips the step
+            _scale_gradients(parameters, scale * self.ranks / (per_item * whole.count))
+        return whole
+
+    def guard(self, optimizers: Iterable[Any]) -> None:
+        """Make these optimizers refuse to step before a window has been divided, until :meth:`release`."""
+        for optimizer in optimizers:
+            inner = getattr(optimizer, "optimizer", optimizer)  # of Accelerate's wrapper
+            if inner not in self._guards:
+                self._guards[inner] = inner.register_step_pre_hook(self._before_step)
+
+    def release(self) -> None:
+        """Let all optimizers step again."""
+        for handle in self._guards.values():
+            handle.remove()
+        self._guards.clear()
+
+    def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")  # the first argument is the optimizer
+        if (self.open or closure is not None) and not self.divides_in_closure:
+            raise self._changed(
+                f"an optimizer steps in the middle of a window, after {self._expected} micro-batches, before their "
+                "gradients were divided"
+            )
+
+    def _changed(self, what: str) -> UpdateError:
+        return UpdateError(
+            f"{self._library} {version(self._library)}: {what}. Either the script calls backward or step "
+            f"itself, or this version of {self._library} accumulates differently from those that gradgate "
+            "knows. Nothing was stepped. Use a gg.Accumulator in a loop of your own, or a version named in "
+            "docs/limits.md."
+        )
+
+    def _count_of(self, loss: Tensor, count: Any, passed: Any) -> Count:
+        if is_sum(loss):
+            raise CountError(
+                f"{self._library}: the loss of a micro-batch is a sum. The trainer's window is a mean over its "
+                "items: return the mean, loss.mean() or reduction='mean'."
+            )
+        if count is not None:
+            checked = checked_count(loss, count, "mean")
+            self._warn_if_counted_otherwise(loss, checked)
+            return checked
+        try:
+            return count_in_graph(loss)
+        except NotUnderstoodError as unknown:
+            mixed = passed is None or isinstance(unknown, SamplesMixedError)
+            divisor = None if mixed else _divisor(loss)
+            if divisor is not None:
+                self._passed.append((divisor, passed))
+                return checked_count(loss, passed, "mean")
+            raise CountError(
+                f"{self._library}: the count of a micro-batch is missing: the loss's graph does not prove it: "
+                f"{unknown}. Micro-batches are weighted by their counts, so a guess would give a wrong update. "
+                f"{self._advice}"
+            ) from None
+
+    def _warn_if_counted_otherwise(self, loss: Tensor, count: Count) -> None:
+        """Warn if a window's counts are not proportional to those that the losses' graphs show."""
+        if isinstance(count, Tensor) or not loss.is_cpu:
+            return  # comparing would synchronize
+        known = divisor_in_graph(loss)
+        if known is None or not count or not float(known):
+            return
+        first_count, first_known = self._counted = self._counted or (float(count), float(known))
+        if not math.isclose(count * first_known, first_count * float(known), rel_tol=_ROUNDING):
+            warnings.warn(
+                f"{self._library}: count is {count:.10g}, but this loss is a mean over {float(known):.10g} "
+                f"items, as its graph shows, and an earlier one in this window had count {first_count:.10g} "
+                f"for {first_known:.10g} items. So the micro-batches get the wrong weights. Leave count out, "
+                "or count "
+                "the items that take part in the loss.",
+                CountWarning,
+                stacklevel=2,
+            )
+
+    def _first_unit(self, count: Count) -> Count:
+        """Return the unit of the first window, the same on all ranks. Only ranks make this synchronize."""
+        if self.ranks == 1:
+            return _power_of_two(count)
+        largest = torch.tensor(float(as_number(count)), dtype=torch.float64, device=RankGroup().device)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        return _power_of_two(float(largest))
+
+
+def parameters_of(*groups: Iterable[T]) -> list[T]:
+    """Return each parameter once."""
+    return list({id(parameter): parameter for group in groups for parameter in group}.values())
+
+
+def of_optimizers(optimizers: Iterable[Any]) -> list[Tensor]:
+    """Return the parameters that optimizers own."""
+    return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+
+
+def _scale_gradients(parameters: Iterable[Tensor], factor: float) -> None:
+    with torch.no_grad():
+        multiply(dense_values(list(parameters)), factor)
+
+
+def _divisor(loss: Tensor) -> Any:
+    """Return the divisor of a mean, or the tensor by which something else than a mean was divided last; or None."""
+    known = divisor_in_graph(loss)
+    if known is not None:
+        return known
+    inputs = None if loss.grad_fn is None else inputs_of(loss.grad_fn)
+    if inputs is None or len(inputs) > 1 or inputs[0].op != "div" or divided_by(loss) is not None:
+        return None
+    return inputs[0].factor
+
+
+def _power_of_two(count: Count) -> Count:
+    """Return the largest power of two up to a count, without synchronizing; 1 for a count of 0."""
+    if not isinstance(count, Tensor):
+        return 2.0 ** (math.frexp(count)[1] - 1) if count else 1.0
+    wide = count.double() if count.device.type != "mps" else count.float()
+    mantissa, _ = torch.frexp(wide)
+    return torch.where(wide > 0, wide / (2 * mantissa), torch.ones_like(wide))

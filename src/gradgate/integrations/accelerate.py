@@ -1,0 +1,132 @@
+"""Makes accumulation with Accelerate's ``accumulate`` and ``backward`` exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from accelerate import Accelerator
+from torch import Tensor
+
+from gradgate.errors import GradientError, OptionError, UpdateError
+from gradgate.events import on_purpose
+from gradgate.integrations._extended import extend
+from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of
+from gradgate.torch_compat import tensor_version
+
+__all__ = ["exact"]
+
+AnyAccelerator = TypeVar("AnyAccelerator", bound=Accelerator)
+
+
+def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
+    """Make accumulation exact: the gradient of a window is the mean over all of its items.
+
+    Changes ``accelerator`` itself; the loop stays as it is. Each micro-batch is weighted by its count, and the
+    sum is divided once, over all processes, at the end of the ``backward`` that completes the window: before
+    ``clip_grad_norm_`` and the step. By itself, Accelerate divides each mean by ``gradient_accumulation_steps``,
+    which is right only if all micro-batches hold the same number of items and every window is full.
+
+    The data are read once, and nothing waits for the device before the window ends.
+
+    Args:
+        accelerator: of a loop that calls ``accelerator.backward(loss)`` once in each ``with
+            accelerator.accumulate(model)``. ``backward`` now also takes ``count=``, the number of items in the
+            loss: samples, or valid tokens, as a number or a tensor with one element. If left out, it is read from
+            the loss's graph, where the graph proves it: for a mean loss of torch over the output of a layer.
+
+    Returns:
+        the same accelerator.
+
+    Raises:
+        OptionError: the processes train in another way than DDP: FSDP, DeepSpeed, Megatron-LM, XLA.
+        CountError: out of ``backward``: the count is missing and the graph does not prove it, or the loss is a sum.
+        GradientError: out of ``backward``: gradients were changed within a window, or not cleared after it.
+        UpdateError: out of ``backward``: it is called outside ``accumulate``, or twice in one block.
+
+    Example:
+        >>> from accelerate import Accelerator
+        >>> accelerator = exact(Accelerator(gradient_accumulation_steps=8, cpu=True))
+
+    Sources:
+        The derivation, with unequal counts and ranks: docs/exactness.md.
+    """
+    how = accelerator.distributed_type.name
+    if how != "NO" and not how.startswith("MULTI_"):
+        raise OptionError(
+            f"exact: this accelerator trains with {how}, and only a single process and DDP are supported. For "
+            "fully_shard, use a gg.Accumulator in a loop of your own (docs/ranks.md)."
+        )
+    extended: Any = extend(accelerator, _exact_accelerator)
+    extended._gradgate_mean = WindowMean(
+        "accelerate", "Pass it: accelerator.backward(loss, count=len(y)).", accelerator.num_processes
+    )
+    return accelerator
+
+
+def _exact_accelerator(kind: type[Any]) -> type[Any]:
+    """Return a kind of accelerator that also weights losses, and divides gradients at the end of a window."""
+
+    class ExactAccelerator(kind):  # type: ignore[misc]
+        _gradgate_mean: WindowMean
+        _gradgate_models: tuple[Any, ...] | None = (
+            None  # of the `accumulate` block that is open and had no backward
+        )
+        _gradgate_left: tuple[Any, Tensor, int] | None = (
+            None  # a parameter, its gradient after the last backward, version
+        )
+
+        @contextmanager
+        def accumulate(self, *models: Any) -> Iterator[None]:
+            with super().accumulate(*models):
+                self._gradgate_models = models
+                try:
+                    yield
+                finally:
+                    self._gradgate_models = None
+
+        def backward(self, loss: Tensor, *, count: Any = None, **kwargs: Any) -> None:
+            models, self._gradgate_models = self._gradgate_models, None
+            if models is None:
+                raise UpdateError(
+                    "exact: accelerator.backward is called outside `with accelerator.accumulate(model)`, or "
+                    "twice in one block, so it is unknown which micro-batch the loss belongs to. Call it once "
+                    "in each block: add several losses up, and write backward(loss_a + loss_b, count=n). For "
+                    "several optimizers, use one gg.Accumulator each (docs/accelerate.md)."
+                )
+            accelerator: Any = self
+            mean = self._gradgate_mean
+            mean.guard(accelerator._optimizers)
+            self._gradgate_check()
+            mean.add(loss, count)
+            with on_purpose():
+                super().backward(loss, **kwargs)
+            owned = of_optimizers(accelerator._optimizers)
+            parameters = parameters_of(owned, *(model.parameters() for model in models))
+            if accelerator.sync_gradients:
+                scaler = accelerator.scaler
+                mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale())
+            held = next((parameter for parameter in parameters if parameter.grad is not None), None)
+            self._gradgate_left = None if held is None else (held, held.grad, tensor_version.use(held.grad))
+
+        def _gradgate_check(self) -> None:
+            """Raise if gradients were changed within a window, or not cleared after one."""
+            if self._gradgate_left is None:
+                return
+            parameter, gradient, before = self._gradgate_left
+            unchanged = parameter.grad is gradient and tensor_version.use(gradient) == before
+            if self._gradgate_mean.open and not unchanged:
+                raise GradientError(
+                    "exact: gradients were changed between two backward calls of a window: cleared, clipped, "
+                    "or filled by another backward call. Clip only where gradients are complete, `if "
+                    "accelerator.sync_gradients:`, and clear them with the prepared optimizer's zero_grad()."
+                )
+            if unchanged and not self._gradgate_mean.open:
+                raise GradientError(
+                    "exact: the gradients of the last window were not cleared, and the next one would be "
+                    "added to them. Call optimizer.zero_grad() after optimizer.step(), inside the "
+                    "`accumulate` block."
+                )
+
+    return ExactAccelerator

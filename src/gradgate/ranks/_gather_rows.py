@@ -1,0 +1,50 @@
+"""Rows of all ranks, such as the representations that a loss compares: gathered, however many each rank has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from gradgate.errors import RankError
+from gradgate.pytree import tensors_in
+from gradgate.ranks._process_group import RankGroup
+from gradgate.ranks._status_exchange import RankStatus, StatusExchange
+
+Gathered: TypeAlias = "tuple[list[list[Tensor]], list[list[Tensor]], Any]"
+"""For each tensor its rows on the ranks before this one, and those on the ranks after it; and their tree."""
+
+
+def gather_rows(
+    ranks: RankGroup,
+    exchange: Callable[[RankStatus], StatusExchange],
+    tensors: list[Tensor],
+    tree: Any,
+    device: torch.device,
+) -> Gathered:
+    """Gather tensors for :meth:`SingleProcess.gather_rows`.
+
+    Raises:
+        RankError: ranks have different tensors; or whatever ``exchange`` raises.
+    """
+    mine = [(len(each), str(each.dtype), tuple(each.shape[1:])) for each in tensors] if tensors else None
+    of_ranks = [status.rows for status in exchange(RankStatus(phase="coupled", rows=mine)).statuses]
+    kinds = {rank: [kind for _, *kind in rows] for rank, rows in enumerate(of_ranks) if rows is not None}
+    different = {rank: kind for rank, kind in kinds.items() if kind != next(iter(kinds.values()))}
+    if different:
+        one, other = next(iter(kinds)), next(iter(different))
+        raise RankError(
+            f"update: the representations of rank {one} are {kinds[one]}, and those of rank {other} "
+            f"{different[other]} (dtypes and sizes of rows). They are concatenated over ranks. Let encode return "
+            "the same kinds of tensors on every rank. Nothing was stepped."
+        )
+    if len(kinds) < ranks.count:
+        tree = next((each for each in ranks.gather_batches(tree) if each is not None), None)
+        tensors = tensors or [leaf.to(device) for leaf in tensors_in(tree)]
+    gathered = [
+        ranks.gather_rows(each, [0 if rows is None else int(rows[place][0]) for rows in of_ranks])
+        for place, each in enumerate(tensors)
+    ]
+    return [of[: ranks.rank] for of in gathered], [of[ranks.rank + 1 :] for of in gathered], tree

@@ -1,0 +1,168 @@
+"""What else a loop of Accelerate does, with exact accumulation: clipping, schedules, several epochs, errors."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import GradientAccumulationPlugin
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+import gradgate as gg
+from gradgate.errors import CountError, GradientError, UpdateError
+from gradgate.integrations.accelerate import exact
+from tests.integrations.exact_cases import LABELS, TEXTS, error, gradients, net, tokens
+
+WINDOWS = slice(16), slice(16, None)  # of a loader that yields 4, 4, 4, 4, 4 and 1
+
+
+class Loop:
+    """The loop of Accelerate's guide, of which a test changes a part."""
+
+    def __init__(self, *, exactly: bool = True, rate: float = 0.0, **options: Any) -> None:
+        AcceleratorState._reset_state(reset_partial_state=True)
+        self.accelerator = Accelerator(cpu=True, **(options or {"gradient_accumulation_steps": 4}))
+        if exactly:
+            exact(self.accelerator)
+        self.net = net()
+        self.inner = torch.optim.SGD(self.net.parameters(), lr=rate)
+        loader = DataLoader(list(zip(TEXTS, LABELS, strict=True)), batch_size=4)
+        schedule = torch.optim.lr_scheduler.StepLR(self.inner, 1, 0.5)
+        prepared = self.accelerator.prepare(self.net, self.inner, loader, schedule)
+        self.model, self.optimizer, self.loader, self.schedule = prepared
+
+    def back(self, x: Tensor, y: Tensor) -> None:
+        self.accelerator.backward(tokens(self.model, x, y))
+
+    def between(self) -> None:
+        pass
+
+    def run(self, epochs: int = 1) -> None:
+        for _ in range(epochs):
+            for x, y in self.loader:
+                with self.accelerator.accumulate(self.model):
+                    self.back(x, y)
+                    self.between()
+                    self.optimizer.step()
+                    self.schedule.step()
+                    self.optimizer.zero_grad()
+
+    def truth(self, part: slice) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(tokens(self.net, TEXTS[part], LABELS[part]), [*self.net.parameters()])
+
+
+def test_the_mean_is_clipped_once_and_schedules_go_on_as_before() -> None:
+    class Clips(Loop):
+        def between(self) -> None:
+            if self.accelerator.sync_gradients:
+                self.accelerator.clip_grad_norm_(self.model.parameters(), 0.01)
+
+    rates = []
+    for exactly in (False, True):
+        loop = Clips(exactly=exactly, rate=1e-9)
+        found = gradients(loop.inner, loop.run)
+        rates.append(loop.inner.param_groups[0]["lr"])
+    assert rates[0] == rates[1] == 1e-9 / 4
+    for ours, part in zip(found, WINDOWS, strict=True):
+        truth = loop.truth(part)
+        norm = torch.nn.utils.get_total_norm(truth)
+        assert error(ours, tuple(0.01 / (norm + 1e-6) * gradient for gradient in truth)) < 1e-7
+
+
+def test_windows_may_cross_epochs() -> None:
+    plugin = GradientAccumulationPlugin(num_steps=4, sync_with_dataloader=False)
+    loop = Loop(gradient_accumulation_plugin=plugin)
+    first, crossing, last = gradients(loop.inner, lambda: loop.run(epochs=2))
+    assert error(first, loop.truth(WINDOWS[0])) < 1e-12
+    x, y = (torch.cat([part[16:], part[:8]]) for part in (TEXTS, LABELS))
+    truth = torch.autograd.grad(tokens(loop.net, x, y), [*loop.net.parameters()])
+    assert error(crossing, truth) < 1e-12
+    assert error(last, loop.truth(slice(8, 21))) < 1e-12
+
+
+def test_every_backward_may_synchronize_the_ranks() -> None:
+    plugin = GradientAccumulationPlugin(num_steps=4, sync_each_batch=True)
+    loop = Loop(gradient_accumulation_plugin=plugin)
+    for ours, part in zip(gradients(loop.inner, loop.run), WINDOWS, strict=True):
+        assert error(ours, loop.truth(part)) < 1e-12
+
+
+def test_a_count_may_be_passed() -> None:
+    class Counts(Loop):
+        def back(self, x: Tensor, y: Tensor) -> None:
+            each = F.cross_entropy(self.model(x).transpose(1, 2), y, reduction="none")
+            loss = each.sum() / (y != -100).sum()
+            if not self.passed:
+                self.accelerator.backward(loss)
+            self.accelerator.backward(loss, count=(y != -100).sum())
+
+    loop = Counts()
+    loop.passed = False
+    with pytest.raises(CountError, match=r"Pass it: accelerator.backward\(loss, count=len\(y\)\)"):
+        loop.run()
+    loop = Counts()
+    loop.passed = True
+    for ours, part in zip(gradients(loop.inner, loop.run), WINDOWS, strict=True):
+        assert error(ours, loop.truth(part)) < 1e-12
+
+
+class BackwardTwice(Loop):
+    def back(self, x: Tensor, y: Tensor) -> None:
+        super().back(x, y)
+        super().back(x, y)
+
+
+class NoBlock(Loop):
+    def run(self, epochs: int = 1) -> None:
+        for x, y in self.loader:
+            self.back(x, y)
+
+
+class ClipsTheRunningSum(Loop):
+    def between(self) -> None:
+        self.accelerator.clip_grad_norm_(self.model.parameters(), 0.01)
+
+
+class ClearsTheRunningSum(Loop):
+    def between(self) -> None:
+        if not self.accelerator.sync_gradients:
+            self.model.zero_grad()
+
+
+class NeverClears(Loop):
+    def run(self, epochs: int = 1) -> None:
+        self.optimizer.zero_grad = lambda: None
+        super().run(epochs)
+
+
+class StepsPastTheWrapper(Loop):
+    def between(self) -> None:
+        self.inner.step()
+
+
+@pytest.mark.parametrize(
+    ("kind", "raised", "says"),
+    [
+        (BackwardTwice, UpdateError, "twice in one block"),
+        (NoBlock, UpdateError, "outside `with accelerator.accumulate"),
+        (ClipsTheRunningSum, GradientError, "if accelerator.sync_gradients:"),
+        (ClearsTheRunningSum, GradientError, "changed between two backward calls"),
+        (NeverClears, GradientError, "were not cleared"),
+        (StepsPastTheWrapper, UpdateError, "steps in the middle of a window, after 1 micro-batch"),
+    ],
+)
+def test_what_would_not_be_exact_is_an_error(kind: type[Loop], raised: type[Exception], says: str) -> None:
+    loop = kind()
+    with pytest.raises(raised, match=says):
+        loop.run()
+
+
+def test_a_loop_that_is_watched_and_exact_has_no_findings() -> None:
+    for exactly, codes in ((False, ["GG103"]), (True, [])):
+        loop = Loop(exactly=exactly, rate=1e-3)
+        with gg.watch() as report:
+            loop.run(epochs=3)
+        assert [finding.code for finding in report.findings] == codes

@@ -1,0 +1,152 @@
+"""Law 9 over ranks: representations of all of them in one loss, whatever each has; one process's update."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+import gradgate as gg
+from gradgate.errors import RankError
+from tests.ranks.processes import together
+from tests.ranks.work import adam, data, model
+from tests.reference import assert_same
+
+pytestmark = pytest.mark.slow
+
+Cut = list[list[list[int]]]
+
+CUTS: dict[str, Cut] = {
+    "two ranks": [[[*range(9)], [9], []], [[*range(10, 24)]]],
+    "three ranks": [[[0]], [[*range(1, 12)], [12]], [[*range(13, 23)], [23], []]],
+    "a rank without micro-batches": [[[*range(9)], [*range(9, 12)]], [], [[*range(12, 24)]]],
+}
+
+
+class Head(nn.Module):
+    """A loss with a parameter of its own, which every rank computes as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_temperature = nn.Parameter(torch.tensor([-1.0], dtype=torch.float64))
+
+    def forward(self, z: dict[str, Tensor]) -> Tensor:
+        left, right = (
+            F.normalize(z["codes"], dim=1),
+            F.normalize(z["codes"].sin() + z["classes"][:, None], dim=1),
+        )
+        loss: Tensor = gg.losses.clip_loss(left, right, temperature=self.log_temperature.exp())
+        return loss + z["total"].sum() / 24
+
+
+def encoder(net: nn.Module) -> Any:
+    x, y = data()
+
+    def encode(rows: list[int]) -> dict[str, Tensor]:
+        codes = net(x[rows])
+        return {"codes": codes, "classes": y[rows], "total": codes.square().sum()}
+
+    return encode
+
+
+def of_one_process(updates: int, **options: Any) -> list[Tensor]:
+    """The slow truth: the whole batch, one process, plain autograd."""
+    both = nn.ModuleList([model(), Head()])
+    optimizer = adam(both)
+    for _ in range(updates):
+        optimizer.zero_grad()
+        z = encoder(both[0])([*range(24)])
+        both[1]({**z, "total": z["total"][None]}).backward()
+        nn.utils.clip_grad_norm_(both.parameters(), options["clip_norm"])
+        optimizer.step()
+    return [parameter.detach() for parameter in both.parameters()]
+
+
+def train(rank: int, cut: Cut, kind: str, fails: str | None = None) -> dict[str, Any]:
+    both = nn.ModuleList([model(), Head()])
+    net: nn.Module = both[0]
+    if kind == "DDP":
+        net = DistributedDataParallel(net)
+    elif kind == "fully_shard":
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (len(cut),))
+        for module in (both[0][0], both[0][2], both[0], both[1]):  # type: ignore[index]
+            fully_shard(module, mesh=mesh)
+    accumulator = gg.Accumulator(adam(both), model=[net, both[1]], clip_norm=0.5)
+    encode = encoder(net)
+
+    def failing(rows: list[int]) -> dict[str, Tensor]:
+        if fails == "other dtypes" and rank == 1:
+            return {key: value.float() for key, value in encode(rows).items()}
+        if rank == 1 and fails == ("first" if not torch.is_grad_enabled() else "second"):
+            raise ValueError("no such file")
+        return encode(rows)
+
+    for _ in range(2):
+        with accumulator.update() as update:
+            if fails == "absent" and rank == 1:
+                update.backward(net(data()[0]).sum(), count=24)
+            else:
+                budget = 0 if fails else None
+                update.backward_coupled(failing if fails else encode, cut[rank], both[1], budget_bytes=budget)
+    values = [p.full_tensor() if hasattr(p, "full_tensor") else p.clone() for p in both.parameters()]
+    return {
+        "values": [value.detach() for value in values],
+        "told": (update.loss, update.count, update.grad_norm),
+        "micro_batches": update.micro_batch_count,
+    }
+
+
+@pytest.mark.parametrize("kind", ["no wrapper", "DDP", "fully_shard"])
+@pytest.mark.parametrize("name", CUTS)
+def test_ranks_train_as_one_process_does(name: str, kind: str) -> None:
+    cut = CUTS[name]
+    if kind == "fully_shard":
+        cut = [rank or [[]] for rank in cut]  # every pass waits for all
+    results = together(train, len(cut), cut, kind)
+    for result in results:
+        assert not isinstance(result, BaseException), result
+        assert_same(result["values"], of_one_process(2, clip_norm=0.5))
+        assert result["told"] == results[0]["told"]
+        assert result["told"][1] == 24
+    assert [result["micro_batches"] for result in results] == [len(rank) for rank in cut]
+
+
+@pytest.mark.parametrize(
+    ("fails", "message"),
+    [
+        ("first", "rank 1 stopped in this window: ValueError: no such file"),
+        ("second", "rank 1 stopped in this window: ValueError: no such file"),
+        ("other dtypes", r"the representations of rank 0 are .*float64.*, and those of rank 1 .*float32"),
+        ("absent", r"rank 0 called update\.backward_coupled\(\.\.\.\) and others did not"),
+    ],
+)
+def test_a_rank_that_fails_stops_all_of_them_at_once(fails: str, message: str) -> None:
+    results = together(train, 2, CUTS["two ranks"], "no wrapper", fails)
+    assert isinstance(results[0], RankError)
+    assert isinstance(results[1], RankError if fails in ("other dtypes", "absent") else ValueError)
+    with pytest.raises(RankError, match=message):
+        raise results[0]
+
+
+def lonely_losses(rank: int, cut: Cut) -> list[Tensor]:
+    """Known to be wrong: each rank compares only its own items, and gradients are averaged."""
+    both = nn.ModuleList([model(), Head()])
+    optimizer = adam(both)
+    z = encoder(both[0])([row for rows in cut[rank] for row in rows])
+    (both[1]({**z, "total": z["total"][None]}) / len(cut)).backward()
+    for parameter in both.parameters():
+        torch.distributed.all_reduce(parameter.grad)
+    nn.utils.clip_grad_norm_(both.parameters(), 0.5)
+    optimizer.step()
+    return [parameter.detach() for parameter in both.parameters()]
+
+
+def test_the_law_rejects_a_loss_per_rank() -> None:
+    (result, _) = together(lonely_losses, 2, CUTS["two ranks"])
+    with pytest.raises(AssertionError, match="off by"):
+        assert_same(result, of_one_process(1, clip_norm=0.5))
