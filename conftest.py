@@ -23,46 +23,23 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 
-class Frozen:
-    """The objects that the suite hides from the garbage collector: all that was imported before the first test.
-
-    Torch, its compiler and the trainers are two million objects. The collector would visit them again and again,
-    and so would every watcher that looks for live modules. ``gc.get_freeze_count`` counts only what a test froze,
-    since no module that a test trains is among the suite's own.
-    """
-
-    def __init__(self) -> None:
-        self._count = gc.get_freeze_count
-        self._ours = 0
-        gc.get_freeze_count = lambda: max(0, self._count() - self._ours)
-
-    def freeze(self) -> None:
-        gc.freeze()
-        self._ours = self._count()
-
-    def unfreeze(self) -> None:
-        gc.unfreeze()
-        self._ours = 0
-
-
-FROZEN = Frozen()
-
-
 def pytest_collection_finish() -> None:
+    """Hide from the garbage collector what was imported: two million objects of torch and the trainers."""
     gc.collect()
-    FROZEN.freeze()
+    gc.freeze()
 
 
 @pytest.fixture
 def nothing_frozen() -> Iterator[None]:
     """For a test in which the collector has to find what an imported module or class holds."""
-    FROZEN.unfreeze()
+    gc.unfreeze()
     yield
     gc.collect(1)  # the young: the rest would take a second
-    FROZEN.freeze()
+    gc.freeze()
 
 
-# Files whose tests share no fixture: they are dealt out one by one, last, so that workers end together.
+# Files whose tests share no more than the run of one script: each script is dealt out by itself. They come last, as
+# what is largest comes first, so that workers end together.
 DEALT_ONE_BY_ONE = ("tests/test_scripts.py", "tests/ranks/test_checked_ranks.py")
 
 
@@ -73,7 +50,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid if nodeid.startswith(DEALT_ONE_BY_ONE) else nodeid.partition("::")[0]
+            file, _, test = nodeid.partition("::")
+            return f"{file}::{test.partition('[')[2] or test}" if file in DEALT_ONE_BY_ONE else file
 
     return Files(config, log)
 

@@ -77,7 +77,11 @@ def _started(words: list[str], cwd: Path, env: dict[str, str], timeout: float) -
 
 def _settings(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that an interpreter reads before it runs anything."""
-    return {name: value for name, value in env.items() if name.startswith(("PYTHON", "OMP_"))}
+    return {
+        name: value
+        for name, value in env.items()
+        if name.startswith(("PYTHON", "OMP_")) and name != "PYTHONIOENCODING"  # that a fork can follow
+    }
 
 
 class _Warm:
@@ -189,6 +193,9 @@ def _become(words: list[str], cwd: str, env: dict[str, str]) -> None:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    if "PYTHONIOENCODING" in env:
+        sys.stdout.reconfigure(encoding=env["PYTHONIOENCODING"])  # type: ignore[union-attr]
+        sys.stderr.reconfigure(encoding=env["PYTHONIOENCODING"], errors="backslashreplace")  # type: ignore[union-attr]
     sys.orig_argv = [sys.executable, *words]
     sys.path.pop(0)  # the folder of this file
     multiprocessing.process.ORIGINAL_DIR = cwd  # from where a spawned child looks for the script

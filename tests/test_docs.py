@@ -1,7 +1,6 @@
 """The site of the documents: it builds without a warning, nothing in it is dead or lost, and it loads nothing."""
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import pytest
 import gradgate
 from gradgate import errors
 from tests import test_scripts
+from tests.interpreter import python
 from tests.ranks import test_checked_ranks
 
 ROOT = Path(__file__).parents[1]
@@ -110,13 +110,7 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     folder = tmp_path_factory.mktemp("site").resolve()
     options = ["-q", "-W", "--keep-going", "-b", "html", "-d", str(folder / "trees"), "-c", "docs/_site"]
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, ".", str(folder / "html")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "sphinx", *options, ".", folder / "html", cwd=ROOT, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     return Site(folder / "html")
 

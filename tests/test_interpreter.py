@@ -1,5 +1,6 @@
 """A fork of the interpreter that has imported torch does what a new interpreter does."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,17 @@ def test_a_program_does_the_same(form: str, name: str, options: list[str], tmp_p
     # The frames of runpy are frozen into one interpreter and not into the other.
     assert forked.stderr.splitlines()[-1:] == real.stderr.splitlines()[-1:]
     assert forked.stderr.count(str(tmp_path)) == real.stderr.count(str(tmp_path))
+
+
+def test_the_encoding_of_the_output_is_that_of_the_environment(tmp_path: Path) -> None:
+    program = "import sys; print('ä', file=sys.stderr); print('ä')"
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    words = ["-c", program]
+    real = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=False)
+    forked = python(*words, cwd=tmp_path, env=env)
+    assert (forked.returncode, forked.stdout) == (real.returncode, real.stdout) == (1, "")
+    assert forked.stderr.splitlines()[0] == real.stderr.splitlines()[0] == r"\xe4"
+    assert forked.stderr.splitlines()[-1] == real.stderr.splitlines()[-1]
 
 
 def test_torch_is_there_already(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The corpus of scripts: each runs, computes the same to the bit while watched, and gets the right findings.
 
 A wrong script gets a finding of its category on the line that it marks, and no warning or error of another one; a
-right script gets none at all.
+right script gets none at all. With its fix made, a wrong script runs, and its mistake is found no more.
 """
 
 import ast
@@ -11,6 +11,7 @@ import io
 import re
 import runpy
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -20,9 +21,10 @@ from typing import Any
 import pytest
 import torch
 
+from gradgate.checker.fixes import apply, edits_for
 from gradgate.checker.recording import Watcher
 from gradgate.checker.rules import Finding, check, rules
-from gradgate.events import Gap, Log
+from gradgate.events import Gap, Log, OptimizerMade, Stepped
 
 SCRIPTS = Path(__file__).parent / "scripts"
 WRONG = sorted(SCRIPTS.glob("wrong/*/*.py"))
@@ -52,9 +54,56 @@ OTHER_LINE = {
     "wrong/zero-gradient/dense_detector": "said of the ReLU, marked is the bias that closes it",
 }
 
+# Where the advice is no edit: there is more than one way, or the line of the finding does not show it.
+ADVICE_ONLY = {
+    "accumulation-scaling": "config_classifier name_ngram spectra_autoencoder vit_trainer",
+    "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru text_tail",
+    "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
+    "broken-graph": "age_from_bins ensemble_tensor graph_net spectrum_numpy tokens_argmax",
+    "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
+    "cross-loss-leak": "advantage chain_actor_critic gan_g_first ssl_online_probe",
+    "double-counting": "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict",
+    "frozen-state-drift": "glove_rows pretrained_vectors two_stages",
+    "graph-retention": "epoch_metrics moving_center",
+    "loss-reduction": "chunked_vocabulary pose_multitask shards",
+    "nonfinite-gradient": "padded_rates set_pooling std_single",
+    "optimizer-state-reset": (
+        "decay_by_reload decayed_rate epoch_function momentum_call rollout_update style_lr_decay train_function"
+    ),
+    "param-in-multiple-optimizers": (
+        "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all shared_trunk"
+    ),
+    "param-not-in-optimizer": "named_groups new_tasks",
+    "scheduler-cadence": "exponential_unused onecycle_wine recsys_trainer superconvergence warmup_in_steps",
+    "stale-optimizer-params": (
+        "folds folds_again growing_vocab new_head pretrained_vectors trainer_copy unit_rows"
+    ),
+    "train-eval-mode": "eval_stays teacher_dropout",
+    "wasted-gradient": ("layerwise_lr zero_lr_group zero_rate_group"),
+    "zero-grad-misplaced": "grad_monitor saliency_log",
+    "zero-gradient": (
+        "clamped_scale dense_detector lora_adapter lora_zeros prototype_scores relu_scores rounded_rating"
+        " softmax_one time_stamps"
+    ),
+}
+NEVER_AN_EDIT = {"inplace-param-update", "unreached-parameter"}
+
+# What the fixed script is told next, and why: one mistake had hidden it.
+LEFT = {
+    "wrong/broken-graph/frozen_decoder": "GG405: the decoder's own gradients are nobody's",
+    "wrong/broken-graph/stitched_middle": "GG501: the middle is in no optimizer's list",
+    "wrong/ineffective-step/step_then_backward": "GG403: the last bias cancels in a difference",
+    "wrong/scheduler-cadence/unet_milestones": "GG301: its milestones are epochs",
+}
+
+# What is not to move: the fix keeps it as it is.
+CANCELS = {"D.2.bias", "gan.disc.4.bias"}  # in the difference of a critic's two means
+STILL = {"frozen-state-drift", "wasted-gradient"}
+
 
 @dataclass
 class Outcome:
+    script: Path
     printed: str
     computed: str
     exit_code: object
@@ -83,32 +132,36 @@ def at_a_mark(finding: Finding, script: Path) -> bool:
 
 
 def run(script: Path, *, watch: bool) -> Outcome:
-    """Run a script as python does, and return what it printed, computed and exits with, and what is found."""
+    """Run a script as python does, in a folder of its own; return what it did and what is found."""
     watcher = Watcher(str(script), strict=True)
     exit_code: object = None
     variables: dict[str, Any] = {}
     printed = io.StringIO()
-    if watch:
-        watcher.start()
-    try:
-        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a wrong script may well be warned of by torch
-            variables = runpy.run_path(str(script), run_name="__main__")
-    except SystemExit as end:
-        exit_code = end.code
-    finally:
-        watcher.stop()
-        state = torch.get_rng_state()
-        torch.set_default_dtype(torch.float32)
-        torch.set_grad_enabled(True)
-        if "torch._dynamo" in sys.modules:
-            torch._dynamo.reset()  # where something is compiled, less is looked at: that is one script's affair
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(sys, "argv", ["train.py"])
+        patch.chdir(folder)
+        torch.manual_seed(0)
+        if watch:
+            watcher.start()
+        try:
+            with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a wrong script may well be warned of by torch
+                variables = runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as end:
+            exit_code = end.code
+        finally:
+            watcher.stop()
+            state = torch.get_rng_state()
+            torch.set_default_dtype(torch.float32)
+            torch.set_grad_enabled(True)
+            if "torch._dynamo" in sys.modules:
+                torch._dynamo.reset()  # where something is compiled, less is looked at: one script's affair
     digest = hashlib.sha256(state.numpy().tobytes())
     for tensor in tensors(variables):
         digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     log = watcher.log() if watch else None
     found = check(log, strict=True) if log is not None else []
-    return Outcome(printed.getvalue(), digest.hexdigest(), exit_code, found, log)
+    return Outcome(script, printed.getvalue(), digest.hexdigest(), exit_code, found, log)
 
 
 def with_a_gap(log: Log, part: float) -> Log:
@@ -134,18 +187,20 @@ def tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
         yield from tensors(vars(value) if hasattr(value, "__dict__") else None, depth + 1)
 
 
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "argv", ["train.py"])
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def watched(request: pytest.FixtureRequest) -> Outcome:
+    """A watched run, which the tests of its script share: pytest runs them one after the other."""
+    return run(request.param, watch=True)
 
 
-@pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("script", [*WRONG, *RIGHT], ids=name)
-def test_a_script_computes_the_same_watched_or_not_and_gets_its_findings(
-    script: Path, request: pytest.FixtureRequest
-) -> None:
-    plain, watched = run(script, watch=False), run(script, watch=True)
+def of_each(scripts: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("watched", scripts, indirect=True, ids=name, scope="module")
+
+
+@of_each([*WRONG, *RIGHT])
+def test_a_script_computes_the_same_watched_or_not_and_gets_its_findings(watched: Outcome) -> None:
+    script = watched.script
+    plain = run(script, watch=False)
     assert not plain.exit_code
     assert watched.printed == plain.printed
     assert watched.computed == plain.computed
@@ -162,6 +217,39 @@ def test_a_script_computes_the_same_watched_or_not_and_gets_its_findings(
     assert [finding for finding in others if finding.severity != "info"] == []  # one cause, one finding
     assert bool(of_category) == (name(script) not in MISSED)
     assert bool(at_the_line) == (name(script) not in MISSED and name(script) not in OTHER_LINE)
+
+
+def parts(log: Log | None) -> tuple[set[str], set[str]]:
+    """Return the parameters that moved, and the trainable ones that stepping optimizers left as they were."""
+    assert log is not None
+    stepping = {event.optimizer for event in log.events if isinstance(event, Stepped)}
+    made = [event for event in log.events if isinstance(event, OptimizerMade) and event.optimizer in stepping]
+    held = {number for event in made for group in event.groups for number in group.parameters}
+    moved = {each.name for each in log.parameters.values() if not each.still}
+    left = {log.parameters[number].name for number in held if log.parameters[number].trainable}
+    return moved, left - moved
+
+
+@of_each(WRONG)
+def test_a_script_with_its_fix_made_shows_no_mistake_and_trains(watched: Outcome, tmp_path: Path) -> None:
+    script, category = watched.script, watched.script.parent.name
+    edits = [edit for one in watched.findings if one.category == category for edit in edits_for(one)]
+    advice_only = category in NEVER_AN_EDIT or script.stem in ADVICE_ONLY.get(category, "").split()
+    assert bool(edits) == (not advice_only)
+    if not edits:
+        return
+    copy = tmp_path / script.name
+    copy.write_text("\n".join(apply(script.read_text("utf-8").splitlines(), edits)) + "\n", "utf-8")
+    fixed = run(copy, watch=True)
+    assert not fixed.exit_code
+    if category not in STILL:
+        (before, idle), (after, idle_after) = parts(watched.log), parts(fixed.log)
+        assert before - after <= CANCELS
+        assert idle_after - idle <= CANCELS
+    if category in ("wasted-gradient", "graph-retention"):  # costs time and memory, and computes the same
+        assert (fixed.printed, fixed.computed) == (watched.printed, watched.computed)
+    left = [one.code for one in fixed.findings if one.severity != "info" or one.category == category]
+    assert left == ([LEFT[name(script)].partition(":")[0]] if name(script) in LEFT else [])
 
 
 def test_what_a_script_computes_is_compared(tmp_path: Path) -> None:

@@ -17,9 +17,7 @@ from gradgate.checker.reports import report_on
 from gradgate.checker.rules import rules
 from gradgate.errors import UpdateError
 from gradgate.torch_compat import Private, stack_formatter
-from tests.test_scripts import SCRIPTS, alone, run
-
-__all__ = ["alone"]  # a fixture
+from tests.test_scripts import SCRIPTS, run
 
 PACKAGE = Path(gg.__file__).parent
 ENTRIES = {name: one for name, one in vars(torch_compat).items() if isinstance(one, Private)}
@@ -130,7 +128,6 @@ MISSED = {
 CODES = {rule.name: rule.code for rule in rules()}
 
 
-@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize(("name", "script"), [(name, one) for name, some in MISSED.items() for one in some])
 def test_a_mistake_that_cannot_be_seen_any_more_has_its_rule_in_the_report(
     name: str, script: str, monkeypatch: pytest.MonkeyPatch
@@ -155,7 +152,6 @@ def test_a_mistake_that_cannot_be_seen_any_more_has_its_rule_in_the_report(
     assert " ".join(note.split()) in " ".join(str(report_on([blind.log])).split())
 
 
-@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("name", WATCHED)
 def test_other_rules_still_find_what_they_look_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ENTRIES[name], "use", ENTRIES[name].otherwise)

@@ -2,8 +2,6 @@
 
 import copy
 import io
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import gradgate as gg
 from gradgate.errors import GradientError, StateError, UpdateError
 from tests.accumulation import stopped_run
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
+from tests.interpreter import python
 from tests.laws.standing import differences, same, standing
 from tests.reference import received
 from tests.tensors import tensor, zeros
@@ -45,12 +44,9 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three processes: one that stops, one that goes on from there, one that was never stopped."""
     folder = tmp_path_factory.mktemp("runs")
-    for modes in (["stop", "whole"], ["resume"]):
-        processes = [
-            subprocess.Popen([sys.executable, "-W", "error", stopped_run.__file__, mode, str(folder)])
-            for mode in modes
-        ]
-        assert [process.wait(timeout=120) for process in processes] == [0] * len(modes)
+    for mode in ("stop", "whole", "resume"):
+        done = python("-W", "error", Path(stopped_run.__file__), mode, folder, cwd=folder)
+        assert (done.returncode, done.stderr) == (0, "")
     return folder
 
 

@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +12,7 @@ from matplotlib.image import imread
 from examples.demo_parts.compare import Comparison
 from examples.demo_parts.measure import Run
 from examples.demo_parts.table import in_words
+from tests.interpreter import python
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 TASKS = 2
@@ -31,13 +30,10 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def shown(folder):
     """What a quick run prints; its picture lies in ``folder``. Warnings are errors there too."""
-    command = [sys.executable, "-W", "error", str(DEMO), "--quick", "--output", "demo.png"]
     # What rich would take as a wish for another width, or for colours where there is no terminal.
     wishes = {"COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
     env = {name: value for name, value in os.environ.items() if name not in wishes}
-    run = subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False
-    )
+    run = python("-W", "error", DEMO, "--quick", "--output", "demo.png", cwd=folder, env=env, timeout=300)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     return run.stdout

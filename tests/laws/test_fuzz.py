@@ -14,11 +14,7 @@ from tests.laws.fuzz.verdict import judge, train
 from tests.laws.fuzz.ways import WRONG, WRONG_OVER_RANKS
 
 # A block that is frozen has nothing to recompute for.
-# A scenario may call gc.freeze(): afterwards the count of what the suite itself froze is renewed.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad"),
-    pytest.mark.usefixtures("nothing_frozen"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 
 EXAMPLES = 40 if os.environ.get("HYPOTHESIS_PROFILE", "suite") == "suite" else settings().max_examples
 DRAWN = {

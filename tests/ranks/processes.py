@@ -1,5 +1,6 @@
 """Real processes that train together over gloo."""
 
+import functools
 import multiprocessing
 import os
 import pickle
@@ -7,6 +8,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,6 @@ import torch.multiprocessing as mp
 from tests.interpreter import Completed, python
 
 TIMEOUT_SECONDS = 15
-PRELOADED = [
-    "torch._dynamo",
-    "torch.distributed.checkpoint",
-    "torch.distributed.fsdp",
-    "gradgate.accumulation",
-    "gradgate.planning",
-    "hypothesis",
-    "pytest",
-    "sklearn.datasets",
-]
-
 
 # What torchrun does, without an interpreter for each rank. The store starts threads, so it comes last.
 LAUNCH = """\
@@ -59,20 +50,33 @@ def torchrun(script: Path, *arguments: str, ranks: int = 2) -> Completed:
     return python(*launcher, script, *arguments, cwd=Path.cwd(), env={**env, "OMP_NUM_THREADS": "1"})
 
 
+@functools.cache
 def preload() -> None:
     """Have multiprocessing fork from a process that has imported all and run nothing: no thread is torn."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.ranks.preloaded"])
+    here = Path.cwd()
+    os.chdir(Path(__file__).parents[2])  # from where the server finds this package
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.chdir(here)
 
 
-def together(function: Callable[..., Any], ranks: int, *args: Any) -> list[Any]:
+def together(
+    function: Callable[..., Any], ranks: int, *args: Any, timeout: float = TIMEOUT_SECONDS
+) -> list[Any]:
     """Run ``function(rank, *args)`` on so many ranks; return what each returned, or raised, in their order.
 
-    A rank that ends without either is None.
+    A rank that ends without either is None. ``timeout``: the seconds that one waits for another.
     """
     preload()
     with tempfile.TemporaryDirectory() as folder:
         context: Any = mp.start_processes(  # type: ignore[no-untyped-call]
-            _run, (function, ranks, folder, args), nprocs=ranks, join=False, start_method="forkserver"
+            _run,
+            (function, ranks, folder, args, timeout),
+            nprocs=ranks,
+            join=False,
+            start_method="forkserver",
         )
         for process in context.processes:
             process.join(4 * TIMEOUT_SECONDS)
@@ -81,9 +85,16 @@ def together(function: Callable[..., Any], ranks: int, *args: Any) -> list[Any]:
         return [pickle.loads(file.read_bytes()) if file.exists() else None for file in files]
 
 
-def _run(rank: int, function: Callable[..., Any], ranks: int, folder: str, args: tuple[Any, ...]) -> None:
+def _run(
+    rank: int,
+    function: Callable[..., Any],
+    ranks: int,
+    folder: str,
+    args: tuple[Any, ...],
+    seconds: float,
+) -> None:
     torch.set_num_threads(1)
-    timeout = timedelta(seconds=TIMEOUT_SECONDS)
+    timeout = timedelta(seconds=seconds)
     dist.init_process_group("gloo", f"file://{folder}/store", timeout=timeout, rank=rank, world_size=ranks)
     try:
         result = function(rank, *args)
