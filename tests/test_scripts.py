@@ -56,37 +56,66 @@ OTHER_LINE = {
 
 # Where the advice is no edit: there is more than one way, or the line of the finding does not show it.
 ADVICE_ONLY = {
-    "accumulation-scaling": "config_classifier name_ngram spectra_autoencoder vit_trainer",
-    "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru text_tail",
+    "accumulation-scaling": (
+        "balance_term config_classifier name_ngram penalty_not_divided spectra_autoencoder "
+        "trl_6024 vit_trainer"
+    ),
+    "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
-    "broken-graph": "age_from_bins ensemble_tensor graph_net spectrum_numpy tokens_argmax",
+    "broken-graph": "age_from_bins ensemble_tensor graph_net spectrum_numpy tokens_argmax torch_normal",
     "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
-    "cross-loss-leak": "advantage chain_actor_critic gan_g_first ssl_online_probe",
-    "double-counting": "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict",
-    "frozen-state-drift": "glove_rows pretrained_vectors two_stages",
+    "cross-loss-leak": "gan_g_first ssl_online_probe",
+    "double-counting": (
+        "bayes_kl center_loss detector_losses expert_balance horizons ridge_penalty sum_of_dict"
+    ),
+    "frozen-state-drift": (
+        "extractor_under_no_grad glove_rows pretrained_vectors teacher_in_training_mode two_stages"
+    ),
     "graph-retention": "epoch_metrics moving_center",
+    "ineffective-step": (
+        "actor_twice bfloat16_adamw bfloat16_sgd forum_84911 frozen_encoder rebound_data_sub "
+        "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
+        "teachers_parameters"
+    ),
     "loss-reduction": "chunked_vocabulary pose_multitask shards",
-    "nonfinite-gradient": "padded_rates set_pooling std_single",
+    "microbatch-normalization": (
+        "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
+        "segmentation_void split_batch_again vae_frames"
+    ),
+    "missing-zero-grad": "lent_by_a_worker lent_in_a_class master_weights",
+    "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
-        "decay_by_reload decayed_rate epoch_function momentum_call rollout_update style_lr_decay train_function"
+        "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
+        "style_lr_decay train_function"
     ),
     "param-in-multiple-optimizers": (
         "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all shared_trunk"
     ),
-    "param-not-in-optimizer": "named_groups new_tasks",
-    "scheduler-cadence": "exponential_unused onecycle_wine recsys_trainer superconvergence warmup_in_steps",
-    "stale-optimizer-params": (
-        "folds folds_again growing_vocab new_head pretrained_vectors trainer_copy unit_rows"
+    "param-not-in-optimizer": (
+        "conv_built_in_forward forgotten_bias head_built_in_a_function named_groups new_tasks "
+        "norm_built_in_forward output_built_in_forward"
     ),
+    "scheduler-cadence": (
+        "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
+        "recsys_trainer superconvergence warmup_in_steps"
+    ),
+    "stale-optimizer-params": "folds folds_again growing_vocab new_head pretrained_vectors trainer_copy unit_rows",
     "train-eval-mode": "eval_stays teacher_dropout",
-    "wasted-gradient": ("layerwise_lr zero_lr_group zero_rate_group"),
+    "wasted-gradient": "layerwise_lr zero_lr_group zero_rate_group",
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (
-        "clamped_scale dense_detector lora_adapter lora_zeros prototype_scores relu_scores rounded_rating"
-        " softmax_one time_stamps"
+        "clamped_scale dense_detector lora_adapter lora_zeros prototype_scores relu_scores "
+        "rounded_rating softmax_one time_stamps"
     ),
 }
-NEVER_AN_EDIT = {"inplace-param-update", "unreached-parameter"}
+NEVER_AN_EDIT = {
+    "attached-target",
+    "compared-with-itself",
+    "inplace-param-update",
+    "term-left-out",
+    "unintended-broadcast",
+    "unreached-parameter",
+}
 
 # What the fixed script is told next, and why: one mistake had hidden it.
 LEFT = {
@@ -276,3 +305,26 @@ def test_every_category_has_scripts_and_every_script_a_rule() -> None:
     categories = {rule.name for rule in rules()}
     # Several processes take seconds to start: tests/ranks has those.
     assert {script.parent.name for script in WRONG} == categories - {"ddp-sync"}
+
+
+def test_the_page_of_the_checker_tells_how_many_fixes_each_rule_offers() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "checking.md").read_text("utf-8")
+    assert fix_rates() in page
+
+
+def fix_rates() -> str:
+    """Return the table of docs/checking.md: of each rule's wrong scripts, those found, with an edit, and put right."""
+    rows = []
+    for rule in rules():
+        scripts = [script for script in WRONG if script.parent.name == rule.name]
+        found = [script for script in scripts if name(script) not in MISSED]
+        advice_only = ADVICE_ONLY.get(rule.name, "").split()
+        edited = [
+            script for script in scripts if rule.name not in NEVER_AN_EDIT and script.stem not in advice_only
+        ]
+        right = [script for script in edited if name(script) not in LEFT]
+        if scripts:
+            rows.append(
+                f"| {rule.code} {rule.name} | {len(scripts)} | {len(found)} | {len(edited)} | {len(right)} |"
+            )
+    return "\n".join(rows) + "\n"

@@ -10,19 +10,20 @@
     ├── GraphError        (RuntimeError)     a loss has no graph, or reaches no owned parameter
     ├── GradientError     (RuntimeError)     `.grad` holds a gradient that the accumulator did not put there
     ├── OwnerError        (RuntimeError)     two open updates claim the same parameter
-    ├── RankError (RuntimeError) the ranks' gradients cannot be summed ├── UpdateError (RuntimeError) an
-    update is used at the wrong time ├── TornStepError (RuntimeError) an optimizer raised in the middle of its
-    step ├── NonfiniteError (ArithmeticError) the gradient of a window is infinite or not a number ├──
-    BudgetError (MemoryError) a single sample does not fit into memory ├── FindingError (AssertionError) a
-    watched loop has mistakes └── FlowError (AssertionError) a loss reaches what it should not, or misses what
-    it should reach
+    ├── RankError         (RuntimeError)     the ranks' gradients cannot be summed
+    ├── UpdateError       (RuntimeError)     an update is used at the wrong time
+    ├── TornStepError     (RuntimeError)     an optimizer raised in the middle of its step
+    ├── NonfiniteError    (ArithmeticError)  the gradient of a window is infinite or not a number
+    ├── BudgetError       (MemoryError)      a single sample does not fit into memory
+    ├── FindingError      (AssertionError)   a watched loop has mistakes
+    └── FlowError         (AssertionError)   a loss reaches what it should not, or misses what it should reach
 
     GradgateWarning       (UserWarning)
     ├── BatchNormWarning                     a window's batch norm differs from the whole batch's
     ├── CountWarning                         counts do not match the items that the losses' graphs show
     ├── CoupledLossWarning                   a loss compares the items of a micro-batch with each other
     ├── DividedTwiceWarning                  a loss was already divided by the number of micro-batches
-    └── EstimateWarning a plan's estimate is uncertain, or left fake tensors behind
+    └── EstimateWarning                      a plan's estimate is uncertain, or left fake tensors behind
 
 Each message gives the place, the problem, its consequence, and the fix.
 """
