@@ -313,7 +313,7 @@ def test_the_page_of_the_checker_tells_how_many_fixes_each_rule_offers() -> None
 
 
 def fix_rates() -> str:
-    """Return the table of docs/checking.md: of each rule's wrong scripts, those found, with an edit, and put right."""
+    """Return the rows of docs/checking.md: of each rule's wrong scripts, those found, edited, and put right."""
     rows = []
     for rule in rules():
         scripts = [script for script in WRONG if script.parent.name == rule.name]

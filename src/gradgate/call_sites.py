@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 
