@@ -1,9 +1,10 @@
 """The same sum over several ranks: statuses exchanged, gradients all-reduced once, DDP and FSDP2 held back."""
 
-from gradgate.ranks._coordinator import ALONE, ReplayError, SingleProcess
+from gradgate.ranks._coordinator import ReplayError
 from gradgate.ranks._ddp import Sync
 from gradgate.ranks._fsdp import ShardedEngine
 from gradgate.ranks._setup import RankSetup, RanksOption
+from gradgate.ranks._single_process import ALONE, SingleProcess
 from gradgate.ranks._status_exchange import RankStatus
 
 __all__ = [

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gradgate.errors import OptionError, RankError
-from gradgate.ranks._coordinator import ALONE, RankCoordinator, SingleProcess
+from gradgate.ranks._coordinator import RankCoordinator
 from gradgate.ranks._ddp import Engine, Sync, ddp_engine
 from gradgate.ranks._fsdp import ShardedEngine, is_sharded, shards
 from gradgate.ranks._process_group import RankGroup
+from gradgate.ranks._single_process import ALONE, SingleProcess
 from gradgate.ranks._status_exchange import check_agreement
 
 if TYPE_CHECKING:

@@ -8,6 +8,9 @@ built-in types, which a subclass cannot replace.
 
 from __future__ import annotations
 
+import functools
+import inspect
+import types
 from collections import deque
 from itertools import islice
 from types import GetSetDescriptorType, MemberDescriptorType
@@ -80,3 +83,12 @@ def number_of(value: object) -> float | None:
         except (TypeError, ValueError, RuntimeError):
             return None
     return None
+
+
+def code_of(function: Any) -> types.CodeType | None:
+    """Return the code that runs when something is called, if it is Python."""
+    while type(function) in (functools.partial, types.MethodType):
+        function = function.func if type(function) is functools.partial else function.__func__
+    if type(function) is not types.FunctionType:
+        function = inspect.getattr_static(type(function), "__call__", None)
+    return function.__code__ if type(function) is types.FunctionType else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 import threading
@@ -20,7 +19,7 @@ from torch.optim.optimizer import (
 )
 
 from gradgate.checker.recording._creation import Creation, parameters_of
-from gradgate.checker.recording._fields import number_of
+from gradgate.checker.recording._fields import code_of, number_of
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
@@ -131,7 +130,7 @@ class Steps:
         step = _OpenStep(
             weakref.ref(optimizer),
             closure is not None,
-            _code_of(closure),
+            code_of(closure),
             id(sys._getframe(1)),
             threading.get_ident(),
             recorder.backwards,
@@ -284,15 +283,6 @@ class Steps:
         )
         for act in self.after_step:
             act()
-
-
-def _code_of(function: Any) -> types.CodeType | None:
-    """Return the code that runs when something is called, if it is Python."""
-    while type(function) in (functools.partial, types.MethodType):
-        function = function.func if type(function) is functools.partial else function.__func__
-    if type(function) is not types.FunctionType:
-        function = inspect.getattr_static(type(function), "__call__", None)
-    return function.__code__ if type(function) is types.FunctionType else None
 
 
 def _frames() -> Iterator[types.FrameType]:

@@ -11,7 +11,7 @@ from typing import Any
 from gradgate.torch_compat import as_torch_itself
 
 
-class Watching(threading.local):
+class WatchersAtWork(threading.local):
     """How many watchers are at work in this thread. None of them watches what they do."""
 
     depth = 0
@@ -23,7 +23,7 @@ class Turn:
     lock = threading.RLock()
 
 
-watching = Watching()
+watching = WatchersAtWork()
 
 
 def renew_lock() -> None:

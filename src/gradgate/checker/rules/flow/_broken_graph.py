@@ -36,7 +36,6 @@ docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient co
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -45,20 +44,23 @@ from gradgate.checker.analysis._constant_summands import constant_summands
 from gradgate.checker.analysis._no_grad import no_grad_cuts, readable
 from gradgate.checker.analysis._parameter_usage import replaced, temporary, unowned, unreached
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, is_function, own_nodes
+from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
-from gradgate.checker.analysis._statement import Statement
-from gradgate.checker.fixes import Fix
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.flow._cut_terms import idle_terms, samples
 from gradgate.checker.rules.flow._freezing import whole_module
-from gradgate.checker.rules.flow._graph_fixes import resampled, with_graph, without_cut, without_leaf
+from gradgate.checker.rules.flow._graph_fixes import (
+    resampled,
+    unless_target,
+    with_graph,
+    without_cut,
+    without_leaf,
+)
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
 
 _TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
-_LOSS = re.compile(r"loss|crit|entropy|kl_|kldiv|mse|l1|nll|bce|cosine|dist|objective", re.IGNORECASE)
 _LEAF, _OFF = "A new leaf", "Running without gradients"
 _NO_GRAPH = "autograd.grad without create_graph=True"
 _WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph of its own."
@@ -86,7 +88,7 @@ def _judge(run: Run) -> Iterator[Finding]:
                 f"leave it out of {optimizer}."
             )
             if network:
-                fix = partial(_unless_target, fix=fix)
+                fix = partial(unless_target, fix=fix)
         yield RULE.finding(
             frame,
             f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
@@ -101,38 +103,6 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _constants(run)
     yield from _idle_terms(run)
     yield from _sampled(run, missing)
-
-
-def _unless_target(at: Statement, fix: FixAt) -> Fix:
-    """Make no edit where a whole network's output is what a loss compares with: it may be a teacher's."""
-    if isinstance(at.node, ast.With):
-        stored = [
-            node.id
-            for node in ast.walk(at.node)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        ]
-        used = [
-            node for node in own_nodes(at.function) if isinstance(node, ast.Call) and node.lineno > at.line
-        ]
-        given = [call for call in used if any(_is_given(call, name) for name in stored)]
-    elif is_function(at.node):
-        name = getattr(at.node, "name", "")
-        used = [node for node in ast.walk(at.module) if isinstance(node, ast.Call)]
-        given = [
-            call
-            for call in used
-            if any(isinstance(each, ast.Call) and called(each) == name for each in call.args)
-        ]
-    else:
-        given = [call for call in at.calls() if any(".detach()" in ast.unparse(each) for each in call.args)]
-    return () if given and all(_LOSS.search(called(call)) for call in given) else fix(at)
-
-
-def _is_given(call: ast.Call, name: str) -> bool:
-    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
-    return any(
-        isinstance(node, ast.Name) and node.id == name for each in arguments for node in ast.walk(each)
-    )
 
 
 def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import re
 
-from gradgate.checker.analysis._scopes import is_function
+from gradgate.checker.analysis._scopes import called, is_function, own_nodes
 from gradgate.checker.analysis._statement import Statement, last_name, operand
 from gradgate.checker.fixes import Delete, Fix, Replace, Unwrap
+from gradgate.checker.rules._rule import FixAt
 
+_LOSS = re.compile(r"loss|crit|entropy|kl_|kldiv|mse|l1|nll|bce|cosine|dist|objective", re.IGNORECASE)
 _TO_NUMBERS = frozenset(("numpy", "tolist", "argmax", "argmin", "long", "int", "round", "float"))
 
 
@@ -100,3 +102,35 @@ def resampled(at: Statement) -> Fix:
         return ()
     new = ast.Call(ast.Attribute(calls[0].func.value, "rsample"), calls[0].args, calls[0].keywords)
     return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(new)),)
+
+
+def unless_target(at: Statement, fix: FixAt) -> Fix:
+    """Make no edit where a whole network's output is what a loss compares with: it may be a teacher's."""
+    if isinstance(at.node, ast.With):
+        stored = [
+            node.id
+            for node in ast.walk(at.node)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        ]
+        used = [
+            node for node in own_nodes(at.function) if isinstance(node, ast.Call) and node.lineno > at.line
+        ]
+        given = [call for call in used if any(_is_given(call, name) for name in stored)]
+    elif is_function(at.node):
+        name = getattr(at.node, "name", "")
+        used = [node for node in ast.walk(at.module) if isinstance(node, ast.Call)]
+        given = [
+            call
+            for call in used
+            if any(isinstance(each, ast.Call) and called(each) == name for each in call.args)
+        ]
+    else:
+        given = [call for call in at.calls() if any(".detach()" in ast.unparse(each) for each in call.args)]
+    return () if given and all(_LOSS.search(called(call)) for call in given) else fix(at)
+
+
+def _is_given(call: ast.Call, name: str) -> bool:
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return any(
+        isinstance(node, ast.Name) and node.id == name for each in arguments for node in ast.walk(each)
+    )

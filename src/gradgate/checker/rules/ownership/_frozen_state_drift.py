@@ -39,19 +39,21 @@ from functools import partial
 from itertools import takewhile
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import tree_of
-from gradgate.checker.analysis._statement import Statement, method, owner
-from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.ownership._freeze_fixes import (
+    evaluated,
+    none_instead,
+    requires_grad,
+    without_gradients,
+)
 from gradgate.checker.rules.ownership._idle_batch_norms import RunWithoutGradients, run_without_gradients
 from gradgate.events import Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
 
 _WHY = "The frozen part changes in every step."
 _STEPS = 2
-_MOST_NORMS = 4  # that a fix lists one by one
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -87,7 +89,7 @@ def _stepped(run: Run) -> Iterator[Finding]:
             f"steps of {name}, {how}.",
             why=_WHY,
             advice=f"Set their gradients to None when they are frozen, or leave them out of {name}.",
-            fix=partial(_without_gradients, names={run.name(number) for number in ids}),
+            fix=partial(without_gradients, names={run.name(number) for number in ids}),
             count=len(steps),
             evidence={"parameters": len(ids), "steps": len(steps)},
         )
@@ -121,7 +123,7 @@ def _zeroed(run: Run) -> Iterator[Finding]:
                 "decay.",
                 why=_WHY,
                 advice="Set the gradients to None, or freeze with requires_grad_(False) before the forward pass.",
-                fix=_none_instead,
+                fix=none_instead,
                 count=len(steps),
                 evidence={"parameters": len(ids), "steps": len(steps)},
             )
@@ -180,7 +182,7 @@ def _statistics(run: Run) -> Iterator[Finding]:
                 "Some train so on purpose, to adapt them to new data.",
                 advice="Put the frozen part into evaluation mode again after each train(): "
                 f"{_part(run, known)}.eval().",
-                fix=partial(_evaluated, names=known),
+                fix=partial(evaluated, names=known),
                 severity="warning",
                 count=len(events),
                 evidence={
@@ -241,63 +243,11 @@ def _freezing_line(run: Run, ids: Ids) -> Frame | None:
     for file in files_of({event.site for event in run.of(Stepped)}):
         tree = tree_of(file)
         for node in ast.walk(tree) if tree is not None else ():
-            value = _requires_grad(node)
+            value = requires_grad(node)
             if value is not None and getattr(value, "value", None) is not True:
                 text = ast.unparse(node)
                 lines.append((sum(word in text for word in words), Frame(file, value.lineno, "")))
     return max(lines, key=lambda pair: pair[0])[1] if lines else None
-
-
-def _requires_grad(node: ast.AST) -> ast.expr | None:
-    """Return what a call or an assignment sets ``requires_grad`` to."""
-    if isinstance(node, ast.Call) and called(node) == "requires_grad_":
-        return node.args[0] if node.args else None
-    target = node.targets[0] if isinstance(node, ast.Assign) else None
-    named = isinstance(target, ast.Attribute) and target.attr == "requires_grad"
-    return node.value if isinstance(node, ast.Assign) and named else None
-
-
-def _without_gradients(at: Statement, names: set[str]) -> Fix:
-    """Drop the gradients of what is frozen, so that no step moves it any more."""
-    value = next(filter(None, map(_requires_grad, at.expressions())), None)
-    if value is None or getattr(value, "value", None) is not False:
-        return ()
-    if isinstance(at.node, ast.Assign) and isinstance(at.node.targets[0], ast.Attribute):
-        frozen = ast.unparse(at.node.targets[0].value)
-    elif method(at.node) == "requires_grad_":
-        frozen = owner(at.node)
-    else:
-        return ()
-    item = any(isinstance(loop, ast.For) and ast.unparse(loop.target) == frozen for loop in at.loops[:1])
-    own = f".{frozen.removeprefix('self.')}"
-    if item or any(f".{name}".endswith(own) for name in names):
-        return (Insert(f"{frozen}.grad = None", after=at.line),)
-    # Of another name, it isn't known whether it is a module: a parameter has no zero_grad.
-    module = any(f"{own}." in f".{name}" for name in names)
-    return (Insert(f"{frozen}.zero_grad()", after=at.line),) if module else ()
-
-
-def _none_instead(at: Statement) -> Fix:
-    """Set a gradient to None instead of zero."""
-    target = owner(at.node)
-    if method(at.node) != "zero_" or not target.endswith(".grad"):
-        return ()
-    return Insert(f"{target} = None", after=at.line), Delete(at.line)
-
-
-def _evaluated(at: Statement, names: list[str]) -> Fix:
-    """Put frozen batch norms back into evaluation mode after ``train()``.
-
-    Each by its name: the module that holds them may hold others, which are trained.
-    """
-    root = owner(at.node)
-    last = root.rpartition(".")[2]
-    paths = [name.split(".") for name in names]
-    if method(at.node) != "train" or len(names) > _MOST_NORMS or any(last not in path[:-1] for path in paths):
-        return ()
-    inner = [path[path.index(last) + 1 :] for path in paths]
-    parts = ["".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path) for path in inner]
-    return tuple(Insert(f"{root}{part}.eval()", after=at.line) for part in parts)
 
 
 RULE = Rule("GG505", "frozen-state-drift", "error", __doc__ or "", _judge)
