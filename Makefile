@@ -82,7 +82,7 @@ package:  ## build wheel and sdist into dist/, check both, and try the wheel in 
 	@build/package/tools/bin/python -m build --outdir dist . >build/package/build.log || { cat build/package/build.log; exit 1; }
 	@build/package/tools/bin/twine check --strict dist/*
 	@wheel=$$(echo dist/*.whl) && build/package/empty/bin/python -m pip install --quiet -c constraints.txt "$$wheel[cli,show]"
-	@cd build/package && empty/bin/python -I ../../tests/try_package.py && empty/bin/gradgate --version
+	@cd build/package && empty/bin/python -I ../../.ci/try_package.py && empty/bin/gradgate --version
 
 clean:  ## remove the environment and everything that can be made again
 	rm -rf .venv .venv-torch-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -28,7 +28,7 @@ class GradientSums:
         parameters: the owned parameters, the only ones that receive gradients.
         scale: the loss scale of the window, if there is one.
         thorough: watch every ``.grad`` for changes by other code, not just a single parameter's.
-        sharded: the engine that shards the parameters and all-reduces within the backward pass, if there is one.
+        sharded: the engine that all-reduces sharded parameters within the backward pass, if any.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class ScriptCommand(TyperCommand):
         """Separate the arguments of the script."""
         flags = {name for param in self.params if getattr(param, "is_flag", False) for name in param.opts}
         named = {name for param in self.params for name in param.opts if name.startswith("-")}
-        args, note = before_script(args, {*flags, "-h", "--help"}, named - flags)
+        args, note = before_script(args, flags, named - flags)
         if note:
             typer.echo(note, err=True)
         return super().parse_args(ctx, args)

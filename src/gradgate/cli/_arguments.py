@@ -27,7 +27,8 @@ def before_script(args: list[str], flags: Collection[str], names: Collection[str
     Returns:
         The command line, and a note for the user about options that the script gets: "" if there are none.
     """
-    at = _script_at(args, flags)
+    flags, names = set(flags) - {"-h", "--help"}, set(names) - {"-m"}
+    at = _script_at(args, {*flags, "-h", "--help"})
     if at is None:
         return args, ""
     own, rest = args[:at], args[at:]
@@ -38,6 +39,8 @@ def before_script(args: list[str], flags: Collection[str], names: Collection[str
         return [*own, "--", *rest], _note(words, flags, names, script)
     theirs: list[str] = []
     while words:
+        if words[0] == "--":
+            return [*own, "--", script, *theirs, *words], ""
         name, _, value = words[0].partition("=")
         length = 1 if name in flags or value else 2
         if name in flags or name in names:
@@ -75,7 +78,7 @@ def _reads_arguments(script: Path) -> bool:
 
 
 def _note(words: list[str], flags: Collection[str], names: Collection[str], script: str) -> str:
-    passed = [word for word in words if word.partition("=")[0] in {*flags, *names} - {"-h", "--help", "-m"}]
+    passed = [word for word in words if word.partition("=")[0] in {*flags, *names}]
     if not passed:
         return ""
     is_or_are = "is" if len(passed) == 1 else "are"

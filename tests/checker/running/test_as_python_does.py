@@ -82,7 +82,7 @@ def test_a_script(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["where it is", "error", "pickle", "import"])
 def test_a_module(folder: Path, name: str) -> None:
     (folder / "pack" / "train.py").write_text(SCRIPTS[name], "utf-8")
-    same(folder, ["-m", "pack.train", "--lr", "0.1", "--format", "x"])
+    same(folder, ["-m", "pack.train", "--lr", "0.1", "--form", "x"])
 
 
 def test_a_folder_with_a_main(folder: Path) -> None:

@@ -206,15 +206,15 @@ def _computed_at(column: list[Share], site: Site) -> Site:
 
 def _once_per_batch(run: Run, site: Site) -> bool:
     """Say whether a line makes one backward call for each batch of some epoch: there are no other losses."""
-    began: dict[int, int] = {}
-    for number, event in run.numbered(EpochStarted, EpochEnded):
-        if isinstance(event, EpochStarted):
-            began[event.loader] = number
-        elif isinstance(event, EpochEnded) and event.loader in began:
-            epoch = run.events[began.pop(event.loader) : number]
-            calls = sum(isinstance(each, Backward) and each.site == site for each in epoch)
-            if calls == event.batches > 0:
-                return True
+    starts = [(n, each) for n, each in run.numbered(EpochStarted) if isinstance(each, EpochStarted)]
+    for place, (number, event) in enumerate(starts):
+        # A loader that fetches ahead has ended before the last batches are used.
+        later = (n for n, each in starts[place + 1 :] if each.loader == event.loader)
+        epoch = run.events[number : next(later, None)]
+        ended = [each for each in epoch if isinstance(each, EpochEnded) and each.loader == event.loader]
+        calls = sum(isinstance(each, Backward) and each.site == site for each in epoch)
+        if ended and calls == ended[0].batches > 0:
+            return True
     return False
 
 
