@@ -89,8 +89,8 @@ def _of_line(
         message = f"The first step uses 1 micro-batch, the others {size}"
         message += f"; {sum(left)} at the end are never used." if left else "."
         advice = (
-            f"Step when (i + 1) % {size} == 0, where i counts from 0, and once more for what is left at the end of an "
-            "epoch."
+            f"Step when (i + 1) % {size} == 0, where i counts from 0, and once more for what is left at the end of "
+            "an epoch."
         )
     elif left and max(left) < max(sizes):
         count = len(left)
