@@ -37,12 +37,12 @@ class _Evaluator(PythonEvaluator):
             warnings.showwarning = show
             try:
                 super().__call__(example)
-            except (Exception, KeyboardInterrupt) as error:
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
                 wrapped = True
                 stream.write(f"{type(error).__name__}: {error}\n")
         return " ".join(stream.getvalue().split()) if wrapped else stream.getvalue().rstrip(), wrapped
 
 
 def python_blocks() -> CodeBlockParser:
-    """Return a parser of Python blocks, the invisible ones in comments included. ``...`` in an output is any text."""
+    """Return a parser of Python blocks, the invisible ones in comments too. ``...`` in an output is any text."""
     return CodeBlockParser("python", _Evaluator())
