@@ -11,6 +11,8 @@ from sybil.parsers.markdown import CodeBlockParser
 
 _OUTPUT = re.compile(r"\s*^```output\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
+_WIDTH = 116
+
 
 class _Evaluator(PythonEvaluator):
     def __call__(self, example: Example) -> None:
@@ -24,7 +26,7 @@ class _Evaluator(PythonEvaluator):
         assert re.fullmatch(pattern, printed, re.DOTALL), f"shown:\n{expected}\nprinted:\n{printed}"
 
     def _printed(self, example: Example) -> tuple[str, bool]:
-        """Return what a block prints, with warnings and the error; with these, in one line: the page wraps them."""
+        """Return what a block prints, its warnings and its error, and whether it is one line, which a page wraps."""
         stream, wrapped = io.StringIO(), False
 
         def show(message: Warning | str, category: type[Warning], *_: object) -> None:
@@ -40,7 +42,9 @@ class _Evaluator(PythonEvaluator):
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
                 wrapped = True
                 stream.write(f"{type(error).__name__}: {error}\n")
-        return " ".join(stream.getvalue().split()) if wrapped else stream.getvalue().rstrip(), wrapped
+        printed = stream.getvalue().rstrip()
+        wrapped = wrapped or any(len(line) > _WIDTH for line in printed.splitlines())
+        return " ".join(printed.split()) if wrapped else printed, wrapped
 
 
 def python_blocks() -> CodeBlockParser:
