@@ -26,7 +26,7 @@ class _Evaluator(PythonEvaluator):
         assert re.fullmatch(pattern, printed, re.DOTALL), f"shown:\n{expected}\nprinted:\n{printed}"
 
     def _printed(self, example: Example) -> tuple[str, bool]:
-        """Return what a block prints, its warnings and its error, and whether it is one line, which a page wraps."""
+        """Return what a block prints, with warnings and the error, and whether the page may wrap it."""
         stream, wrapped = io.StringIO(), False
 
         def show(message: Warning | str, category: type[Warning], *_: object) -> None:
