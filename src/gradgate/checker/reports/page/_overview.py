@@ -1,4 +1,4 @@
-"""The run on one axis of steps: loss, learning rate, gradient norm, and where each finding could first be told."""
+"""The run on one axis of steps: loss, learning rate, gradient norm, and where each finding was first detected."""
 
 from __future__ import annotations
 
