@@ -317,16 +317,6 @@ def test_a_plan_is_worth_reading() -> None:
     ]
 
 
-def test_a_line_says_what_plans_and_their_micro_batches_are() -> None:
-    model, batch = nn.Linear(8, 1), torch.ones(100, 8)
-    plan = gg.plan(lambda x: model(x).mean(), batch, budget_bytes=255)
-    split = plan.split(batch)
-    assert repr(plan) == "Plan(100 samples in 3 micro-batches, 255 B, estimated)"
-    assert repr(split) == "Split(100 samples in 3 micro-batches)"
-    assert repr(split[:1]) == "Split(34 samples in 1 micro-batch)"
-    assert repr(split[0]) == "MicroBatch(34 samples, count=34)"
-
-
 def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
     (program,) = (

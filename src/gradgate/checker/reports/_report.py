@@ -47,7 +47,7 @@ class Report(Content):
 
     def __repr__(self) -> str:
         found = self.tally() or "no findings"
-        return f"<Report of {self.script or 'a loop'}: {found} after {counted(self.summary.steps, 'step')}>"
+        return f"Report({self.script or 'a loop'}: {found} after {counted(self.summary.steps, 'step')})"
 
     def _repr_html_(self) -> str:
         return to_notebook(self)

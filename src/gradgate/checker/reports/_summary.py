@@ -46,7 +46,7 @@ class Summary:
 
     def __repr__(self) -> str:
         done = f"{counted(self.steps, 'step')}, {counted(self.backwards, 'backward call')}"
-        return f"<Summary: {done}, {self.outcome} after {duration(self.seconds)}>"
+        return f"Summary({done}, {self.outcome} after {duration(self.seconds)})"
 
 
 def summarized(
