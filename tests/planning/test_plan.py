@@ -163,7 +163,7 @@ def test_what_a_window_is_padded_with_is_asked_where_nothing_shows_it() -> None:
 
     options = {"budget_bytes": "1MiB", "lengths": "mask"}
     plan = gg.plan(length_loss(lambda b: b["x"]), full(4), **options)
-    with pytest.raises(OptionError, match=r'Say it: pad=\{"x": 0\}'):
+    with pytest.raises(OptionError, match=r'Pass it: pad=\{"x": 0\}'):
         plan.pool([full(4), full(6)])
     plan = gg.plan(length_loss(lambda b: b["x"]), full(4), pad={"x": 9, "mask": 0}, **options)
     (micro,) = plan.split(plan.pool([full(4), full(6)]))
