@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.errors import OptionError, ShapeError
-from gradgate.gates._leaves import on_gradient
 from gradgate.gates._optimizer_proxy import Entries, has_entries, restrict, unrestrict
+from gradgate.gates._parameters import on_gradient
 from gradgate.torch_compat import sparse_tensor
 
 

@@ -215,7 +215,7 @@ def _gradients(
 
 
 class _Once(torch.autograd.Function):
-    """A gradient that cannot be differentiated again, and says so."""
+    """A gradient that raises if it is differentiated. torch's ``once_differentiable`` does so only for some."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:
