@@ -227,6 +227,6 @@ def test_an_update_that_is_refused_leaves_the_open_one_as_it_is() -> None:
     with accumulator.update() as update:
         for _ in update.micro_batches([1, 2]):
             update.backward(weight * 3.0, count=1)
-            with pytest.raises(OwnerError, match="owned by another update"):
+            with pytest.raises(OwnerError, match="another update that is still open owns"):
                 accumulator.update().__enter__()
     assert weight.item() == -3.0

@@ -384,7 +384,7 @@ def test_without_a_budget_what_is_free_counts() -> None:
         ),
         ({"x": torch.ones(3, 2)}, {"lengths": "mask"}, "does not have \\('x'\\)"),
         (torch.ones(3, 2), {"lengths": [1, 2]}, "Give one length for each sample"),
-        (torch.ones(3, 2), {"lengths": 5}, "lengths is a int. Pass a mask"),
+        (torch.ones(3, 2), {"lengths": 5}, "lengths is of type int. Pass a mask"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(batch: Any, options: dict[str, Any], message: str) -> None:

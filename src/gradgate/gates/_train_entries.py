@@ -85,7 +85,7 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
             "Set max_norm=None, and clip the trained rows after the step."
         )
     if not parameter.dim():
-        raise ShapeError("train_rows: the parameter is a single number and has no rows.")
+        raise ShapeError("train_rows: the parameter is a single number. Pass one that has rows.")
     return TrainedOnly(parameter, _RowEntries(_checked_ids(ids, len(parameter))))
 
 

@@ -93,7 +93,7 @@ class Plan:
             and self._only_batch() is not _first_tensor(batch)
         ):
             raise OptionError(
-                "split: this plan was given the lengths of one batch, and this is another. Pass its own: "
+                "split: this plan was given the lengths of one batch, and this is another batch. Pass its own: "
                 "plan.split(batch, lengths=mask); or plan with a key or a function: lengths=lambda batch: batch[1]."
             )
         samples = self._read(batch, lengths)
@@ -132,8 +132,8 @@ class Plan:
             raise OptionError("pool: the window is empty. Pass at least one batch.")
         if self._only_batch is not None:
             raise OptionError(
-                "pool: this plan was given the lengths of one batch, and these are others. Plan with a key or a "
-                "function: lengths=lambda batch: batch[1]."
+                "pool: this plan was given the lengths of one batch, and these are other batches. Plan with a key "
+                "or a function: lengths=lambda batch: batch[1]."
             )
         if self._options.collate is not None:
             return [sample for batch in batches for sample in batch]

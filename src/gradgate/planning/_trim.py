@@ -201,7 +201,8 @@ def _named(fields: Mapping[Path, _Field], lengths: Lengths, trim: Any) -> tuple[
         dims[path] = tuple(chosen or along)
     if max(lengths.values, default=0) > width:
         raise OptionError(
-            f"plan: a sample has the length {max(lengths.values)}, and there are {width} columns."
+            f"plan: a sample has the length {max(lengths.values)}, but its fields have {width} columns. Give the "
+            "lengths of the fields that trim names."
         )
     lengths = replace(lengths, width=width)
     for path in dims:

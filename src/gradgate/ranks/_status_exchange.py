@@ -55,7 +55,7 @@ class StatusExchange:
             return None
         number, first = failed[0]
         others = f" (and {len(failed) - 1} others)" if len(failed) > 1 else ""
-        return f"rank {number}{others} stopped in this window: {first.error}"
+        return f"rank {number}{others} stopped in this window: {first.error.removesuffix('.')}."
 
     @property
     def incomplete(self) -> bool:
