@@ -317,10 +317,10 @@ def test_a_plan_is_worth_reading() -> None:
     ]
 
 
-def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs/plan.md").read_text("utf-8")
     (program,) = (
-        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "gg.plan" in block
+        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "print(plan)" in block
     )
     (shown,) = re.findall(r"```text\n(budget.*?)```", text, re.DOTALL)
     exec(program, {})

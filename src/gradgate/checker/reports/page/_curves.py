@@ -69,7 +69,7 @@ def _figure(view: RunView, value: Callable[[Norms], float], title: str) -> Figur
     return figure(
         traces,
         legend_above=True,
-        height=330,
+        height=300 + 14 * len(traces),  # the legend takes its rows from the curves
         hovermode="closest",
         xaxis=STEPS,
         yaxis={"type": "log", "title": {"text": title}, "automargin": True, **ticks},
