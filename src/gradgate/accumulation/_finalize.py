@@ -96,9 +96,9 @@ def finalize(
     values = dense_values(parameters)
     if not values:
         raise GraphError(
-            f"update: none of the {len(parameters)} parameters that the optimizer owns received a gradient: "
-            f"{settings.names(parameters)}. The losses do not depend on them (they are detached, frozen, or "
-            "from another model). Check that the optimizer was made from this model's parameters."
+            f"update: no parameter that the optimizer owns received a gradient: {settings.names(parameters)}. The "
+            "losses do not depend on them (they are detached, frozen, or from another model). Check that the "
+            "optimizer was made from this model's parameters."
         )
     own: float | Tensor | None = None
     if slots.carried is not None:

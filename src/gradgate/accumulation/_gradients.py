@@ -41,17 +41,16 @@ def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings
         times = Counter(map(id, parameters))
         twice = list({id(p): p for p in parameters if times[id(p)] > 1}.values())
         raise OwnerError(
-            f"update: {len(twice)} parameters are listed twice: {settings.names(twice)}. They would be stepped "
-            "twice with one gradient. List each parameter once, in one group of one optimizer."
+            f"update: the optimizers list {settings.names(twice)} twice, and would step that twice with one "
+            "gradient. List each parameter once, in one group of one optimizer."
         )
     for others in list(claims.values()) if claims else ():
         shared = [parameter for parameter in others if id(parameter) in mine]
         if shared:
             raise OwnerError(
-                f"update: {len(shared)} parameters are owned by another update that is still open: "
-                f"{settings.names(shared)}. Their gradients would mix. Leave the other block "
-                "first, or give each parameter one optimizer. If an interrupt left a window open, call "
-                "accumulator.discard()."
+                f"update: another update that is still open owns {settings.names(shared)}. The gradients of both "
+                "would mix. Leave the other block first, or give each parameter one optimizer. If an interrupt "
+                "left a window open, call accumulator.discard()."
             )
     claims[update] = parameters
 

@@ -1,4 +1,4 @@
-"""The graph behind a loss: one walk through it, and one reading of what its nodes say."""
+"""The graph behind a loss: the walk through it, and the decoder of its nodes."""
 
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items

@@ -140,3 +140,7 @@ class Log:
     ] = field(default_factory=dict)
 
     VERSION: ClassVar[int] = 2
+
+    def __repr__(self) -> str:
+        done = f"{self.steps:,} steps, {self.backwards:,} backward calls, {len(self.events):,} events"
+        return f"Log({self.script or 'a loop'}, rank {self.rank} of {self.world}: {done})"
