@@ -14,8 +14,7 @@ ROOT = Path(__file__).parents[2]
 CHECKED = ROOT / "examples" / "checked"
 
 
-def findings(name: str) -> list[Finding]:
-    script = CHECKED / f"{name}.py"
+def findings(script: Path) -> list[Finding]:
     watcher = Watcher(str(script), strict=True)
     watcher.start()
     try:
@@ -35,14 +34,31 @@ def findings(name: str) -> list[Finding]:
     ],
 )
 def test_the_planted_mistake_is_found_and_its_fixed_version_is_right(name: str, code: str, line: str) -> None:
-    (found,) = [each for each in findings(name) if each.severity != "info"]
+    (found,) = [each for each in findings(CHECKED / f"{name}.py") if each.severity != "info"]
     assert found.code == code
     assert (CHECKED / f"{name}.py").read_text("utf-8").splitlines()[found.line - 1].strip() == line
-    assert [each for each in findings(f"{name}_fixed") if each.severity != "info"] == []
+    assert [each for each in findings(CHECKED / f"{name}_fixed.py") if each.severity != "info"] == []
 
 
 def test_the_readme_shows_what_is_really_said() -> None:
-    (found,) = findings("digits")
+    (found,) = findings(CHECKED / "digits.py")
     shown = " ".join((ROOT / "README.md").read_text("utf-8").split())
     for said in (found.message, found.why, found.advice):
         assert said in shown
+
+
+def test_a_trainers_findings_name_one_line_and_with_it_there_are_none(tmp_path: Path) -> None:
+    script = CHECKED / "bert_trainer.py"
+    undivided, unequal = findings(script)
+    assert [undivided.code, unequal.code] == ["GG102", "GG103"]
+    assert "the gradient is 4 times that of the whole batch" in undivided.message
+    line = "trainer = gradgate.integrations.transformers.exact(trainer)"
+    assert undivided.advice.endswith(f"{line}.")
+    assert unequal.advice == undivided.advice
+    fixed = tmp_path / "fixed.py"
+    fixed.write_text(
+        "import gradgate.integrations.transformers\n"
+        + script.read_text("utf-8").replace("    trainer.train()", f"    {line}\n    trainer.train()"),
+        "utf-8",
+    )
+    assert findings(fixed) == []
