@@ -8,6 +8,7 @@ the plain formula. The whole batch is the first row, so ratios are relative to i
 """
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,9 @@ def with_sentence_transformers(trained: Trained) -> partial[None]:
     loss_fn = CachedMultipleNegativesRankingLoss(model, scale=1 / 0.07, mini_batch_size=MICRO_BATCH)
 
     def run() -> None:
-        loss_fn([{"input_ids": side, "side": number} for number, side in enumerate(trained.batch)], None).backward()
+        loss_fn(
+            [{"input_ids": side, "side": number} for number, side in enumerate(trained.batch)], None
+        ).backward()
         trained.optimizer.step()
         trained.optimizer.zero_grad()
 
@@ -142,6 +145,13 @@ def as_open_clip(trained: Trained) -> None:
     trained.optimizer.zero_grad()
 
 
+def if_installed(make: Callable[[Trained], partial[None]], trained: Trained) -> partial[None] | ImportError:
+    try:
+        return make(trained)
+    except ImportError as missing:
+        return missing
+
+
 def main() -> None:
     question = "A loss over a whole window, a part of it in memory at a time"
     given = arguments(question)
@@ -154,10 +164,11 @@ def main() -> None:
         )
     notes = []
     for name, make in (("GradCache", with_gradcache), ("sentence-transformers", with_sentence_transformers)):
-        try:
-            ways[name] = make(trained)
-        except ImportError as missing:
-            notes.append(f"{name} was not run: {missing}.\n")
+        way = if_installed(make, trained)
+        if isinstance(way, ImportError):
+            notes.append(f"{name} was not run: {way}.\n")
+        else:
+            ways[name] = way
     ways["OpenCLIP's --accum-freq, written here"] = partial(as_open_clip, trained)
     gradients = {}
     handle = trained.optimizer.register_step_pre_hook(

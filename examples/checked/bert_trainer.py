@@ -1,4 +1,4 @@
-"""A BERT that reads the pixels of a digit as 64 tokens, and names the digit. Random weights, transformers' Trainer."""
+"""A small BERT reads the pixels of a digit as 64 tokens, and names the digit. In the Trainer of transformers."""
 
 import tempfile
 
@@ -9,7 +9,7 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 set_seed(0)
 digits = load_digits()
 pixels = torch.from_numpy(digits.data).long()  # 0 to 16
-data = [{"input_ids": x, "labels": y} for x, y in zip(pixels[:300], digits.target[:300])]
+data = [{"input_ids": x, "labels": y} for x, y in zip(pixels, digits.target, strict=True)][:300]
 
 config = BertConfig(
     vocab_size=17,

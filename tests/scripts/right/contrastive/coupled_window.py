@@ -18,13 +18,16 @@ class Towers(nn.Module):
     def __init__(self):
         super().__init__()
         self.even, self.odd = (
-            nn.Sequential(nn.Flatten(), nn.Linear(32, 32), nn.Dropout(0.1), nn.Linear(32, 16)) for _ in range(2)
+            nn.Sequential(nn.Flatten(), nn.Linear(32, 32), nn.Dropout(0.1), nn.Linear(32, 16))
+            for _ in range(2)
         )
         self.classifier = nn.Linear(16, 10)
         self.log_temperature = nn.Parameter(torch.tensor(-2.0))
 
     def forward(self, images):
-        return F.normalize(self.even(images[..., ::2]), dim=1), F.normalize(self.odd(images[..., 1::2]), dim=1)
+        return F.normalize(self.even(images[..., ::2]), dim=1), F.normalize(
+            self.odd(images[..., 1::2]), dim=1
+        )
 
 
 model = Towers()
