@@ -86,7 +86,9 @@ class Backwards:
                 self._after(probe)
             if self._copies and not self._recorder.in_backward:
                 self._copies.compare()
-            self._gradients.note(event.reached if event.seen else self._really_reached(event))
+            changed = self._gradients.note(event.reached)
+            if not event.seen and event.reached and next(iter(event.reached)) not in changed:
+                self._look_for_reached(event, changed)
 
     def _before(
         self, tensors: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
@@ -177,19 +179,15 @@ class Backwards:
             most = _MOST_PROBED
         return calls <= most and nodes <= _MOST_NODES and not self._recorder.in_backward
 
-    def _really_reached(self, event: Backward) -> Ids:
-        """Return what a call reached whose graph was not read.
+    def _look_for_reached(self, event: Backward, changed: list[int]) -> None:
+        """Correct the event of a call whose graph was not read, if it did not reach what it reached last.
 
-        One line may train several models in turn. If the gradient of one of the parameters that it reached last
-        hasn't changed, all gradients are compared.
+        One line may train several models in turn. If hooks step and clear within the backward pass, nothing seems
+        to have changed.
         """
-        if not event.reached or self._gradients.changed((min(event.reached),)):
-            return event.reached
-        reached = self._gradients.changed()
-        if not reached:  # cleared again already, by hooks that step within the backward pass
-            return event.reached
-        self._recorder.events.replace(event, dataclasses.replace(event, reached=reached))
-        return reached
+        reached = self._recorder.parameters.same([*changed, *self._gradients.note()])
+        if reached:
+            self._recorder.events.replace(event, dataclasses.replace(event, reached=reached))
 
     def _scaler(self, head: Terms, graph: Graph) -> int | None:
         """Return the gradient scaler whose factor is in the graph: near its root, or below a reduction."""
