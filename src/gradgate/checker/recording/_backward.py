@@ -48,6 +48,7 @@ class Backwards:
         self.synchronizes: Callable[[Ids], tuple[bool | None, bool]] = lambda _: (None, False)
         self.without_steps: Callable[[], None] = lambda: None  # called as long as no optimizer has stepped
         self.reach = KnownLeaves(recorder)
+        self._counted: set[int] = set()  # nodes whose forward pass is in the FLOPs of some call
         self._last: dict[tuple[Site, int], Ids] = {}  # by line and thread
         self._calls: dict[Site, int] = {}
         self._failed: Backward | None = None  # the last call, if it raised
@@ -123,6 +124,7 @@ class Backwards:
         head = Terms(recorder.scaled, self.reach.number_if_known)
         readable = len(graph.roots) == 1 and not event.managed and reads_losses()
         old_nodes, old_site = found.older_than(recorder.thread.last_key)
+        flops, serving = found.flops(self._counted) if first else (0.0, ())
         recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
         value = _value(tensors)
         synced, around = self.synchronizes(reached)
@@ -144,6 +146,8 @@ class Backwards:
             beyond=found.after_others() if first else frozenset(),
             stale=found.stale(self.reach.written),
             value=value,
+            flops=flops,
+            serving=serving,
         )
         recorder.add(event)
         if first:
