@@ -49,7 +49,7 @@ from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.flow._cut_terms import idle_terms, samples
+from gradgate.checker.rules.flow._cut_terms import idle_terms, may_score, samples
 from gradgate.checker.rules.flow._freezing import whole_module
 from gradgate.checker.rules.flow._graph_fixes import (
     resampled,
@@ -266,10 +266,9 @@ def _sampled(run: Run, missing: Ids) -> Iterator[Finding]:
     """Yield a finding for each line that draws a sample, without its graph, from what the loss trains."""
     slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
     nodes = [node for each in slices for _, node in each.nodes]
-    if any(isinstance(node, ast.Attribute) and node.attr == "log_prob" for node in nodes):
-        return  # the score function's gradient
+    scores = [node for node in nodes if isinstance(node, ast.Call) and called(node) == "log_prob"]
     for frame, ids in samples(run).items():
-        if not ids or ids & missing:
+        if not ids or ids & missing or any(may_score(frame, score) for score in scores):
             continue
         call = "sample()" if ".sample" in text_of(frame) else "This"
         yield RULE.finding(
