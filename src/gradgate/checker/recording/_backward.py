@@ -15,6 +15,7 @@ from torch import Tensor
 from gradgate.autograd_graph import Graph
 from gradgate.call_sites import trainer_at_work
 from gradgate.checker.recording._combined import combined
+from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
 from gradgate.checker.recording._fields import is_a, items_of
 from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._gradients import GradientCopies, Gradients
@@ -46,6 +47,7 @@ class Backwards:
         self._cuts = cuts
         self.give_up: Callable[[], None] = lambda: None
         self.synchronizes: Callable[[Ids], tuple[bool | None, bool]] = lambda _: (None, False)
+        self.evaluations = EvaluationGraphs(recorder)
         self.without_steps: Callable[[], None] = lambda: None  # called as long as no optimizer has stepped
         self.reach = KnownLeaves(recorder)
         self._counted: set[int] = set()  # nodes whose forward pass is in the FLOPs of some call
@@ -101,6 +103,7 @@ class Backwards:
         if failed is not None and failed.reached:  # the script went on all the same
             recorder.events.replace(failed, None)
         if not recorder.in_backward:
+            self.evaluations.end()
             self.give_up()
             self._gradients.compare()
         calls = self._calls[site] = self._calls.get(site, 0) + 1
@@ -156,6 +159,7 @@ class Backwards:
             for each in combined(graph, site, self.reach.number_if_known):
                 recorder.add(each)
         self._kept.follow(graph.nodes, site)
+        self.evaluations.used(graph.nodes)
         if value is not None and math.isnan(value) and not self._nan_recorded:
             self._nan_recorded = True
             origin = first_nan(graph)
@@ -226,11 +230,13 @@ class Backwards:
         if not recorder.looking:
             return
         known, same = self.reach.number_if_known, recorder.parameters.same
+        graph = Graph(_listed(outputs))
+        self.evaluations.used(graph.nodes)
         recorder.add(
             Differentiated(
                 recorder.site(),
                 _creates((outputs, inputs, *args), kwargs),
-                same(map(known, Graph(_listed(outputs)).leaves.values())),
+                same(map(known, graph.leaves.values())),
                 same(map(known, _tensors(inputs))),
             )
         )

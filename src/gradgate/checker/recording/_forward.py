@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from collections.abc import Callable
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -172,6 +173,7 @@ class Modes:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._setting = False
+        self.evaluate: Callable[[bool], None] = lambda evaluating: None
         self._mode_matters: dict[type, bool] = {}
 
     def is_outermost(self, *_: Any, **__: Any) -> bool:
@@ -186,6 +188,7 @@ class Modes:
         finally:
             self._setting = False
         if mode or _by_user():
+            self.evaluate(not mode)
             depends = any(map(self._depends, modules_in(module)))
             ids = self._recorder.ids(parameters_in(module))
             self._recorder.add(

@@ -57,6 +57,7 @@ class Parts:
         self.scalers = Scalers(recorder, self.gradients, self.steps)
         self.loaders = Loaders(recorder)
         self.steps.after_step += [self._after_step]
+        self.modes.evaluate = self.backwards.evaluations.evaluate
         self.backwards.give_up = self.steps.give_up
         self.backwards.synchronizes = self.ranks.synchronizes
         self.backwards.without_steps = self.suspects.who_moves

@@ -82,6 +82,7 @@ class ParameterRecord:
     still: bool = True
     began: float | None = None
     norms: list[float] = field(default_factory=list)
+    misfrozen: str = ""
 
 
 def shape_and_bytes(tensor: Tensor) -> tuple[tuple[int, ...], int]:

@@ -55,32 +55,37 @@ _WHY = "They cost memory, and time in each backward pass, but update no paramete
 def _judge(run: Run) -> Iterator[Finding]:
     for left in left_out(run):
         if not left.forgotten:
-            yield _of_module(run, left.ids, left.backward)
+            yield _of_module(run, left.ids, left.backward, fixed=left.fixed)
     yield from _of_others(run)
     yield from _of_idle_groups(run)
 
 
-def _of_module(run: Run, ids: Ids, backward: Site) -> Finding:
+def _of_module(run: Run, ids: Ids, backward: Site, *, fixed: bool) -> Finding:
     added = [each for several in run.by_backward.values() for each in several if each.atom & ids]
     grows = len(added) > 2 and all(each.cleared is None for each in added)
     times = sum(bool(event.reached & ids) for event in run.of(Backward))
     passes = any(event.beyond & ids for event in run.of(Backward))
     where = calling_line(_uses(run, ids, backward), backward) or backward
     network = whole_module(run, ids) or "the network"
+    freeze = (
+        f"freeze it where it is made: {network}.requires_grad_(False). Not torch.no_grad(): what is trained gets "
+        "its gradient through it."
+    )
+    if not passes:
+        freeze = (
+            f"run it under torch.no_grad(), or freeze it where it is made: {network}.requires_grad_(False)."
+        )
+    if not fixed:
+        freeze = f"if it is to be trained, pass its parameters to an optimizer; if not, {freeze}"
+    names = {part for number in ids for part in run.name(number).split(".")}
+    fix = partial(frozen, run=run, ids=ids) if passes else partial(_under_no_grad, names=names)
     return RULE.finding(
         where,
         f"{times} backward calls compute gradients of {_size(run, ids)} (estimated) for {run.names(ids)}, which no "
         f"optimizer steps{'; nothing clears them, so that they add up' if grows else ''}.",
         why=_WHY,
-        advice=(
-            f"Freeze it where it is made: {network}.requires_grad_(False). Not torch.no_grad(): what is trained "
-            "gets its gradient through it."
-            if passes
-            else f"Run it under torch.no_grad(), or freeze it where it is made: {network}.requires_grad_(False)."
-        ),
-        fix=partial(frozen, run=run, ids=ids)
-        if passes
-        else partial(_under_no_grad, names={part for number in ids for part in run.name(number).split(".")}),
+        advice=freeze[:1].upper() + freeze[1:],
+        fix=fix if fixed else (),
         severity="warning" if grows and not _evaluating(run, ids) else None,
         count=times,
         evidence={"parameters": len(ids), "bytes": _bytes(run, ids), "cleared": not grows},
