@@ -327,10 +327,10 @@ def test_a_line_says_what_plans_and_their_micro_batches_are() -> None:
     assert repr(split[0]) == "MicroBatch(34 samples, count=34)"
 
 
-def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs/plan.md").read_text("utf-8")
     (program,) = (
-        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "gg.plan" in block
+        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "print(plan)" in block
     )
     (shown,) = re.findall(r"```text\n(budget.*?)```", text, re.DOTALL)
     exec(program, {})

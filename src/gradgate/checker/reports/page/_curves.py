@@ -78,7 +78,7 @@ def _figure(view: RunView, value: Callable[[Norms], float], title: str) -> Figur
     ticks = {"exponentformat": "power", "dtick": 1 if max(drawn) > 30 * min(drawn) else "D2"}
     return figure(
         traces,
-        height=330,
+        height=300 + 14 * len(traces),  # the legend takes its rows from the curves
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
         hovermode="closest",
         margin={"l": 8, "r": 12, "t": 36, "b": 8},
