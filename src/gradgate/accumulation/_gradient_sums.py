@@ -68,7 +68,9 @@ class GradientSums:
         a loss over the window has the gradient of a mean over ``items``, and adds less to the window's count.
         """
         self.check()
-        chosen = self._choose(name)
+        chosen = self._current
+        if chosen is None or chosen.name != name:
+            chosen = self._choose(name)
         empty = items is None and is_zero(count)
         if not empty or self._sharded is not None:  # all ranks take part, even if the count is zero
             # Checked each time, because parameters may be frozen and unfrozen between micro-batches.
@@ -92,9 +94,9 @@ class GradientSums:
             else:
                 weight = self._rescale(chosen, loss, count, reduction, items)
                 if isinstance(weight, Tensor) or weight == 1:  # a tensor is 1 too, or 0 for a count of zero
-                    backward(loss, self._seed(loss, weight), [*inputs, *also], retain_graph)
+                    backward(loss, self._seed(loss, weight), (*inputs, *also), retain_graph)
                 else:
-                    self._add_apart(loss, weight, [*inputs, *also], retain_graph)
+                    self._add_apart(loss, weight, (*inputs, *also), retain_graph)
         chosen.record(loss, count, reduction)
         self._torn = False
         self._watch()
@@ -121,7 +123,7 @@ class GradientSums:
                 multiply(dense_values(self.parameters), factor)
         return weight
 
-    def _add_apart(self, loss: Tensor, weight: float, inputs: list[Tensor], retain_graph: bool) -> None:
+    def _add_apart(self, loss: Tensor, weight: float, inputs: tuple[Tensor, ...], retain_graph: bool) -> None:
         """Run a backward pass into gradients of its own, and add ``weight`` times these to the sum."""
         sums = self._swap(None)
         backward(loss, self._seed(loss, 1.0), inputs, retain_graph)

@@ -42,6 +42,10 @@ class Parameter:
     began: Annotated[float | None, "sum of sampled absolute values before its first step"] = None
     norms: Annotated[tuple[float, ...], "largest absolute gradient entry before each of the first steps"] = ()
     dtype: Annotated[str, "'float32', 'bfloat16', ...; '' if unknown"] = ""
+    misfrozen: Annotated[
+        str,
+        "an attribute that was set to False and freezes nothing: 'requires_grad' of a module, or a misspelling",
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,7 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
     Raises:
         OptionError: out of ``fit``: manual optimization, or a strategy other than a single device and DDP.
         CountError: out of ``fit``, before a step: a count is missing and the graph does not prove it, or the loss
-        is
-            a sum.
+            is a sum.
         UpdateError: out of ``fit``, before a step: this version of Lightning accumulates in an unknown way.
 
     Example:

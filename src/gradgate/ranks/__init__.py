@@ -3,12 +3,14 @@
 from gradgate.ranks._coordinator import ReplayError
 from gradgate.ranks._ddp import Sync
 from gradgate.ranks._fsdp import ShardedEngine
+from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._setup import RankSetup, RanksOption
 from gradgate.ranks._single_process import ALONE, SingleProcess
 from gradgate.ranks._status_exchange import RankStatus
 
 __all__ = [
     "ALONE",
+    "RankGroup",
     "RankSetup",
     "RankStatus",
     "RanksOption",

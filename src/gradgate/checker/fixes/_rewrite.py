@@ -66,7 +66,7 @@ class _Rewriter(cst.CSTTransformer):
             elif isinstance(change, PutUnder):
                 header = cst.parse_statement(f"{change.header}\n    pass", self._module.config_for_parsing)
                 assert isinstance(header, cst.With)  # noqa: S101
-                self._headers[self._simple(change.line)] = header
+                self._headers[self._statement(change.line)] = header
             else:
                 self._unwrap(change)
 
