@@ -63,11 +63,6 @@ class Entry:
         times = f", {counted(self.finding.count, 'time')}" if self.finding.count > 1 else ""
         return f"{self.finding.category}{times}"
 
-    @property
-    def advice(self) -> str:
-        """What to write instead, in words."""
-        return self.finding.advice
-
     @functools.cached_property
     def edits(self) -> Sequence[Edit]:
         """The edits that fix the finding, in order of their lines; empty if it has no plain fix."""

@@ -34,7 +34,7 @@ def _record(entry: Entry) -> dict[str, Any]:
     record = {name: getattr(entry.finding, name) for name in fields}
     return record | {
         "fingerprint": fingerprint(entry.finding),
-        "advice": entry.advice,
+        "advice": entry.finding.advice,
         "edits": [dataclasses.asdict(edit) for edit in entry.edits],
     }
 
@@ -84,7 +84,7 @@ def _result(entry: Entry) -> dict[str, Any]:
         "ruleId": finding.code,
         **({"ruleIndex": numbers[finding.code]} if finding.code in numbers else {}),
         "level": _LEVELS[finding.severity],
-        "message": {"text": f"{finding.message}\n{finding.why}\n{entry.advice}"},
+        "message": {"text": f"{finding.message}\n{finding.why}\n{finding.advice}"},
         "locations": [{"physicalLocation": {"artifactLocation": _artifact(finding.file), "region": region}}],
         **({"fixes": [_fix(entry)]} if entry.edits else {}),
         "occurrenceCount": max(1, finding.count),
@@ -108,7 +108,7 @@ def _fix(entry: Entry) -> dict[str, Any]:
             {"deletedRegion": region, **({"insertedContent": {"text": text}} if text else {})}
         )
     change = {"artifactLocation": _artifact(entry.finding.file), "replacements": replacements}
-    return {"description": {"text": entry.advice}, "artifactChanges": [change]}
+    return {"description": {"text": entry.finding.advice}, "artifactChanges": [change]}
 
 
 def _artifact(file: str) -> dict[str, str]:
