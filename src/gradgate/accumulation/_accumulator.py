@@ -132,9 +132,11 @@ class Accumulator(CoupledSteps, Checkpointed):
                 weakref.finalize(self._state, handle.remove)  # an update may outlive the accumulator
 
     def __repr__(self) -> str:
-        sizes = [parameter.numel() for parameter in self._settings.parameters]
+        count, size = len(self._settings.parameters), sum(p.numel() for p in self._settings.parameters)
         kinds = ", ".join(type(optimizer).__name__ for optimizer in self._settings.optimizers)
-        return f"Accumulator({kinds}: {len(sizes)} tensors, {sum(sizes):,} parameters)"
+        return (
+            f"Accumulator({kinds}: {count} tensor{'s' * (count != 1)}, {size:,} parameter{'s' * (size != 1)})"
+        )
 
     @property
     def samples_that_fit(self) -> int | None:
