@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -38,11 +39,26 @@ class Summary:
     gone: int = 0  # findings of the baseline that this run did not show
     notes: tuple[str, ...] = ()  # what could not be checked, and why
     outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
+    exit_code: int | None = (
+        None  # the script's own, 128 + its number for a signal; None: a loop in this process
+    )
 
     @property
     def began(self) -> bool:
         """Whether training had begun."""
         return bool(self.steps or self.backwards)
+
+    @property
+    def ending(self) -> str:
+        """How the script ended too early: "failed with exit code 3", "was ended by SIGTERM"; "" if it did not."""
+        if self.outcome == "failed":
+            return f"failed with exit code {self.exit_code}" if self.exit_code else "failed"
+        if self.outcome != "interrupted":
+            return ""
+        number = (self.exit_code or 0) - 128
+        if number == signal.SIGINT or number not in map(int, signal.Signals):
+            return "was interrupted"
+        return f"was ended by {signal.Signals(number).name}"
 
     def __repr__(self) -> str:
         done = f"{counted(self.steps, 'step')}, {counted(self.backwards, 'backward call')}"
@@ -53,6 +69,7 @@ def summarized(
     logs: Sequence[Log],
     *,
     outcome: str,
+    exit_code: int | None = None,
     silenced: int = 0,
     unused: Sequence[str] = (),
     known: int = 0,
@@ -75,6 +92,7 @@ def summarized(
         gone=gone,
         notes=tuple(dict.fromkeys([*(note for log in logs for note in _notes(log)), *notes])),
         outcome=outcome,
+        exit_code=exit_code,
     )
 
 
