@@ -71,7 +71,7 @@ class SingleProcess:
         """Let the engine synchronize nothing by itself."""
 
     def even(self, window: Iterable[T]) -> Iterable[T]:
-        """Return the window; as long as that of any rank, if every pass needs all ranks."""
+        """Return the window; if every pass needs all ranks, as long as the longest window of any rank."""
         return window
 
     def begin(self, *, last: bool) -> None:
