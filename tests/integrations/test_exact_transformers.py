@@ -208,7 +208,7 @@ def test_sft_of_trl(tmp_path: Path) -> None:
         dataset_kwargs={"skip_prepare_dataset": True},
         report_to=[],
         **dict.fromkeys(("use_cpu", "disable_tqdm"), True),
-        **dict.fromkeys(("bf16", "gradient_checkpointing", "dataloader_pin_memory"), False),
+        **dict.fromkeys(("bf16", "activation_checkpointing", "dataloader_pin_memory"), False),
         **dict.fromkeys(("save_strategy", "logging_strategy"), "no"),
     )
     data = datasets.Dataset(rows, fingerprint="rows")

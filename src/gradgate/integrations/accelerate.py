@@ -101,11 +101,11 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             with on_purpose():
                 super().backward(loss, **kwargs)
             owned = of_optimizers(accelerator._optimizers)
-            parameters = parameters_of(owned, *(model.parameters() for model in models))
             if accelerator.sync_gradients:
                 scaler = accelerator.scaler
+                parameters = parameters_of(owned, *(model.parameters() for model in models))
                 mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale())
-            held = next((parameter for parameter in parameters if parameter.grad is not None), None)
+            held = next((parameter for parameter in owned if parameter.grad is not None), None)
             self._gradgate_left = None if held is None else (held, held.grad, tensor_version.use(held.grad))
 
         def _gradgate_check(self) -> None:
