@@ -107,6 +107,9 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
         super().__init__()
         self._count = count
 
+    def __repr__(self) -> str:
+        return f"ExactAccumulation(counts from the {'losses' if self._count is None else 'batches'})"
+
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Check that the fit is one that can be made exact."""
         if stage != "fit":

@@ -103,9 +103,8 @@ class LogSumExp(torch.autograd.Function):
             if columns_too:
                 by_column[columns] = torch.logaddexp(by_column[columns], logits.logsumexp(0))
         if group is not None:
-            dist.all_reduce(
-                by_row, dist.ReduceOp.MAX, group
-            )  # the rows of other ranks are minus infinity here
+            # A row is minus infinity on all ranks but its own.
+            dist.all_reduce(by_row, dist.ReduceOp.MAX, group)
             by_column = _log_sum_over_ranks(by_column, group) if columns_too else by_column
         ctx.columns_too, ctx.group = columns_too, group
         ctx.save_for_backward(left, right, scale, by_row, by_column, excluded)
@@ -161,7 +160,7 @@ class PairwiseLogistic(torch.autograd.Function):
 
 
 def _log_sum_over_ranks(logarithms: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Return the logarithm of the sum, over ranks, of what these are the logarithms of."""
+    """Return the logarithm of the sum over ranks, given logarithms."""
     gathered = [torch.empty_like(logarithms) for _ in range(group.size())]
     dist.all_gather(gathered, logarithms, group)
     return torch.stack(gathered).logsumexp(0)
@@ -229,7 +228,7 @@ def _gradients(
 
 
 class _Once(torch.autograd.Function):
-    """A gradient that cannot be differentiated again, and says so."""
+    """A gradient that raises if it is differentiated. torch's ``once_differentiable`` does so only for some."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The same sum over several ranks: statuses exchanged, gradients all-reduced once, DDP and FSDP2 held back."""
+"""The same sum over several ranks: exchange statuses, all-reduce gradients once, and hold DDP and FSDP2 back."""
 
 from gradgate.ranks._coordinator import ReplayError
 from gradgate.ranks._ddp import Sync
