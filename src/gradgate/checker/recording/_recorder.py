@@ -12,10 +12,9 @@ from typing import Any
 import torch
 
 from gradgate.call_sites import here
-from gradgate.checker.recording._modules import Modules
 from gradgate.checker.recording._node_lines import Lines
 from gradgate.checker.recording._patches import Patches
-from gradgate.checker.recording._registry import Numbers, Parameters
+from gradgate.checker.recording._registry import Modules, Numbers, Parameters
 from gradgate.checker.recording._work import Counted, Turn, Work, watching
 from gradgate.events import Doing, Event, Gap, Ids, Site, Span, Written
 

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from gradgate.checker.recording._patches import Patches
+from gradgate.checker.recording._user_objects import modules_in
 from gradgate.events import Ids, Site
 
 T = TypeVar("T")
@@ -147,3 +149,41 @@ class Parameters:
     def tensors(self, ids: Iterable[int]) -> list[tuple[int, Tensor]]:
         """Return the parameters of these numbers that are alive and still leaves: FSDP turns some into views."""
         return [(number, tensor) for number, tensor in self.numbers.alive(ids) if tensor.is_leaf]
+
+
+class Modules:
+    """The modules that are alive, as far as they were met. They are held weakly.
+
+    A module is met when it is created, copied or given a parameter during the watch, and when a variable of a
+    running function leads to it. The process is not searched: what no variable leads to, the loop does not train.
+    """
+
+    def __init__(self) -> None:
+        # By identity: a user's class may define equality, with attributes that its constructor has not set yet.
+        self._alive: dict[int, weakref.ref[nn.Module]] = {}
+
+    def install(self, patches: Patches) -> None:
+        """Watch how modules are created, also while torch compiles or uses fake tensors."""
+        patches.wrap(nn.Module, "__init__", self._called)
+        patches.wrap(nn.Module, "__setstate__", self._called)  # copy.deepcopy and pickle
+        patches.wrap(nn.Module, "register_parameter", self._called)
+
+    def _called(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(module, *args, **kwargs)
+        self._meet(module)
+        return result
+
+    def _meet(self, module: nn.Module) -> None:
+        key, alive = id(module), self._alive
+        if key not in alive or alive[key]() is not module:
+            alive[key] = weakref.ref(module, lambda _: alive.pop(key, None))
+
+    def meet(self, module: nn.Module) -> None:
+        """Note a module that a variable holds, and all that are in it."""
+        for inner in modules_in(module):
+            self._meet(inner)
+
+    def alive(self) -> list[nn.Module]:
+        """Return every module that was met and is alive."""
+        modules = (ref() for ref in list(self._alive.values()))
+        return [module for module in modules if module is not None]
