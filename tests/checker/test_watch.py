@@ -97,16 +97,6 @@ def test_it_can_be_asked_while_it_runs_and_be_started_by_hand() -> None:
     assert watching.summary.steps == 6
 
 
-def test_a_repr_says_in_one_line_how_far_it_is() -> None:
-    watching = gg.watch()
-    assert repr(watching) == "<Watching: not started>"
-    watching.start()
-    right_loop()
-    assert repr(watching) == "<Watching: running>"
-    watching.stop()
-    assert repr(watching) == "<Watching: finished, <Report of a loop: no findings after 3 steps>>"
-
-
 def test_what_is_used_wrongly_is_refused() -> None:
     with pytest.raises(OptionError, match="watch: raise_on is 'info'; it is 'warning', 'error' or None"):
         gg.watch(raise_on="info")  # type: ignore[arg-type]

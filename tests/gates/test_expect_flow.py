@@ -99,5 +99,5 @@ def test_what_asks_for_nothing_is_refused(options: dict[str, Any], message: str)
 
 def test_what_should_and_should_not_be_reached_is_refused() -> None:
     gan = Gan()
-    with pytest.raises(OptionError, match=r"Linear\.weight is in into and in not_into"):
+    with pytest.raises(OptionError, match=r"Linear\.weight is in both into and not_into"):
         expect_flow(gan.fake(), into=[gan.D], not_into=[gan.D.weight])

@@ -19,7 +19,7 @@ TOLERANCE = {"rtol": 1e-12, "atol": 1e-13}  # float64; sums of some thousands of
 
 @pytest.fixture(autouse=True, params=[64, 8 << 20], ids=["many tiles", "one tile"])
 def tile_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_tiles, "_TILE_BYTES", request.param)
+    monkeypatch.setattr(_tiles, "tile_bytes", lambda left, right: request.param)
 
 
 def rows(count: int, size: int = 5, *, seed: int = 0) -> Tensor:

@@ -54,6 +54,7 @@ class Graph:
     def __init__(self, roots: Any) -> None:
         self.roots = roots_of(roots)
         self.following = dict(walk(*self.roots))
+        self._order: list[Any] = []
         self.nodes: list[Any] = []
         self.leaves: dict[int, Tensor] = {}
         self.leaf_nodes: dict[Any, Tensor] = {}
@@ -86,9 +87,11 @@ class Graph:
 
     def in_order(self) -> list[Any]:
         """Return all nodes in topological order: each one follows all nodes that pass gradient to it."""
+        if self._order:
+            return self._order
         waiting = Counter(child for following in self.following.values() for child in following)
         ready = [root for root in self.roots if not waiting[root]]
-        order = []
+        order = self._order
         while ready:
             node = ready.pop()
             order.append(node)

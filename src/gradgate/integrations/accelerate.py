@@ -70,12 +70,10 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
 
     class ExactAccelerator(kind):  # type: ignore[misc]
         _gradgate_mean: WindowMean
-        _gradgate_models: tuple[Any, ...] | None = (
-            None  # of the `accumulate` block that is open and had no backward
-        )
-        _gradgate_left: tuple[Any, Tensor, int] | None = (
-            None  # a parameter, its gradient after the last backward, version
-        )
+        # Of the `accumulate` block that is open and had no backward.
+        _gradgate_models: tuple[Any, ...] | None = None
+        # A parameter, and its gradient after the last backward, with the version of its values.
+        _gradgate_left: tuple[Any, Tensor, int] | None = None
 
         @contextmanager
         def accumulate(self, *models: Any) -> Iterator[None]:

@@ -56,7 +56,7 @@ class MicroBatch(Generic[T]):
 
 
 class Split(Sequence[MicroBatch[T]]):
-    """The micro-batches of a batch, each made when it is asked for."""
+    """The micro-batches of a batch, each made when it is read."""
 
     def __init__(self, parts: Sequence[Part], samples: Samples) -> None:
         self.parts = parts

@@ -55,7 +55,7 @@ class StatusExchange:
             return None
         number, first = failed[0]
         others = f" (and {len(failed) - 1} others)" if len(failed) > 1 else ""
-        return f"rank {number}{others} stopped in this window: {first.error}"
+        return f"rank {number}{others} stopped in this window: {first.error.removesuffix('.')}."
 
     @property
     def incomplete(self) -> bool:
@@ -117,8 +117,8 @@ def check_agreement(ranks: RankGroup, facts: dict[str, str | float]) -> None:
     """Raise RankError on all ranks unless they report the same facts: those that differ are named.
 
     Args:
-        ranks: who is asked.
-        facts: what has to be the same, by name: words exactly, numbers to rounding.
+        ranks: the ranks that have to agree.
+        facts: what has to be the same, by name: texts exactly, numbers up to rounding.
     """
     received = ranks.exchange(facts)
     for name in facts:

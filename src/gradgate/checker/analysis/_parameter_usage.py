@@ -134,6 +134,7 @@ class Left:
     listed: bool = True  # False: they are in a plain list or dict that no module knows
     later: bool = False  # they were made after the optimizer
     plain: bool = False  # a plain tensor that is an attribute of a trained module
+    fixed: bool = True  # if not forgotten: it is used as it is, by more than its size
 
 
 def left_out(run: Run) -> Iterator[Left]:
@@ -192,11 +193,11 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
     if hidden or unknown or later:
         return Left(ids, site, forgotten=True, listed=not hidden and not unknown, later=later)
     size, trained_size = sum(each.nbytes for each in several), sum(each.nbytes for each in trained)
-    if size >= _RATIO * trained_size or _is_twin(run, several):
-        return Left(ids, site, forgotten=False)
     beyond = any(event.beyond & ids for event in run.of(Backward))
-    if beyond and _compares(run, ids, site):
+    if _is_twin(run, several) or (beyond and _compares(run, ids, site)):
         return Left(ids, site, forgotten=False)
+    if size >= _RATIO * trained_size:
+        return Left(ids, site, forgotten=False, fixed=not beyond)
     part = several[0].root in roots and size < trained_size
     return Left(ids, site, forgotten=beyond or part or size * 2 < trained_size)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from collections.abc import Callable
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -133,9 +134,8 @@ class Cuts:
         data: Tensor = _DATA.__get__(tensor)
         return data
 
-    def no_grad(self, context: Any) -> Around:
+    def no_grad(self, context: Any) -> None:
         """Record that the user's code enters a block without gradients."""
-        yield
         frame = caller()
         if frame.f_code.co_filename == _DECORATOR_FILE and frame.f_back is not None:
             frame = frame.f_back
@@ -173,6 +173,7 @@ class Modes:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._setting = False
+        self.evaluate: Callable[[bool], None] = lambda evaluating: None
         self._mode_matters: dict[type, bool] = {}
 
     def is_outermost(self, *_: Any, **__: Any) -> bool:
@@ -187,6 +188,7 @@ class Modes:
         finally:
             self._setting = False
         if mode or _by_user():
+            self.evaluate(not mode)
             depends = any(map(self._depends, modules_in(module)))
             ids = self._recorder.ids(parameters_in(module))
             self._recorder.add(

@@ -6,8 +6,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -98,6 +97,8 @@ class Recorder:
         self.left_off = ""  # why the watcher stopped looking, if it did
         self.not_judged = ""  # why the events don't tell what happened, if so
         self.patches = Patches()
+        self.watch_closely: Callable[[], Patches] = Patches  # patches what only a close look needs
+        self._closely: Patches | None = None
         self.lines = Lines()
         self.modules = Modules()
         self.parameters = Parameters()
@@ -116,12 +117,12 @@ class Recorder:
         self.steps = 0
         self.backwards = 0
         self.derivatives = 0  # calls of autograd.grad
-        self.looking = True
+        self.looking = False
         self.resting = False  # a loop without an optimizer has been looked at long enough
         self.active = False
         self.seconds = 0.0  # spent watching
         self._began = self.clock
-        self._busy = 0.0  # the same in processor time: on a busy machine the close look isn't shorter
+        self.busy = 0.0  # the same in processor time: on a busy machine the close look isn't shorter
         self.thread = _Thread()
         self._in_backward = 0
         self._written: tuple[tuple[Any, ...], set[int]] | None = None
@@ -160,12 +161,10 @@ class Recorder:
 
         An error in here is ours and must not become the script's: it is kept for the report, and the run goes on.
         """
-        return Work(timed=self.looking, done=self.worked)
+        return Work(self)
 
-    def worked(self, seconds: float, busy: float, failure: BaseException | None) -> bool:
-        """Note how long a piece of work took, and whether it failed. Return whether the failure ends here."""
-        self.seconds += seconds
-        self._busy += busy
+    def failed(self, failure: BaseException) -> bool:
+        """Note an error in a piece of work. Return whether it ends here."""
         if not isinstance(failure, Exception) or self.strict:
             return False
         if len(self.failures) < _MOST_FAILURES:
@@ -182,14 +181,12 @@ class Recorder:
         if len(self.spans) < _MOST_SPANS:
             self.spans.append(Span(doing, start, self.clock, at))
 
-    @contextmanager
-    def library(self, *_: Any, **__: Any) -> Iterator[None]:
+    def library(self, *_: Any, **__: Any) -> Counted:
         """Ignore what torch itself does inside: an optimizer's own writes are not writes by hand."""
-        self.thread.quiet += 1
-        try:
-            yield
-        finally:
-            self.thread.quiet -= 1
+        return Counted(self._run_library)
+
+    def _run_library(self, more: int) -> None:
+        self.thread.quiet += more
 
     def backward(self, *_: Any, **__: Any) -> Counted:
         """Run a backward pass, in this thread or in one of autograd's."""
@@ -224,7 +221,7 @@ class Recorder:
         self.thread.last_key = self.thread.newest_key
         # Seconds, or a third of a short run.
         patience = min(_SLOW_SECONDS, _PATIENT_SECONDS + _PATIENT_SHARE * (self.clock - self._began))
-        slow = self._busy > patience and self.steps >= _LEAST_STEPS
+        slow = self.busy > patience and self.steps >= _LEAST_STEPS
         if self.steps < _FIRST_STEPS and not slow:
             self._look(True)
             return
@@ -262,21 +259,33 @@ class Recorder:
             self._look_until = self.steps + _BLOCK
             self._look(True)
 
+    def begin(self) -> None:
+        """Record from now on, closely at first."""
+        self.active = True
+        self._look(True)
+        self.patches.on_undo(lambda: self._look(False))
+
     def _look(self, closely: bool) -> None:
-        if closely != self.looking:
-            self.looking = closely
-            if closely:
-                self.lines.on()
-            else:
-                self.lines.off()
+        if closely == self.looking:
+            return
+        self.looking = closely
+        if closely:
+            self.lines.on()
+            self._closely = self.watch_closely()
+        else:
+            self.lines.off()
+            if self._closely is not None:
+                self._closely.undo()
 
     def stop_if_due(self) -> None:
         """Raise StopRun after the steps that were asked for.
 
         In a loop without an optimizer, each backward call counts as a step.
         """
+        if self.max_steps is None:
+            return
         steps = self.steps if len(self.optimizers) else self.backwards + self.derivatives
-        if self.max_steps is None or steps < self.max_steps or not (self.active or self.left_off):
+        if steps < self.max_steps or not (self.active or self.left_off):
             return
         self.raised += 1
         self.on_stop(self.raised)

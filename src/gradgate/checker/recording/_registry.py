@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -19,13 +19,13 @@ class Numbers(Generic[T]):
     """Numbers objects from 0, by identity."""
 
     def __init__(self) -> None:
-        self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self.entries: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._objects: dict[int, weakref.ref[Any]] = {}
         self._next = 0
 
     def known(self, thing: T) -> int | None:
         """Return the number of an object that has one."""
-        entry = self._numbers.get(id(thing))
+        entry = self.entries.get(id(thing))
         return entry[1] if entry is not None and entry[0]() is thing else None
 
     def number(self, thing: T) -> int:
@@ -34,7 +34,7 @@ class Numbers(Generic[T]):
         if number is None:
             number, self._next = self._next, self._next + 1
             ref = weakref.ref(thing)
-            self._numbers[id(thing)] = (ref, number)
+            self.entries[id(thing)] = (ref, number)
             self._objects[number] = ref
         return number
 
@@ -47,14 +47,18 @@ class Numbers(Generic[T]):
         """Return how many objects were numbered."""
         return self._next
 
-    def alive(self) -> Iterator[tuple[int, T]]:
-        """Yield number and object of everything that is alive."""
-        for number, ref in list(self._objects.items()):
-            thing = ref()
-            if thing is not None:
-                yield number, thing
-            else:
-                self._objects.pop(number, None)
+    def alive(self, numbers: Iterable[int] | None = None) -> list[tuple[int, T]]:
+        """Return number and object of everything that is alive, or of what is alive of these numbers."""
+        objects = self._objects
+        if numbers is None:
+            refs = list(objects.items())
+            found = [(number, thing) for number, ref in refs if (thing := ref()) is not None]
+            if len(found) < len(refs):
+                for number in {number for number, _ in refs} - {number for number, _ in found}:
+                    objects.pop(number, None)
+            return found
+        known = [(number, objects[number]) for number in numbers if number in objects]
+        return [(number, thing) for number, ref in known if (thing := ref()) is not None]
 
 
 @dataclass
@@ -78,6 +82,7 @@ class ParameterRecord:
     still: bool = True
     began: float | None = None
     norms: list[float] = field(default_factory=list)
+    misfrozen: str = ""
 
 
 def shape_and_bytes(tensor: Tensor) -> tuple[tuple[int, ...], int]:
@@ -117,15 +122,16 @@ class Parameters:
 
     def number(self, tensor: Tensor) -> int:
         """Return the parameter's number. A new one gets a record."""
-        number = self.numbers.known(tensor)
-        if number is None:
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            record = ParameterRecord(*shape_and_bytes(tensor), dtype, trainable=tensor.requires_grad)
-            number = self.numbers.number(tensor)
-            origin = self._origins.get(id(tensor))
-            if origin is not None and origin[0]() is tensor:
-                record.made, record.made_at = origin[1:]
-            self.records[number] = record
+        entry = self.numbers.entries.get(id(tensor))  # as `known` does, without its call: this runs often
+        if entry is not None and entry[0]() is tensor:
+            return entry[1]
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        record = ParameterRecord(*shape_and_bytes(tensor), dtype, trainable=tensor.requires_grad)
+        number = self.numbers.number(tensor)
+        origin = self._origins.get(id(tensor))
+        if origin is not None and origin[0]() is tensor:
+            record.made, record.made_at = origin[1:]
+        self.records[number] = record
         return number
 
     def ids(self, tensors: Iterable[Tensor]) -> Ids:
@@ -134,10 +140,11 @@ class Parameters:
 
     def same(self, ids: Iterable[int | None]) -> Ids:
         """Return the one object that is this set in every event. None is left out."""
-        numbers = frozenset(number for number in ids if number is not None)
-        return self._sets.setdefault(numbers, numbers)
+        numbers = frozenset(ids)
+        if None in numbers:
+            numbers -= {None}
+        return self._sets.setdefault(numbers, numbers)  # type: ignore[arg-type]
 
     def tensors(self, ids: Iterable[int]) -> list[tuple[int, Tensor]]:
         """Return the parameters of these numbers that are alive and still leaves: FSDP turns some into views."""
-        found = ((number, self.numbers.get(number)) for number in ids)
-        return [(number, tensor) for number, tensor in found if tensor is not None and tensor.is_leaf]
+        return [(number, tensor) for number, tensor in self.numbers.alive(ids) if tensor.is_leaf]

@@ -146,8 +146,7 @@ def draw(view: RunView) -> Figure | None:
         height=90 + 40 * len(names),
         barmode="overlay",
         bargap=0.4,
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
-        margin={"l": 8, "r": 12, "t": 36, "b": 8},
+        legend_above=True,
         xaxis={"title": {"text": unit}, "automargin": True, "fixedrange": True, "zeroline": False},
         yaxis=rows(labels),
     )

@@ -146,7 +146,8 @@ def _fast(run: Run, cadence: Cadence) -> Finding | None:
         if fits and (over or _is_gone(run, cadence)):
             known = f", and is over after {(length or 0) / calls:.0%} of them" if over else ""
             message = f"{kind} is advanced {cadence.counts}, at each micro-batch{known}."
-            if length is not None and length <= epochs:
+            # Milestones that steps would pass in a fifth of the run are epochs, too.
+            if length is not None and length <= max(epochs, steps / 5 if kind == "MultiStepLR" else 0):
                 return _finding(run, cadence, message, "once an epoch", _after_epoch)
             return _finding(run, cadence, message, "only where optimizer.step() is", _after_step)
     elif has_course and epochs and run.ended == "finished" and calls >= 1.5 * (length or 0):
