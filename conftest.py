@@ -39,15 +39,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         gc.freeze()
 
 
-@pytest.fixture
-def nothing_frozen() -> Iterator[None]:
-    """For a test in which the collector has to find what an imported module or class holds."""
-    gc.unfreeze()
-    yield
-    gc.collect(1)  # the young: the rest would take a second
-    gc.freeze()
-
-
 # Files whose tests share no more than the run of one script: each script is dealt out by itself. They come last, as
 # what is largest comes first, so that workers end together.
 DEALT_ONE_BY_ONE = ("tests/test_scripts.py", "tests/ranks/test_checked_ranks.py")
