@@ -264,7 +264,9 @@ def without_a_source(page: str) -> list[str]:
     return missing
 
 
-def test_every_figure_of_the_page_on_performance_stands_in_a_result() -> None:
-    page = (ROOT / "docs/performance.md").read_text("utf-8")
+@pytest.mark.parametrize("name", ["performance", "larger_batches"])
+def test_every_figure_in_a_table_of_a_page_stands_in_a_result(name: str) -> None:
+    page = (ROOT / f"docs/{name}.md").read_text("utf-8")
     assert without_a_source(page) == []
-    assert without_a_source(page.replace("1.033", "9.876", 1)) == ["9.876"]
+    figure = "1.033" if name == "performance" else "0.914"
+    assert without_a_source(page.replace(figure, "9.876", 1)) == ["9.876"]

@@ -132,11 +132,9 @@ class Accumulator(CoupledSteps, Checkpointed):
                 weakref.finalize(self._state, handle.remove)  # an update may outlive the accumulator
 
     def __repr__(self) -> str:
-        count, size = len(self._settings.parameters), sum(p.numel() for p in self._settings.parameters)
+        sizes = [parameter.numel() for parameter in self._settings.parameters]
         kinds = ", ".join(type(optimizer).__name__ for optimizer in self._settings.optimizers)
-        return (
-            f"Accumulator({kinds}: {count} tensor{'s' * (count != 1)}, {size:,} parameter{'s' * (size != 1)})"
-        )
+        return f"Accumulator({kinds}: {len(sizes)} tensor{'s' * (len(sizes) > 1)}, {sum(sizes):,} parameters)"
 
     @property
     def samples_that_fit(self) -> int | None:
