@@ -1,4 +1,4 @@
-"""Advice that is no edit, followed by hand: the mistake is gone, nothing is wrong, and what trained goes on training."""
+"""Advice that is no edit, followed by hand: the mistake is gone, nothing new is wrong, and training goes on."""
 
 from __future__ import annotations
 
@@ -161,8 +161,28 @@ FOLLOWED = {
         "or make it 20 long",
         [("epochs=epochs,\n        steps_per_epoch=len(train_set)", "total_steps=20")],
     ),
+    "zero-gradient/relu_scores": (
+        "drop it here, or let them start above zero",
+        [("F.relu(F.log_softmax(self.h2o(h), dim=1))", "F.log_softmax(self.h2o(h), dim=1)")],
+    ),
+    "zero-gradient/rounded_rating": (
+        "Drop the rounding on the way to the loss",
+        [("torch.round(raw).clamp(1, 5)", "(raw + (torch.round(raw) - raw).detach()).clamp(1, 5)")],
+    ),
+    "zero-gradient/lora_adapter": (
+        "Start one of the two factors away from zero",
+        [("self.lora_a = nn.Parameter(torch.zeros(", "self.lora_a = nn.Parameter(0.1 * torch.ones(")],
+    ),
+    "zero-gradient/softmax_one": (
+        "A softmax over one value is always 1: use a sigmoid",
+        [("self.softmax(self.layer_out(x))", "torch.sigmoid(self.layer_out(x))")],
+    ),
+    "zero-gradient/time_stamps": (
+        "Scale the inputs down",
+        [("hidden = torch.tanh(self.inp(inputs))", "hidden = torch.tanh(self.inp(inputs) / 1e9)")],
+    ),
     "broken-graph/frozen_decoder": (
-        "Freeze self.decoder instead, which lets gradients through: self.decoder.requires_grad_(False), without no_grad",
+        "Freeze self.decoder instead, which lets gradients through: self.decoder.requires_grad_(False), without",
         [
             ("        self.decoder = decoder\n", "        self.decoder = decoder.requires_grad_(False)\n"),
             ("    @torch.no_grad()  # expect: broken-graph\n", ""),
