@@ -23,12 +23,15 @@ import torch
 
 from gradgate.checker.fixes import apply, edits_for
 from gradgate.checker.recording import Watcher
+from gradgate.checker.reports import report_on
 from gradgate.checker.rules import Finding, check, rules
 from gradgate.events import Gap, Log, OptimizerMade, Stepped
+from tests import pages
 
 SCRIPTS = Path(__file__).parent / "scripts"
 WRONG = sorted(SCRIPTS.glob("wrong/*/*.py"))
 RIGHT = sorted(SCRIPTS.glob("right/*/*.py"))
+SHOWN = pages.shown_scripts("tests/scripts/")
 MARKER = re.compile(r"# expect: ([a-z-]+)$")
 
 # What the rules do not find, and why. A rule that learns to find one makes its test fail: take it out then.
@@ -275,6 +278,16 @@ def test_a_script_with_its_fix_made_shows_no_mistake_and_trains(watched: Outcome
     assert left == []  # no edit brings up the next mistake
 
 
+@of_each(list(SHOWN))
+def test_the_page_of_a_rule_shows_what_is_printed(
+    watched: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert watched.log is not None
+    monkeypatch.chdir(tmp_path)
+    printed = pages.as_train_py(report_on([watched.log]), watched.script, tmp_path)
+    assert SHOWN[watched.script] in printed, "make the pages anew: gradgate rules --write docs/rules"
+
+
 def test_what_a_script_computes_is_compared(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nw = torch.zeros(3)\n")
@@ -299,6 +312,7 @@ def test_every_category_has_scripts_and_every_script_a_rule() -> None:
     categories = {rule.name for rule in rules()}
     # Several processes take seconds to start: tests/ranks has those.
     assert {script.parent.name for script in WRONG} == categories - {"ddp-sync"}
+    assert {script.parent.name for script in SHOWN} == categories - {"ddp-sync"}
 
 
 def test_the_page_of_the_checker_tells_how_many_fixes_each_rule_offers() -> None:

@@ -42,6 +42,8 @@ train.py:6  error  GG101 accumulation-window, 2 times
   -    6 │ if i % 4 == 0:
   +      │ if (i + 1) % 4 == 0 or i + 1 == len(loader):
 
+  see  gradgate explain GG101
+
 train.py:10  note  GG402 scheduler-cadence
 
        8 │         optimizer.zero_grad()
@@ -53,6 +55,8 @@ train.py:10  note  GG402 scheduler-cadence
   why  Gradients that no step uses are lost, and a window that holds more or fewer of
        them than it is divided by has the wrong size.
   fix  Once.
+
+  see  gradgate explain GG402
 
 ────────────────────────────────────────────────────────────────────────────────────────
 Found 1 error and 1 note.
@@ -185,7 +189,7 @@ def test_colours_can_be_read_on_a_light_ground_and_on_a_dark_one() -> None:
 
 
 def test_only_what_can_be_done_without_is_dim() -> None:
-    assert {part for part, style in _STYLES.items() if "dim" in style} == {"rule", "gutter", "-"}
+    assert {part for part, style in _STYLES.items() if "dim" in style} == {"rule", "gutter", "-", "help"}
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
@@ -218,12 +222,3 @@ def test_what_is_to_be_written_is_shown_whole_and_only_where_it_is_short(tmp_pat
     assert ["│ h = " in text for text in shown] == [False, True]
     assert f"  +      │ h = {'f' * 99}(h)\n" in shown[1]
     assert f"  -    2 │     h = {'f' * 68}…\n" in shown[1]
-
-
-def test_a_repr_says_in_one_line_what_it_is(tmp_path: Path) -> None:
-    it = report(tmp_path)
-    assert repr(it) == "<Report of train.py: 1 error and 1 note after 30 steps>"
-    assert repr(Report("", (), it.summary)) == "<Report of a loop: no findings after 30 steps>"
-    assert repr(it.summary) == "<Summary: 30 steps, 120 backward calls, finished after 12.3 s>"
-    place = tmp_path / "train.py"
-    assert repr(it.findings[0]) == f"<Finding GG101 accumulation-window: error at {place}:6>"

@@ -14,12 +14,18 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.autograd_graph import Graph
 from gradgate.call_sites import kind_of
-from gradgate.checker.recording._fields import fields_of, is_a, number_of
-from gradgate.checker.recording._modules import modules_in, own_buffers, parameters_in
 from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._patches import Around, caller, tracing
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._user_objects import (
+    fields_of,
+    is_a,
+    modules_in,
+    number_of,
+    own_buffers,
+    parameters_in,
+)
 from gradgate.events import Cut, Ids, ModeSet, NoGradEntered, Site, is_on_purpose
 from gradgate.torch_compat import as_torch_itself
 
@@ -134,9 +140,8 @@ class Cuts:
         data: Tensor = _DATA.__get__(tensor)
         return data
 
-    def no_grad(self, context: Any) -> Around:
+    def no_grad(self, context: Any) -> None:
         """Record that the user's code enters a block without gradients."""
-        yield
         frame = caller()
         if frame.f_code.co_filename == _DECORATOR_FILE and frame.f_back is not None:
             frame = frame.f_back

@@ -4,11 +4,11 @@ from gradgate.checker.reports._baseline import fingerprint, read_baseline, write
 from gradgate.checker.reports._forms import check_output, checked_path, form_of, written
 from gradgate.checker.reports._json import to_json, to_sarif
 from gradgate.checker.reports._report import Report, report_on
-from gradgate.checker.reports._rules import rule_page, rule_pages
+from gradgate.checker.reports._rules import rule_page, rule_pages, shown_section
 from gradgate.checker.reports._select import Selection, selection
 from gradgate.checker.reports._summary import Held, Summary
 from gradgate.checker.reports._text import show, to_text
-from gradgate.checker.reports._words import counted, duration
+from gradgate.checker.reports._words import counted, duration, place_of
 
 __all__ = [
     "Held",
@@ -21,12 +21,14 @@ __all__ = [
     "duration",
     "fingerprint",
     "form_of",
+    "place_of",
     "read_baseline",
     "report_on",
     "rule_page",
     "rule_pages",
     "selection",
     "show",
+    "shown_section",
     "to_json",
     "to_sarif",
     "to_text",
