@@ -17,6 +17,8 @@ CODE_BLOCKS := README.md README.zh-CN.md docs src
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --durations=10
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start interpreters, each of which would compile gradgate anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

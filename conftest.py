@@ -8,7 +8,9 @@ import pytest
 import torch
 import torch._dynamo
 from sybil import Sybil
-from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+from sybil.parsers.markdown import SkipParser
+
+from tests.printed import python_blocks
 
 # The tensors here are too small to share between threads: the hand-over costs more than it saves.
 torch.set_num_threads(1)
@@ -17,7 +19,7 @@ collect_ignore = ["docs/_site"]  # for Sphinx alone
 
 # The blocks of one page share their names, from top to bottom, as a reader would type them in.
 pytest_collect_file = Sybil(
-    parsers=[PythonCodeBlockParser(), SkipParser()],
+    parsers=[python_blocks(), SkipParser()],
     patterns=["README.md", "README.zh-CN.md", "docs/*.md", "docs/**/*.md"],
     setup=lambda namespace: torch.manual_seed(0),
 ).pytest()
@@ -29,13 +31,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture
-def nothing_frozen() -> Iterator[None]:
-    """For a test in which the collector has to find what an imported module or class holds."""
-    gc.unfreeze()
-    yield
-    gc.collect(1)  # the young: the rest would take a second
-    gc.freeze()
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Hide what a file has imported and cached, too: replays and trainers collect garbage again and again."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 # Files whose tests share no more than the run of one script: each script is dealt out by itself. They come last, as

@@ -23,7 +23,12 @@ class Ratio:
 
 
 def alternate(
-    variants: Mapping[str, Callable[[], object]], *, rounds: int, warm_up: int = 5, device: str = "cpu"
+    variants: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    warm_up: int = 5,
+    device: str = "cpu",
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Ratio]:
     """Run every variant once per round, rotate their order each round, and compare each round with itself."""
     names = list(variants)
@@ -35,10 +40,10 @@ def alternate(
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             _settle(device)
-            start = time.perf_counter()
+            start = clock()
             variants[name]()
             _settle(device)
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     first = times[names[0]]
     results = {}
     for name in names:

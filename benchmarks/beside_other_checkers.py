@@ -67,7 +67,9 @@ def main() -> None:
         f"| tool | found, of {len(WRONG)} wrong | right line | accused, of {len(RIGHT)} right | time |",
         "|---|---|---|---|---|",
     ]
-    rows += [row(tool) for tool in given.only]
+    for tool in given.only:
+        rows.append(row(tool))
+        print(rows[-1], flush=True)
     text = "\n".join(["# Beside other checkers", "", *rows, HOW])
     print(text)
     if given.output:
@@ -257,9 +259,9 @@ def with_torch_audit(script: Path) -> Lines:
 
 def with_torcheck(script: Path) -> Lines:
     """Let torcheck raise where a parameter doesn't change, or an output isn't finite."""
-    import torcheck.registry
+    from torcheck.registry import Registry  # torcheck.registry itself is an instance of it
 
-    registry = torcheck.registry.Registry()
+    registry = Registry()
 
     def watch(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         if optimizer not in registry.optimizer_to_spec:

@@ -1,13 +1,17 @@
 """What does a loss over a whole window cost, when only a part of it is in memory at a time?
 
 The variants take turns: the whole batch at once, `update.backward_coupled` with budgets for 0, 25, 50 and 100 % of
-the graphs, and GradCache (`pip install gradcache`) where it is installed. All compute the same gradient of the same
-loss, with the plain formula. The whole batch is the first row, so ratios are relative to it.
+the graphs, and three others where they are installed: GradCache (`pip install gradcache`), the cached loss of
+sentence-transformers, and OpenCLIP's `--accum-freq`. OpenCLIP needs torchvision and its own models, so its loop is
+written here after `open_clip_train/train.py` of version 3.3. All compute the same gradient of the same loss, with
+the plain formula. The whole batch is the first row, so ratios are relative to it.
 """
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +21,7 @@ from torch import Tensor, nn
 import gradgate as gg
 from gradgate.planning import peak_memory
 
-BATCH, MICRO_BATCH, WIDTH = 512, 32, 384
+BATCH, MICRO_BATCH, WIDTH = 512, 32, 768
 
 
 def towers(device: str) -> nn.ModuleList:
@@ -101,6 +105,53 @@ def with_gradcache(trained: Trained) -> partial[None]:
     return partial(run)
 
 
+class Sides(nn.Module):
+    """Both towers, as a model of sentence-transformers: features in, a sentence embedding out."""
+
+    def __init__(self, towers: nn.ModuleList) -> None:
+        super().__init__()
+        self.towers = towers
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Tensor]:
+        return {"sentence_embedding": self.towers[features["side"]](features["input_ids"])}
+
+
+def with_sentence_transformers(trained: Trained) -> partial[None]:
+    """Return an update by its cached loss, of the same two towers. Raises ImportError if it is not installed."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
+
+    model = SentenceTransformer(modules=[Sides(trained.model)], device=trained.batch.device)
+    loss_fn = CachedMultipleNegativesRankingLoss(model, scale=1 / 0.07, mini_batch_size=MICRO_BATCH)
+
+    def run() -> None:
+        loss_fn(
+            [{"input_ids": side, "side": number} for number, side in enumerate(trained.batch)], None
+        ).backward()
+        trained.optimizer.step()
+        trained.optimizer.zero_grad()
+
+    return partial(run)
+
+
+def as_open_clip(trained: Trained) -> None:
+    """Update as OpenCLIP does with `--accum-freq`: the loss of the whole window again for each micro-batch."""
+    with torch.no_grad():
+        cached = [trained.encode(pair) for pair in trained.window]
+    for number, pair in enumerate(trained.window):
+        codes = [*cached[:number], trained.encode(pair), *cached[number + 1 :]]
+        contrastive(*map(torch.cat, zip(*codes, strict=True))).backward()
+    trained.optimizer.step()
+    trained.optimizer.zero_grad()
+
+
+def if_installed(make: Callable[[Trained], partial[None]], trained: Trained) -> partial[None] | ImportError:
+    try:
+        return make(trained)
+    except ImportError as missing:
+        return missing
+
+
 def main() -> None:
     question = "A loss over a whole window, a part of it in memory at a time"
     given = arguments(question)
@@ -112,10 +163,13 @@ def main() -> None:
             trained.coupled, everything * percent * 1.02 / 100
         )
     notes = []
-    try:
-        ways["GradCache"] = with_gradcache(trained)
-    except ImportError as missing:
-        notes.append(f"GradCache was not run: {missing}.\n")
+    for name, make in (("GradCache", with_gradcache), ("sentence-transformers", with_sentence_transformers)):
+        way = if_installed(make, trained)
+        if isinstance(way, ImportError):
+            notes.append(f"{name} was not run: {way}.\n")
+        else:
+            ways[name] = way
+    ways["OpenCLIP's --accum-freq, written here"] = partial(as_open_clip, trained)
     gradients = {}
     handle = trained.optimizer.register_step_pre_hook(
         lambda *_: gradients.update(now=torch.cat([p.grad.flatten() for p in trained.model.parameters()]))

@@ -8,6 +8,7 @@ of an import) starts a real one.
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import multiprocessing.process
@@ -25,15 +26,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-# What a checked script, the checker and its reports import.
+# What a checked script, the checker and its reports, and the ranks of a test import.
 PRELOADED = [
     "torch._dynamo",
-    "torch.distributed",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
     "torch.utils.data",
+    "gradgate.accumulation",
     "gradgate.checker.recording",
     "gradgate.checker.reports",
     "gradgate.checker.rules",
-    "gradgate.cli",
+    "gradgate.checker.running",
+    # private: only imported; the command imports it when it is used
+    "gradgate.cli._check",
+    "gradgate.planning",
+    "hypothesis",
+    "libcst",
+    "pydantic.type_adapter",  # of typer
+    "pytest",
     "rich.console",
     "sklearn.datasets",
     "typer",
@@ -166,6 +176,9 @@ def _serve(control: socket.socket) -> dict[str, Any]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; this one ends with the tests
     for name in PRELOADED:
         importlib.import_module(name)
+    sys.modules["gradgate.checker.rules"].rules()  # imports each of them
+    gc.collect()
+    gc.freeze()  # a fork that collects garbage would otherwise visit, and so copy, all that was imported
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 65536, 2)
         while message and not message.endswith(b"\n"):

@@ -1,10 +1,13 @@
 """The site of the documents: it builds without a warning, nothing in it is dead or lost, and it loads nothing."""
 
+import os
+import pkgutil
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -19,6 +22,10 @@ from tests.ranks import test_checked_ranks
 ROOT = Path(__file__).parents[1]
 PAGES = ("docs", "examples", "benchmarks", "changelog.d")
 HOME = "docs/index.html"
+REPOSITORY = "https://code.example/gradgate"
+PACKAGES = [
+    f"gradgate.{name}" for name in ("accumulation", "gates", "losses", "planning", "testing", "checker")
+]
 ERRORS = {name for name, it in vars(errors).items() if isinstance(it, type)}
 LOADS = {"script": "src", "img": "src", "source": "src", "iframe": "src", "link": "href"}
 FIGURE = re.compile(r"\d[\d,]*\.\d+|\d{2,}")
@@ -110,7 +117,8 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     folder = tmp_path_factory.mktemp("site").resolve()
     options = ["-q", "-W", "--keep-going", "-b", "html", "-d", str(folder / "trees"), "-c", "docs/_site"]
-    done = python("-m", "sphinx", *options, ".", folder / "html", cwd=ROOT, timeout=600)
+    env = {**os.environ, "REPOSITORY": f"{REPOSITORY}.git"}
+    done = python("-m", "sphinx", *options, ".", folder / "html", cwd=ROOT, env=env, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     return Site(folder / "html")
 
@@ -140,6 +148,19 @@ def test_every_public_name_has_its_place_in_the_reference(site: Site) -> None:
     names |= {f"gradgate.testing.{name}" for name in gradgate.testing.__all__}
     pages = [page for name, page in site.pages.items() if name.startswith("docs/reference/")]
     assert names - set().union(*(page.ids for page in pages)) == set()
+
+
+@pytest.mark.slow
+def test_the_table_of_the_reference_leads_to_the_names_themselves(site: Site) -> None:
+    links = site.pages["docs/reference/index.html"].links
+    assert {"update.html#gradgate.Accumulator", "plan.html#gradgate.planning.Split"} <= set(links)
+
+
+@pytest.mark.slow
+def test_every_page_has_the_version_and_leads_to_the_repository(site: Site) -> None:
+    pages = {name: page for name, page in site.pages.items() if name != "index.html"}  # that is a redirection
+    assert [name for name, page in pages.items() if f"Version {gradgate.__version__}" not in page.html] == []
+    assert [name for name, page in pages.items() if REPOSITORY not in page.links] == []
 
 
 @pytest.mark.slow
@@ -204,6 +225,20 @@ def test_what_is_dead_lost_or_loaded_is_seen(tmp_path: Path) -> None:
     ]
 
 
+def test_the_reference_begins_with_a_table_of_every_public_name() -> None:
+    page = (ROOT / "docs/reference/index.md").read_text("utf-8")
+    listed = re.findall(r"^\| \[`([\w.]+)`\]", page, re.MULTILINE)
+    assert listed[0] == "Accumulator"
+    assert len(listed) == len(set(listed))
+    names = set(gradgate.__all__)
+    for package in map(import_module, PACKAGES):
+        names |= {f"{package.__name__}.{name}" for name in {*package.__all__} - {*gradgate.__all__}}
+    assert names - set(listed) == set()
+    # What no package of PACKAGES exports is a package, or a name of the checker that its page explains.
+    for name in set(listed) - names:
+        pkgutil.resolve_name(name)
+
+
 def test_every_error_is_on_its_page_with_what_to_do() -> None:
     page = (ROOT / "docs/reference/errors.md").read_text("utf-8")
     listed = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
@@ -229,7 +264,9 @@ def without_a_source(page: str) -> list[str]:
     return missing
 
 
-def test_every_figure_of_the_page_on_performance_stands_in_a_result() -> None:
-    page = (ROOT / "docs/performance.md").read_text("utf-8")
+@pytest.mark.parametrize("name", ["performance", "larger_batches"])
+def test_every_figure_in_a_table_of_a_page_stands_in_a_result(name: str) -> None:
+    page = (ROOT / f"docs/{name}.md").read_text("utf-8")
     assert without_a_source(page) == []
-    assert without_a_source(page.replace("1.033", "9.876", 1)) == ["9.876"]
+    figure = "1.033" if name == "performance" else "0.914"
+    assert without_a_source(page.replace(figure, "9.876", 1)) == ["9.876"]

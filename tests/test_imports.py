@@ -77,7 +77,8 @@ MAY_IMPORT = {
     "checker.fixes": {"checker.analysis", "checker.rules", "events", "libcst"},
     "checker.rules": {"checker.analysis", "checker.fixes", "errors", "events"},
     "checker.reports": {
-        *("notebook_tables", "errors", "events", "checker.analysis", "checker.fixes", "checker.rules"),
+        *("byte_sizes", "notebook_tables", "errors", "events"),
+        *("checker.analysis", "checker.fixes", "checker.rules"),
         *("rich (lazily)", "plotly (lazily)", "jinja2 (lazily)", "pygments (lazily)"),
     },
     "checker.running": {

@@ -4,13 +4,28 @@ The source folder is the repository, not docs/, so that every link between pages
 relative link that it is on a code host. Which page comes where is told by the home page: see contents.py.
 """
 
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 
+import gradgate  # noqa: E402
+
+
+def repository() -> str:
+    """Return the address that the checkout was cloned from, as a browser opens it, or "" if it has none."""
+    ask = ["git", "-C", str(HERE), "config", "--get", "remote.origin.url"]
+    cloned = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()
+    address = os.environ.get("REPOSITORY") or re.sub(r"^(ssh://)?git@([^:/]+)[:/]", r"https://\2/", cloned)
+    return address.removesuffix(".git") if address.startswith("https://") else ""
+
+
 project = "gradgate"
+version = gradgate.__version__
 copyright = "the authors of gradgate"  # noqa: A001  (the name is Sphinx's)
 extensions = [
     "myst_parser",
@@ -57,6 +72,11 @@ pygments_dark_style = "github-dark"  # the theme's own underlines imports, as if
 html_title = "gradgate"
 html_extra_path = ["extra"]
 html_static_path = ["static"]
+templates_path = ["templates"]
+html_context = {"repository": repository()}
+parts = ("brand", "search", "scroll-start", "navigation", "scroll-end")
+html_sidebars = {"**": [f"sidebar/{part}.html" for part in parts]}
+html_sidebars["**"].insert(1, "version.html")
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_use_index = False

@@ -29,6 +29,21 @@ def add_reference(app: Any, env: Any, node: Any, shown: nodes.TextElement) -> no
     return shown if isinstance(shown, nodes.Text) or "._" in node["reftarget"] else None
 
 
+def lead_to_names(app: Any, doctree: nodes.document, docname: str) -> None:
+    """In the table of the reference, let a link to a name's page lead to the name itself.
+
+    The source links to the page alone, since a code host does not know the places that autodoc makes.
+    """
+    if docname != "docs/reference/index":
+        return
+    objects = app.env.get_domain("py").objects
+    for link in doctree.findall(nodes.reference):
+        name = link.astext()
+        entry = objects.get(name) or objects.get(f"gradgate.{name}")
+        if entry is not None:
+            link["refuri"] = f"{app.builder.get_relative_uri(docname, entry.docname)}#{entry.node_id}"
+
+
 def keep_colons(app: Any, what: str, name: str, it: Any, options: Any, lines: list[str]) -> None:
     """Keep napoleon from reading "All of them: the sum" as an attribute of the type "All of them"."""
     if what in ("attribute", "property", "data"):
@@ -57,6 +72,7 @@ def add_fields(app: Any, what: str, name: str, it: Any, options: Any, lines: lis
 def setup(app: Any) -> dict[str, Any]:
     """Tell Sphinx."""
     app.connect("missing-reference", add_reference)
+    app.connect("doctree-resolved", lead_to_names)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)  # napoleon comes at 500
     app.connect("autodoc-process-docstring", add_fields, priority=600)
     return {"parallel_read_safe": True}

@@ -6,7 +6,7 @@ import os
 import sys
 import sysconfig
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -25,7 +25,12 @@ _LIBRARIES = (
 _TYPED = ("<ipython", "<stdin", "<doctest", "<python-input", "<console", "<input")
 _TRACERS = tuple(_TORCH + name for name in ("fx", "_functorch", "_dynamo", "_inductor"))
 
-_sites: dict[tuple[tuple[str, int, str], ...], Site] = {}
+_MOST_PLACES = 8192
+
+_sites: dict[Site, Site] = {}
+# By the running instructions, since a line's number is computed anew each time it is read. The codes are kept so
+# that no other gets the identity of one that is gone.
+_places: dict[tuple[tuple[int, int], ...], tuple[Site, list[CodeType]]] = {}
 _kinds: dict[str, str] = {}
 _scripts: set[str] = set()
 
@@ -111,14 +116,20 @@ def library_frames() -> list[FrameType]:
 def here(frame: FrameType | None = None) -> Site:
     """Return where the user's code is now. Equal sites are one object."""
     frames = user_frames(frame or sys._getframe(1))
-    key = tuple((each.f_code.co_filename, each.f_lineno, each.f_code.co_name) for each in frames)
-    site = _sites.get(key)
-    if site is None:
-        site = _sites[key] = tuple(
-            Frame(str(Path(file).absolute()) if not file.startswith("<") else file, line, name)
-            for file, line, name in key
+    key = tuple([(id(each.f_code), each.f_lasti) for each in frames])
+    place = _places.get(key)
+    if place is None:
+        if len(_places) >= _MOST_PLACES:
+            _places.clear()
+        site = tuple(
+            Frame(_path(each.f_code.co_filename), each.f_lineno, each.f_code.co_name) for each in frames
         )
-    return site
+        place = _places[key] = _sites.setdefault(site, site), [each.f_code for each in frames]
+    return place[0]
+
+
+def _path(file: str) -> str:
+    return file if file.startswith("<") else str(Path(file).absolute())
 
 
 # Where each calls backward in a window of its own, and not in one that the script makes.

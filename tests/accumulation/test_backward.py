@@ -29,11 +29,11 @@ def test_both_ways_fill_the_inputs_and_nothing_else(
     model = on_device(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1)))
     x = randn(4, 3).requires_grad_()
     unreached = nn.Parameter(tensor(1.0))
-    parameters = [model[1].weight, model[0].bias]
+    parameters = (model[1].weight, model[0].bias)
     loss = model(x).mean().as_subclass(kind)
     expected = torch.autograd.grad(loss, parameters, retain_graph=True)
     for _ in range(2):
-        _gradients.backward(loss, torch.full_like(loss, 0.5), [*parameters, unreached], True)
+        _gradients.backward(loss, torch.full_like(loss, 0.5), (*parameters, unreached), True)
     assert_same([parameter.grad for parameter in parameters], list(expected))
     assert [one.grad for one in (x, unreached, model[0].weight, model[1].bias)] == [None] * 4
     _gradients.backward(loss, torch.full_like(loss, 0.5), parameters, False)
@@ -52,10 +52,10 @@ def test_who_watches_the_public_function_sees_it_and_that_it_is_meant(
         original(*args, **kwargs)
 
     weight = nn.Parameter(tensor(1.0))
-    _gradients.backward(2 * weight, tensor(1.0), [weight], False)
+    _gradients.backward(2 * weight, tensor(1.0), (weight,), False)
     assert seen == []
     monkeypatch.setattr(torch.autograd, "backward", watching)
-    _gradients.backward(2 * weight, tensor(1.0), [weight], False)
+    _gradients.backward(2 * weight, tensor(1.0), (weight,), False)
     assert seen == [True]
     assert not is_on_purpose()
     assert_same([weight.grad], [tensor(4.0)])

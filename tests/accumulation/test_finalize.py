@@ -105,7 +105,7 @@ def test_an_optimizer_whose_parameters_a_window_does_not_reach_is_no_trouble(sca
 def test_a_parameter_of_two_optimizers_is_refused() -> None:
     a, b = nn.Parameter(tensor(0.0)), nn.Parameter(tensor(0.0))
     accumulator = gg.Accumulator([SGD([a, b], lr=1.0), SGD([b], lr=1.0)])
-    with pytest.raises(OwnerError, match="1 parameters are listed twice"):
+    with pytest.raises(OwnerError, match="twice with one gradient"):
         accumulator.update().__enter__()
     with gg.Accumulator(SGD([a], lr=1.0)).update() as update:  # nothing stays claimed
         update.backward(a + b, count=1)
@@ -172,9 +172,7 @@ def test_a_window_that_reaches_nothing_owned_is_an_error() -> None:
     weight, _, accumulator = one_weight()
     other = tensor(1.0).requires_grad_()
     for window in ([(1.0, 1)], [(1.0, 1), (1.0, 100)]):
-        with pytest.raises(
-            GraphError, match="none of the 1 parameters that the optimizer owns received a gradient"
-        ):
+        with pytest.raises(GraphError, match="no parameter that the optimizer owns received a gradient"):
             update_by(accumulator, other, window)
     assert other.grad is None
     assert weight.grad is None

@@ -97,16 +97,6 @@ def test_it_can_be_asked_while_it_runs_and_be_started_by_hand() -> None:
     assert watching.summary.steps == 6
 
 
-def test_a_repr_says_in_one_line_how_far_it_is() -> None:
-    watching = gg.watch()
-    assert repr(watching) == "<Watching: not started>"
-    watching.start()
-    right_loop()
-    assert repr(watching) == "<Watching: running>"
-    watching.stop()
-    assert repr(watching) == "<Watching: finished, <Report of a loop: no findings after 3 steps>>"
-
-
 def test_what_is_used_wrongly_is_refused() -> None:
     with pytest.raises(OptionError, match="watch: raise_on is 'info'; it is 'warning', 'error' or None"):
         gg.watch(raise_on="info")  # type: ignore[arg-type]
@@ -362,3 +352,14 @@ def pytest_in(folder: Path, *given: str, fresh: bool = False) -> str:
         wide["PYTHONHASHSEED"] = "0"  # as any other setting of python, it takes a new interpreter
     done = python(*command, cwd=folder, env=wide)
     return done.stdout + done.stderr
+
+
+def test_a_loss_with_countless_paths_is_watched_in_time() -> None:
+    """Each value is used twice: the only term is reached on 2**60 paths."""
+    model = nn.Linear(3, 1)
+    with gg.watch() as watching:
+        loss = model(torch.ones(4, 3)).mean()
+        for _ in range(60):
+            loss = (loss + loss) / 2
+        loss.backward()
+    assert watching.summary.backwards == 1

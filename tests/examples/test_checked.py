@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gradgate.checker.fixes import apply, edits_for
 from gradgate.checker.recording import Watcher
 from gradgate.checker.rules import Finding, check
 
@@ -14,8 +15,7 @@ ROOT = Path(__file__).parents[2]
 CHECKED = ROOT / "examples" / "checked"
 
 
-def findings(name: str) -> list[Finding]:
-    script = CHECKED / f"{name}.py"
+def findings(script: Path) -> list[Finding]:
     watcher = Watcher(str(script), strict=True)
     watcher.start()
     try:
@@ -35,14 +35,27 @@ def findings(name: str) -> list[Finding]:
     ],
 )
 def test_the_planted_mistake_is_found_and_its_fixed_version_is_right(name: str, code: str, line: str) -> None:
-    (found,) = [each for each in findings(name) if each.severity != "info"]
+    (found,) = [each for each in findings(CHECKED / f"{name}.py") if each.severity != "info"]
     assert found.code == code
     assert (CHECKED / f"{name}.py").read_text("utf-8").splitlines()[found.line - 1].strip() == line
-    assert [each for each in findings(f"{name}_fixed") if each.severity != "info"] == []
+    assert [each for each in findings(CHECKED / f"{name}_fixed.py") if each.severity != "info"] == []
 
 
-def test_the_readme_shows_what_is_really_said() -> None:
-    (found,) = findings("digits")
+def test_a_trainer_that_does_not_divide_is_made_exact_by_the_edit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the trainer makes its folder
+    (found,) = findings(CHECKED / "bert.py")
+    assert (found.code, found.evidence["weights_add_up_to"]) == ("GG102", 4)
+    source = (CHECKED / "bert.py").read_text("utf-8").splitlines()
+    assert source[found.line - 1] == "trainer.train()"
+    edited = tmp_path / "edited.py"
+    edited.write_text("\n".join(apply(source, edits_for(found))), "utf-8")
+    assert findings(edited) == []
     shown = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    for said in (found.message, found.why, found.advice):
+    for said in (found.message, *difference(source, edited.read_text("utf-8").splitlines())):
         assert said in shown
+
+
+def difference(before: list[str], after: list[str]) -> list[str]:
+    return [line for line in after if line not in before]

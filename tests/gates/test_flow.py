@@ -341,9 +341,9 @@ def test_the_tree_is_no_wider_than_a_terminal() -> None:
     assert max(map(len, text.splitlines())) <= 88
 
 
-def test_the_readme_shows_what_is_really_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    section = readme.split("## Where gradient may flow")[1]
+def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs/gates.md").read_text("utf-8")
+    section = page.split("## A model with all of them")[1]
     code, shown = re.findall(r"```(?:python|text)\n(.*?)```", section, re.DOTALL)[:2]
     exec(compile(code, "train.py", "exec"), {})
     assert capsys.readouterr().out == shown

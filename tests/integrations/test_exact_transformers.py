@@ -198,6 +198,8 @@ def test_sft_of_trl(tmp_path: Path) -> None:
     )
     model = model_of("llama")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    newer = hasattr(t.TrainingArguments, "activation_checkpointing")
+    checkpointing = "activation_checkpointing" if newer else "gradient_checkpointing"
     arguments = trl.SFTConfig(
         tmp_path,
         per_device_train_batch_size=4,
@@ -208,7 +210,7 @@ def test_sft_of_trl(tmp_path: Path) -> None:
         dataset_kwargs={"skip_prepare_dataset": True},
         report_to=[],
         **dict.fromkeys(("use_cpu", "disable_tqdm"), True),
-        **dict.fromkeys(("bf16", "gradient_checkpointing", "dataloader_pin_memory"), False),
+        **dict.fromkeys(("bf16", checkpointing, "dataloader_pin_memory"), False),
         **dict.fromkeys(("save_strategy", "logging_strategy"), "no"),
     )
     data = datasets.Dataset(rows, fingerprint="rows")

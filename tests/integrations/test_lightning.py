@@ -179,4 +179,4 @@ def test_what_is_misspelt_is_said_before_the_fit(tmp_path: Path) -> None:
 
 
 def test_a_callback_says_in_one_line_what_it_is() -> None:
-    assert repr(WatchGradients()) == "<WatchGradients: no run yet>"
+    assert repr(WatchGradients()) == "WatchGradients(no run yet)"

@@ -243,4 +243,4 @@ def test_a_script_that_fails_still_gets_its_findings(tmp_path: Path) -> None:
 
 
 def test_a_callback_says_in_one_line_what_it_is() -> None:
-    assert repr(WatchGradients()) == "<WatchGradients: no run yet>"
+    assert repr(WatchGradients()) == "WatchGradients(no run yet)"

@@ -163,7 +163,7 @@ def test_what_a_window_is_padded_with_is_asked_where_nothing_shows_it() -> None:
 
     options = {"budget_bytes": "1MiB", "lengths": "mask"}
     plan = gg.plan(length_loss(lambda b: b["x"]), full(4), **options)
-    with pytest.raises(OptionError, match=r'Say it: pad=\{"x": 0\}'):
+    with pytest.raises(OptionError, match=r'Pass it: pad=\{"x": 0\}'):
         plan.pool([full(4), full(6)])
     plan = gg.plan(length_loss(lambda b: b["x"]), full(4), pad={"x": 9, "mask": 0}, **options)
     (micro,) = plan.split(plan.pool([full(4), full(6)]))
@@ -317,20 +317,10 @@ def test_a_plan_is_worth_reading() -> None:
     ]
 
 
-def test_a_line_says_what_plans_and_their_micro_batches_are() -> None:
-    model, batch = nn.Linear(8, 1), torch.ones(100, 8)
-    plan = gg.plan(lambda x: model(x).mean(), batch, budget_bytes=255)
-    split = plan.split(batch)
-    assert repr(plan) == "Plan(100 samples in 3 micro-batches, 255 B, estimated)"
-    assert repr(split) == "Split(100 samples in 3 micro-batches)"
-    assert repr(split[:1]) == "Split(34 samples in 1 micro-batch)"
-    assert repr(split[0]) == "MicroBatch(34 samples, count=34)"
-
-
-def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs/plan.md").read_text("utf-8")
     (program,) = (
-        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "gg.plan" in block
+        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "print(plan)" in block
     )
     (shown,) = re.findall(r"```text\n(budget.*?)```", text, re.DOTALL)
     exec(program, {})
@@ -394,7 +384,7 @@ def test_without_a_budget_what_is_free_counts() -> None:
         ),
         ({"x": torch.ones(3, 2)}, {"lengths": "mask"}, "does not have \\('x'\\)"),
         (torch.ones(3, 2), {"lengths": [1, 2]}, "Give one length for each sample"),
-        (torch.ones(3, 2), {"lengths": 5}, "lengths is a int. Pass a mask"),
+        (torch.ones(3, 2), {"lengths": 5}, "lengths is of type int. Pass a mask"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(batch: Any, options: dict[str, Any], message: str) -> None:

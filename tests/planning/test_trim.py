@@ -170,7 +170,7 @@ def test_token_types_that_are_all_zero_are_trimmed() -> None:
 def test_padding_on_the_left_is_trimmed_only_if_it_is_named() -> None:
     """A model that counts columns sees other positions then: 9 to 110 % off."""
     batch = texts(left=True)
-    with pytest.raises(OptionError, match="padded on the left, and trimming moves them to other columns"):
+    with pytest.raises(OptionError, match="padding on the left, and trimming moves samples"):
         error(batch)
     assert error(batch, trim=()) <= RTOL
     assert error(batch, columns=False, trim=["ids", "labels", "mask"]) <= RTOL

@@ -246,7 +246,7 @@ def test_objects_that_the_garbage_collector_does_not_show_are_held_back_too() ->
 
 
 def beside_another(rank: int, how: str) -> Any:
-    """Another network runs in the window, more often on one rank; it has buffers to synchronise."""
+    """Another network runs in the window, more often on one rank; it has buffers to synchronize."""
     loop = Loop(WRAPPERS["fully_shard" if how == "sharded beside plain" else "ddp"])
     other_net = words()
     other = other_net if how == "sharded beside plain" else DistributedDataParallel(other_net)

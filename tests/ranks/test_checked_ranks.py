@@ -28,6 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from gradgate.checker.recording import Watcher
 from gradgate.checker.reports import report_on
 from gradgate.events import Log
+from tests import pages
 from tests.interpreter import python
 from tests.ranks.processes import TIMEOUT_SECONDS, together
 from tests.test_scripts import MARKER, at_a_mark
@@ -35,6 +36,7 @@ from tests.test_scripts import MARKER, at_a_mark
 SCRIPTS = Path(__file__).parent / "scripts"
 WRONG = sorted(SCRIPTS.glob("wrong/*.py"))
 RIGHT = sorted(SCRIPTS.glob("right/*.py"))
+SHOWN = pages.shown_scripts("tests/ranks/scripts/")
 SPAWNING = sorted(SCRIPTS.glob("spawning/*.py"))
 
 # What the rules do not find, and why. A rule that learns to find one makes its test fail: take it out then.
@@ -105,7 +107,9 @@ def marked(script: Path) -> list[tuple[int, str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", [*WRONG, *RIGHT], ids=name)
-def test_ranks_compute_the_same_watched_or_not_and_their_findings_are_merged(script: Path) -> None:
+def test_ranks_compute_the_same_watched_or_not_and_their_findings_are_merged(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stores = [dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in range(2)]
     ranks = together(on_a_rank, 2, script, [store.port for store in stores])
     for plain, watched in ranks:
@@ -118,6 +122,14 @@ def test_ranks_compute_the_same_watched_or_not_and_their_findings_are_merged(scr
         one for one in report.faults if not (wrong and at_a_mark(one, script))
     ] == []  # one cause, one finding
     assert any(at_a_mark(one, script) for one in report.findings) == wrong
+    if script in SHOWN:
+        monkeypatch.chdir(tmp_path)
+        assert SHOWN[script] in pages.as_train_py(report, script, tmp_path)
+
+
+def test_the_page_of_the_rule_shows_one_of_these_scripts() -> None:
+    assert len(SHOWN) == 1
+    assert set(SHOWN) <= set(WRONG)
 
 
 def checked(folder: Path, *command: object) -> tuple[int, dict[str, Any]]:

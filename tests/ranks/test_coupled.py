@@ -130,7 +130,7 @@ def test_ranks_train_as_one_process_does(name: str, kind: str, shared: bool) -> 
     [
         ("first", "rank 1 stopped in this window: ValueError: no such file"),
         ("second", "rank 1 stopped in this window: ValueError: no such file"),
-        ("other dtypes", r"the representations of rank 0 are .*float64.*, and those of rank 1 .*float32"),
+        ("other dtypes", r"the representations of rank 0 are .*float64.*; those of rank 1 are .*float32"),
         ("absent", r"rank 0 called update\.backward_coupled\(\.\.\.\) and others did not"),
     ],
 )

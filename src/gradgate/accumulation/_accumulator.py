@@ -31,7 +31,7 @@ from gradgate.accumulation._settings import (
 from gradgate.accumulation._state_dict import Checkpointed
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Dealt, SplitPlan
-from gradgate.batch_layout import UNSAID, BatchDim, Unsaid
+from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
 from gradgate.errors import OptionError, UpdateError
 from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
@@ -134,7 +134,7 @@ class Accumulator(CoupledSteps, Checkpointed):
     def __repr__(self) -> str:
         sizes = [parameter.numel() for parameter in self._settings.parameters]
         kinds = ", ".join(type(optimizer).__name__ for optimizer in self._settings.optimizers)
-        return f"Accumulator({kinds}, tensors={len(sizes)}, parameters={sum(sizes):,})"
+        return f"Accumulator({kinds}: {len(sizes)} tensors, {sum(sizes):,} parameters)"
 
     @property
     def samples_that_fit(self) -> int | None:
@@ -180,7 +180,7 @@ class Accumulator(CoupledSteps, Checkpointed):
         plan: SplitPlan | None = None,
         deal: Dealt | None = None,
         reduction: Reduction = "mean",
-        batch_dim: BatchDim | Unsaid = UNSAID,
+        batch_dim: BatchDim | NotGiven = NOT_GIVEN,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Update:
         """Make one update from one batch. If memory runs out, split the batch further and replay the window.
@@ -229,7 +229,7 @@ class Accumulator(CoupledSteps, Checkpointed):
         window: Iterable[Any],
         *,
         reduction: Reduction = "mean",
-        batch_dim: BatchDim | Unsaid = UNSAID,
+        batch_dim: BatchDim | NotGiven = NOT_GIVEN,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Update:
         """Make one update from micro-batches. If memory runs out, split them and replay, as :meth:`step` does.

@@ -96,9 +96,9 @@ def finalize(
     values = dense_values(parameters)
     if not values:
         raise GraphError(
-            f"update: none of the {len(parameters)} parameters that the optimizer owns received a gradient: "
-            f"{settings.names(parameters)}. The losses do not depend on them (they are detached, frozen, or "
-            "from another model). Check that the optimizer was made from this model's parameters."
+            f"update: no parameter that the optimizer owns received a gradient: {settings.names(parameters)}. The "
+            "losses do not depend on them (they are detached, frozen, or from another model). Check that the "
+            "optimizer was made from this model's parameters."
         )
     own: float | Tensor | None = None
     if slots.carried is not None:
@@ -191,9 +191,11 @@ def clear_gradients(parameters: Sequence[Tensor], clear: Clear) -> None:
 
 def versions(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> dict[int, int]:
     """Return the version counter of every tensor that a step may change; in-place writes increase it."""
-    states = (state for optimizer in optimizers for state in optimizer.state.values())
-    values = (value for state in states if isinstance(state, dict) for value in state.values())
-    tensors = [*parameters, *(value for value in values if isinstance(value, Tensor))]
+    tensors = list(parameters)
+    for optimizer in optimizers:
+        for state in optimizer.state.values():
+            if isinstance(state, dict):
+                tensors += [value for value in state.values() if isinstance(value, Tensor)]
     return dict(zip(map(id, tensors), map(tensor_version.use, tensors), strict=True))
 
 
@@ -254,10 +256,12 @@ class uninterrupted:  # noqa: N801 - it is used like the functions of contextlib
         self._held: list[int] = []
 
     def __enter__(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if threading.get_ident() != threading.main_thread().ident:
             return
-        usual = {number: get_signal_handler.use(number) for number in _SIGNALS}
-        self._usual = {number: handler for number, handler in usual.items() if callable(handler)}
+        for number in _SIGNALS:
+            handler = get_signal_handler.use(number)
+            if callable(handler):
+                self._usual[number] = handler
         complete = False
         try:
             for number in self._usual:

@@ -68,9 +68,11 @@ class GradientSums:
         a loss over the window has the gradient of a mean over ``items``, and adds less to the window's count.
         """
         self.check()
-        chosen = self._choose(name)
+        chosen = self._current
+        if chosen is None or chosen.name != name:
+            chosen = self._choose(name)
         empty = items is None and is_zero(count)
-        if not empty or self._sharded is not None:  # all ranks wait for its passes, even if the count is zero
+        if not empty or self._sharded is not None:  # all ranks take part, even if the count is zero
             # Checked each time, because parameters may be frozen and unfrozen between micro-batches.
             inputs = [p for p in (self.parameters if receiving is None else receiving) if p.requires_grad]
             if not inputs:
@@ -86,16 +88,15 @@ class GradientSums:
                         "gg.stop_gradient(...)."
                     )
                 self._torn = True
-                weight = (
-                    0.0 if empty else chosen.weight(loss, items or (1.0 if reduction == "sum" else count))
-                )
+                per_item = items or (1.0 if reduction == "sum" else count)
+                weight = 0.0 if empty else chosen.weight(loss, per_item)
                 backward_sharded(loss, self._seed(loss, weight), retain_graph, self._sharded, also)
             else:
                 weight = self._rescale(chosen, loss, count, reduction, items)
                 if isinstance(weight, Tensor) or weight == 1:  # a tensor is 1 too, or 0 for a count of zero
-                    backward(loss, self._seed(loss, weight), [*inputs, *also], retain_graph)
+                    backward(loss, self._seed(loss, weight), (*inputs, *also), retain_graph)
                 else:
-                    self._add_apart(loss, weight, [*inputs, *also], retain_graph)
+                    self._add_apart(loss, weight, (*inputs, *also), retain_graph)
         chosen.record(loss, count, reduction)
         self._torn = False
         self._watch()
@@ -122,7 +123,7 @@ class GradientSums:
                 multiply(dense_values(self.parameters), factor)
         return weight
 
-    def _add_apart(self, loss: Tensor, weight: float, inputs: list[Tensor], retain_graph: bool) -> None:
+    def _add_apart(self, loss: Tensor, weight: float, inputs: tuple[Tensor, ...], retain_graph: bool) -> None:
         """Run a backward pass into gradients of its own, and add ``weight`` times these to the sum."""
         sums = self._swap(None)
         backward(loss, self._seed(loss, 1.0), inputs, retain_graph)
@@ -164,8 +165,8 @@ class GradientSums:
     def _swap(self, others: Sequence[Tensor | None] | None) -> list[Tensor | None]:
         """Replace all gradients with ``others``, or with None; return the replaced ones."""
         gradients = [parameter.grad for parameter in self.parameters]
-        for index, parameter in enumerate(self.parameters):
-            parameter.grad = None if others is None else others[index]
+        for parameter, other in zip(self.parameters, others or [None] * len(gradients), strict=True):
+            parameter.grad = other
         return gradients
 
     def _watch(self) -> None:
@@ -226,14 +227,13 @@ class GradientSums:
         if not any(totals.values()):
             return None
         if len(totals) == 1:
-            (name,) = totals
+            ((name, total),) = totals.items()
             mine = self.by_name.get(name)
-            unit = None if mine is None else mine.unit
             if units is None:
-                return 0.0 if mine is None else mine.factor(totals[name])
-            if unit is not None and unit != units[name]:
-                multiply(dense_values(self.parameters), float(unit) / units[name])
-            return units[name] / totals[name]
+                return 0.0 if mine is None else mine.factor(total)
+            if mine is not None and mine.unit not in (None, units[name]):
+                multiply(dense_values(self.parameters), float(mine.unit) / units[name])
+            return units[name] / total
         if self.by_name:
             # Keep the first loss's tensors: with clear="zero" they are the tensors from before the window.
             current = self._choose(next(iter(self.by_name)))

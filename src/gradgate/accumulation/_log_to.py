@@ -145,8 +145,12 @@ class Logging:
             accumulator.register_update_hook(self._write),
         )
 
+    def __repr__(self) -> str:
+        every = "every update" if self._every == 1 else f"every {self._every} updates"
+        return f"Logging({every} to {type(self._writer).__name__}, {self._step:,} so far)"
+
     def remove(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         for handle in self._handles:
             handle.remove()
 

@@ -40,7 +40,8 @@ class FirstGradient:
         by_device: dict[torch.device, list[Tensor]] = {}
         for value in dense_values(parameters):
             by_device.setdefault(value.device, []).append(value)
-        self._norms = [total_norm(values) for values in by_device.values()]  # apart: joining them would wait
+        # One norm per device: joining them would synchronize.
+        self._norms = [total_norm(values) for values in by_device.values()]
         self._count, self._unit, self._scale = count, unit, scale
 
     def read(self) -> SmallBatch | None:

@@ -74,25 +74,25 @@ class OpenWindow:
     """A window being added up, from its first micro-batch to its step or its rollback."""
 
     _slots: Slots  # once it is open
+    _state: Literal["new", "open", "closed"] = "new"
+    _sums = _NO_SUMS
+    _scale: LossScale | None = None
+    _coordinator: SingleProcess = ALONE
+    _own = math.inf  # micro-batches of this rank; after these, the last one is repeated
+    _tallies: dict[str, Tally] | None = None  # over all ranks, if there are several
+    _norm: float | Tensor | None = None
+    _noise_scale: float | None = None
+    _stepped = False
+    _first = False
 
     def __init__(self, shared: TrainingState, *, may_replay: bool = False) -> None:
         self._shared = shared
         self._settings = shared.settings
-        self._state: Literal["new", "open", "closed"] = "new"
         # Undoes each action of the window so far, in order. Empty once the window has ended.
         self._undo: list[Callable[[], object]] = []
         self._counter = MicroBatchCounter()
-        self._sums = _NO_SUMS
-        self._scale: LossScale | None = None
-        self._coordinator: SingleProcess = ALONE
         self._may_replay = may_replay
         self._number = shared.windows + 1
-        self._own = math.inf  # micro-batches of this rank; after these, the last one is repeated
-        self._tallies: dict[str, Tally] | None = None  # over all ranks, if there are several
-        self._norm: float | Tensor | None = None
-        self._noise_scale: float | None = None
-        self._stepped = False
-        self._first = False
 
     def __enter__(self: Self) -> Self:
         if self._state != "new":
@@ -163,7 +163,8 @@ class OpenWindow:
         finished = error is None and self._state == "open"
         try:
             if finished:
-                self._finish()
+                with torch.no_grad():
+                    self._finish()
         except Exception as failure:
             self._report(failure)
             raise
@@ -177,7 +178,6 @@ class OpenWindow:
             for hook in tuple(self._shared.update_hooks.values()):  # a hook may remove itself
                 hook(self)
 
-    @torch.no_grad()
     def _finish(self) -> None:
         shared, settings, slots = self._shared, self._settings, self._slots
         self._counter.check_losses()

@@ -27,7 +27,7 @@ from gradgate.accumulation._windows import (
     Windows,
     first_line,
 )
-from gradgate.batch_layout import UNSAID, BatchDim, Unsaid, check_batch
+from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven, check_batch
 from gradgate.errors import BudgetError, CountError, OptionError
 from gradgate.ranks import ReplayError, SingleProcess
 from gradgate.torch_compat import tensor_version
@@ -45,11 +45,11 @@ def run_batch(
     plan: SplitPlan | None,
     deal: Dealt | None,
     reduction: Reduction,
-    batch_dim: BatchDim | Unsaid,
+    batch_dim: BatchDim | NotGiven,
     collate: Callable[[list[Any]], Any] | None,
 ) -> Update:
     """Check the arguments of :meth:`Accumulator.step`, and run the window of one batch."""
-    plain = collate is None and isinstance(batch_dim, Unsaid)
+    plain = collate is None and isinstance(batch_dim, NotGiven)
     if plan is not None:
         if deal not in (None, "whole", "parts"):
             raise OptionError(f"step: deal is {deal!r}; it is 'whole', 'parts' or None.")
@@ -74,7 +74,7 @@ def run_given(
     loss_fn: LossFunction,
     micro_batches: list[Any],
     reduction: Reduction,
-    batch_dim: BatchDim | Unsaid,
+    batch_dim: BatchDim | NotGiven,
     collate: Callable[[list[Any]], Any] | None,
 ) -> Update:
     """Run a window of given micro-batches."""
@@ -230,7 +230,7 @@ class CoupledSteps:
         loss_fn: Callable[[Any], Tensor],
         *,
         budget_bytes: float | str | None = None,
-        batch_dim: BatchDim | Unsaid = UNSAID,
+        batch_dim: BatchDim | NotGiven = NOT_GIVEN,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> Update:
         """Make one update from a loss over a whole window. If memory runs out, split micro-batches and replay.

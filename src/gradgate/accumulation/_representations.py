@@ -48,16 +48,16 @@ class Encoded:
 class Encoder:
     """Runs ``encode`` on every micro-batch once, and once more where the graph of the first time is not kept.
 
-    The second time, random generators, buffers and attributes of modules are as they were the first time. The
-    micro-batches whose graphs are kept are the last ones of the window: so the others run again in their order, and
-    the state of modules evolves as before without a copy for each.
+    The second time, random generators, buffers and attributes of modules are as they were the first time. Graphs
+    are kept of the last micro-batches of the window. So the others run again in their order, and the state of
+    modules evolves as before without a copy for each.
 
     Args:
         encode: takes a micro-batch, returns its representations.
         models: where modules are found whose state is restored. If there are none, those that run are recorded.
         sharded: whether parameters are sharded. Then only buffers of modules are restored.
         budget_bytes: what kept graphs may hold. None: the last one is kept.
-        thorough: compare representations with those of the first time on a device too, which waits for it.
+        thorough: on a device too, compare representations with those of the first time. That synchronizes.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ T = TypeVar("T")
 _HEADROOM, _HALF_HEADROOM = 2.0**32, 16.0
 
 
-@dataclass
+@dataclass(repr=False)
 class RunningSum:
     """The sum of one loss over a window: ``sum(count * gradient) / unit``, and the counts.
 
@@ -41,8 +41,12 @@ class RunningSum:
     counts: list[Count] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
     losses: list[Tensor | float] = field(default_factory=list)
+    limit: float = _HALF_HEADROOM  # the headroom, once a sum has grown enough for it to matter
     known: float = 0  # the sum of the counts so far that are plain numbers
     aside: list[Tensor | None] | None = None  # its gradients while another loss's are in `.grad`
+
+    def __repr__(self) -> str:
+        return f"RunningSum({self.name!r}, {len(self.counts)} contributions)"
 
     def prepare(
         self, loss: Tensor, count: Count, reduction: Reduction, items: float | None = None
@@ -53,6 +57,12 @@ class RunningSum:
             the factor that converts the sum so far to that unit, and the weight of the contribution.
         """
         before, per_item = self.unit, items or (1.0 if reduction == "sum" else count)
+        if (
+            type(before) is type(count) is int
+            and per_item == before
+            and self.known + count <= self.limit * before
+        ):
+            return 1.0, 1.0
         self.unit = unit = self._unit_for(loss, count, per_item)
         if unit is per_item and type(before) is type(unit) is not Tensor and before == unit:
             return 1.0, 1.0
@@ -72,9 +82,11 @@ class RunningSum:
         if isinstance(count, Tensor):
             return per_item
         known = self.known + count
-        if known <= _HALF_HEADROOM * per_item or known <= self.headroom() * per_item:
+        if known > self.limit * per_item:
+            self.limit = self.headroom()
+        if known <= self.limit * per_item:
             return per_item
-        least = known / self.headroom()
+        least = known / self.limit
         if self.unit is not None and not isinstance(self.unit, Tensor) and self.unit >= max(least, per_item):
             return self.unit
         return float(per_item * 2.0 ** math.ceil(math.log2(least / per_item)))
@@ -177,17 +189,19 @@ class MicroBatchCounter:
         micro_batches: the number begun so far, including those of a resumed window.
         last: whether the current one is known to be the last.
         calls: backward calls in the current micro-batch.
+        unnamed: losses without a name in the current micro-batch.
+        usual: their number in earlier micro-batches.
+        to_skip: micro-batches that a resumed window has already added.
     """
 
-    def __init__(self) -> None:
-        self.in_loop = False
-        self.expected = 1
-        self.micro_batches = 0
-        self.last = False
-        self.calls = 0
-        self._to_skip = 0
-        self._unnamed = 0  # losses without a name in the current micro-batch
-        self._usual = 0  # the number in earlier micro-batches
+    in_loop = False
+    expected = 1
+    micro_batches = 0
+    last = False
+    calls = 0
+    to_skip = 0
+    unnamed = 0
+    usual = 0
 
     @property
     def done(self) -> int:
@@ -196,7 +210,7 @@ class MicroBatchCounter:
 
     def resume(self, done: int) -> None:
         """Continue after the micro-batches that a saved window holds."""
-        self.micro_batches = self._to_skip = done
+        self.micro_batches = self.to_skip = done
 
     def start_loop(self) -> None:
         """Record that the window is passed as a single iterable."""
@@ -207,15 +221,8 @@ class MicroBatchCounter:
             )
         self.in_loop = True
 
-    def iterate(self, source: Iterator[T], begin: Callable[[], None], *, look_ahead: bool) -> Iterator[T]:
-        """Iterate over a window, calling ``begin`` at each micro-batch; those already done are skipped.
-
-        With ``look_ahead``, the next micro-batch is drawn before the current one is yielded, to find the last
-        one.
-        """
-        return self._counted(self._looking_ahead(source) if look_ahead else source, begin)
-
-    def _looking_ahead(self, source: Iterator[T]) -> Iterator[T]:
+    def looking_ahead(self, source: Iterator[T]) -> Iterator[T]:
+        """Draw the next micro-batch before the current one is yielded, to find the last one."""
         waiting: list[T] = []
         for following in source:
             if waiting:
@@ -223,16 +230,6 @@ class MicroBatchCounter:
             waiting.append(following)
         self.last = True
         yield from waiting
-
-    def _counted(self, source: Iterator[T], begin: Callable[[], None]) -> Iterator[T]:
-        for number, micro_batch in enumerate(source):
-            if number < self._to_skip:
-                continue
-            begin()
-            self.check_losses()
-            self.micro_batches = number + 1
-            self.calls = self._unnamed = 0
-            yield micro_batch
 
     def name(self, given: str | None) -> str:
         """Return a loss's name: its own, or by its order in the micro-batch."""
@@ -244,24 +241,18 @@ class MicroBatchCounter:
                 "micro-batch (the mean is over both) or another loss (the two means add)? Loop over "
                 "`update.micro_batches(window)`, or name each loss: name='fake'."
             )
-        self._unnamed += 1
-        return "loss" if self._unnamed == 1 else f"loss {self._unnamed}"
-
-    def called(self, times: int) -> None:
-        """Record a backward call, the ``times``-th of its loss."""
-        self.calls += 1
-        if not self.in_loop and times > self.micro_batches:
-            self.micro_batches = times
+        self.unnamed += 1
+        return "loss" if self.unnamed == 1 else f"loss {self.unnamed}"
 
     def check_losses(self) -> None:
         """Raise UpdateError if a micro-batch had a different number of unnamed losses."""
-        if self._usual and self._unnamed and self._unnamed != self._usual:
+        if self.usual and self.unnamed and self.unnamed != self.usual:
             raise UpdateError(
-                f"backward: micro-batch {self.micro_batches} had {self._unnamed} unnamed losses, but earlier "
-                f"micro-batches had {self._usual}. Unnamed losses are matched by their order, so a missing "
+                f"backward: micro-batch {self.micro_batches} had {self.unnamed} unnamed losses, but earlier "
+                f"micro-batches had {self.usual}. Unnamed losses are matched by their order, so a missing "
                 "loss would be mistaken for another. Name each loss: update.backward(loss, name='auxiliary')."
             )
-        self._usual = self._usual or self._unnamed
+        self.usual = self.usual or self.unnamed
 
 
 def length_of(loader: Iterable[object]) -> int | None:

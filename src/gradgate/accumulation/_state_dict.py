@@ -161,8 +161,9 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
         differing = [i for i, (a, b) in enumerate(zip(state["shapes"], shapes, strict=False)) if a != b]
         first = f"; the first that differs is parameter {differing[0]}" if differing else ""
         raise StateError(
-            f"load_state_dict: the state holds {len(state['shapes'])} parameters, the optimizer {len(shapes)}"
-            f"{first}. Make the optimizer over the same parameters in the same order as when it was saved."
+            f"load_state_dict: the state was saved for other parameters ({len(state['shapes'])} in number, the "
+            f"optimizer has {len(shapes)}{first}). Make the optimizer over the same parameters, in the same order, "
+            "as when it was saved."
         )
     if state["carried"] is not None and not isinstance(settings.clear, Decay):
         raise StateError(

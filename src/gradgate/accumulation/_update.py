@@ -17,6 +17,7 @@ from gradgate.accumulation._running_sum import length_of
 from gradgate.accumulation._windows import Window
 from gradgate.errors import UpdateError
 from gradgate.notebook_tables import card
+from gradgate.ranks import ALONE
 from gradgate.tally import Tally
 from gradgate.torch_compat import next_node_number
 
@@ -55,13 +56,24 @@ class Update(CoupledWindow):
             source, counter.expected = window.drain(), window.expected
         else:
             source, counter.expected = iter(window), length_of(window) or 1
-        return counter.iterate(source, self._begin, look_ahead=self._coordinator.overlaps)
+        return self._each(counter.looking_ahead(source) if self._coordinator.overlaps else source)
 
-    def _begin(self) -> None:
-        self._require_open("micro_batches")
-        if self._shared.batch_norms.pools:
-            self._shared.batch_norms.next_micro_batch()
-        self._coordinator.begin(last=self._counter.micro_batches + 1 >= self._counter.expected)
+    def _each(self, source: Iterator[T]) -> Iterator[T]:
+        """Begin and yield each micro-batch, except those that a resumed window has already added."""
+        counter, coordinator, batch_norms = self._counter, self._coordinator, self._shared.batch_norms
+        for number, micro_batch in enumerate(source, 1):
+            if number <= counter.to_skip:
+                continue
+            if self._state != "open":
+                self._require_open("micro_batches")
+            if batch_norms.pools:
+                batch_norms.next_micro_batch()
+            if coordinator is not ALONE:
+                coordinator.begin(last=number >= counter.expected)
+            if counter.unnamed != counter.usual:
+                counter.check_losses()
+            counter.micro_batches, counter.calls, counter.unnamed = number, 0, 0
+            yield micro_batch
 
     def backward(
         self,
@@ -147,7 +159,9 @@ class Update(CoupledWindow):
             if measured:
                 measure_first(sums, name, count, self._scale)
         checks.node_number = next_node_number.use()  # backward passes make nodes too
-        counter.called(len(sums.by_name[name].counts))
+        counter.calls += 1
+        if not counter.in_loop:
+            counter.micro_batches = max(counter.micro_batches, len(sums.by_name[name].counts))
 
     def _overlapping(
         self, name: str, loss: Tensor, count: Count, reduction: Reduction

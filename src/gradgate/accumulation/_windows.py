@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from gradgate.accumulation._open_window import TrainingState
 from gradgate.accumulation._running_sum import length_of
-from gradgate.batch_layout import BatchDim, Unsaid, layout_of
+from gradgate.batch_layout import BatchDim, NotGiven, layout_of
 from gradgate.errors import BudgetError, OptionError, UpdateError
 from gradgate.ranks import ALONE, SingleProcess
 
@@ -187,7 +187,7 @@ class GivenMicroBatches:
     """The caller's micro-batches, split further if they do not fit."""
 
     def __init__(
-        self, state: TrainingState, micro_batches: Sequence[Any], batch_dim: BatchDim | Unsaid
+        self, state: TrainingState, micro_batches: Sequence[Any], batch_dim: BatchDim | NotGiven
     ) -> None:
         self._state, self._batch_dim = state, batch_dim
         # The saved state counts pieces of its own split size; skip as many pieces.

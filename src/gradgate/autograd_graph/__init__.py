@@ -1,5 +1,6 @@
-"""The graph behind a loss: one walk through it, and one reading of what its nodes say."""
+"""The graph behind a loss: the walk through it, the decoder of its nodes, and what they cost."""
 
+from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
 from gradgate.autograd_graph._losses import (
@@ -25,6 +26,7 @@ __all__ = [
     "SamplesMixedError",
     "check_items",
     "divisor_of",
+    "flops_of",
     "hidden_parameter",
     "inputs_of",
     "reduced_shape",

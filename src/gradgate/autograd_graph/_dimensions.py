@@ -1,4 +1,4 @@
-"""What each dimension of a tensor holds, samples or the model's features, and how operations change that.
+"""Track what each dimension of a tensor holds, samples or the model's features, through operations.
 
 A mean over a tensor is a mean over the items of a batch if each element comes from one sample, and if every sample
 gives the same number of elements whatever else is in the micro-batch. A :class:`GraphReader` keeps track of this.
@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 class Dimensions(NamedTuple):
-    """What is known of a tensor's dimensions.
+    """The dimensions of a tensor, as far as they are known.
 
     Attributes:
         holds: FEATURES, SAMPLES, OUTPUT or REPEATED for each dimension.
@@ -43,14 +43,14 @@ class Dimensions(NamedTuple):
 
 
 Understand: TypeAlias = "Callable[[GraphReader, Any, Shape], Dimensions]"
-"""Returns what is known of what a node returned, given the shape of that."""
+"""Returns the dimensions of a node's output, given its shape."""
 
 
 class GraphReader:
     """Reads a graph from a loss down to the layers. It looks at each node once.
 
     Args:
-        table: what understands each node, by the node's name; None for an elementwise operation.
+        table: reads each kind of node, by the node's name; None for an elementwise operation.
     """
 
     def __init__(self, table: Mapping[str, Understand | None]) -> None:
@@ -59,7 +59,7 @@ class GraphReader:
         self._depth = 0
 
     def dimensions(self, edge: tuple[Any, int]) -> Dimensions:
-        """Return what is known of the tensor on an edge of the graph."""
+        """Return the dimensions of the tensor on an edge of the graph."""
         while (understand := self._table.get(edge[0].name(), _unknown)) is None:
             (edge,) = edge[0].next_functions
         known = self._known.get(edge)
@@ -75,7 +75,7 @@ class GraphReader:
         return found
 
     def input(self, node: Any) -> Dimensions:
-        """Return what is known of the only input of a node."""
+        """Return the dimensions of the only input of a node."""
         (edge,) = node.next_functions
         return self.dimensions(edge)
 
@@ -89,7 +89,7 @@ def _unknown(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
 def along(
     node: Any, known: Dimensions, dims: Sequence[int], shape: Shape, *, allowed: str = FEATURES
 ) -> Dimensions:
-    """Return what is known of the result of an operation along ``dims``, such as a sum over them."""
+    """Return the dimensions of the result of an operation along ``dims``, such as a sum over them."""
     for dim in dims:
         if known.holds[dim] not in (FEATURES, allowed):
             raise NotUnderstoodError(

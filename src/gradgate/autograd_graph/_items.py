@@ -124,10 +124,10 @@ def _is_parameter(reader: GraphReader, node: Any, operand: int, saved: str) -> b
 
 
 def _layer(weight: int, features: Callable[[Any, int], int]) -> Understand:
-    """Return what understands a layer.
+    """Return a reader of layers.
 
     Args:
-        weight: which operand the weight is.
+        weight: the number of the operand that is the weight.
         features: returns how many of the last dimensions are features, given a node and the number of dimensions.
     """
 
@@ -141,7 +141,7 @@ def _layer(weight: int, features: Callable[[Any, int], int]) -> Understand:
 
 
 def _product(first: int, left: str, right: str) -> Understand:
-    """Return what understands a matrix product. Its operands have the numbers ``first`` and ``first + 1``."""
+    """Return a reader of matrix products. The operands have the numbers ``first`` and ``first + 1``."""
 
     def understand(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
         by_right = _is_parameter(reader, node, first + 1, right)

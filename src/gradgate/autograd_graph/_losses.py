@@ -1,6 +1,6 @@
-"""What nodes near the root of a graph say: how a loss was reduced, and which numbers it was computed from.
+"""Decode the nodes near the root of a graph: how a loss was reduced, and which numbers it was computed from.
 
-Autograd saves this for the backward pass, under the documented names ``grad_fn._saved_...``.
+Autograd saves that for the backward pass, under the documented names ``grad_fn._saved_...``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ARITHMETIC = RESHAPES | {
 
 
 class NotUnderstoodError(Exception):
-    """A graph doesn't say what it was asked. The text names the node and the reason."""
+    """The graph doesn't prove what was to be read from it. The text names the node and the reason."""
 
 
 class SamplesMixedError(NotUnderstoodError):
@@ -87,7 +87,7 @@ def divisor_of(node: Any) -> int | float | Tensor | None:
 
 
 def reduced_shape(node: Any) -> tuple[int, ...]:
-    """Return the shape of what a mean, a sum or a loss of torch was taken over: of targets for class losses."""
+    """Return the shape that a mean, a sum or a loss of torch was taken over: of the targets for class losses."""
     kind = node.name()
     if kind in CLASS_LOSSES:
         return tuple(node._saved_target.shape)
@@ -97,7 +97,7 @@ def reduced_shape(node: Any) -> tuple[int, ...]:
 
 
 def shape_of(node: Any, output: int = 0) -> tuple[int, ...]:
-    """Return the shape of what a node returned in the forward pass."""
+    """Return the shape of a node's output in the forward pass."""
     if node_shape.lost:
         raise NotUnderstoodError(node_shape.loss)
     return node_shape(node, output)
@@ -141,12 +141,12 @@ class Input(NamedTuple):
 
     @property
     def same_size(self) -> bool:
-        """Whether it went in as it is, or as its negative."""
+        """Whether the number entered unscaled, or negated."""
         return self.factor is None or (not isinstance(self.factor, Tensor) and self.factor == -1.0)
 
 
 def inputs_of(node: Any) -> tuple[Input, ...] | None:
-    """Return the numbers whose sum, up to factors, a node returned.
+    """Return the numbers that a node added up, with their factors.
 
     The node must have returned a single number. The result is None for anything but a sum, difference, product
     with a constant, or change of shape: a loss or one of its terms begins there.

@@ -1,6 +1,6 @@
 """The operations between a loss and the model's last layer that are known to keep samples apart.
 
-Each function returns what is known of what a node returned, given a reader of the graph and the shape of that.
+Each function returns the dimensions of a node's output, given a reader of the graph and the output's shape.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def one_of_each(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
 
 
 def before_reduction(reader: GraphReader, node: Any) -> Dimensions:
-    """Return what is known of a loss before its reduction. Its input is the model's output."""
+    """Return the dimensions of a loss before its reduction. Its input is the model's output."""
     if node.name() not in ELEMENT_LOSSES:
         known = reader.dimensions(node.next_functions[0])
         classes = min(1, len(known.holds) - 1)

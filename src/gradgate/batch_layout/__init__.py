@@ -14,11 +14,11 @@ A part that fits neither reading, or both, is an error that names the field. Not
 
 from gradgate.batch_layout._batch_or_window import check_batch, looks_like_batch, looks_like_window
 from gradgate.batch_layout._fields import (
-    UNSAID,
+    NOT_GIVEN,
     BatchDim,
     FieldDim,
+    NotGiven,
     Path,
-    Unsaid,
     field_name,
     is_array,
     key_of,
@@ -26,12 +26,12 @@ from gradgate.batch_layout._fields import (
 from gradgate.batch_layout._layout import Layout, layout_of
 
 __all__ = [
-    "UNSAID",
+    "NOT_GIVEN",
     "BatchDim",
     "FieldDim",
     "Layout",
+    "NotGiven",
     "Path",
-    "Unsaid",
     "check_batch",
     "field_name",
     "is_array",

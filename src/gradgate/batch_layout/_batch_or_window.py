@@ -1,4 +1,4 @@
-"""Tells one batch from a list of micro-batches."""
+"""Distinguish one batch from a list of micro-batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def looks_like_batch(window: Any) -> bool:
 
 
 def check_batch(batch: Any, verb: str, several: str, *loaders: type) -> None:
-    """Raise OptionError for several micro-batches; ``several`` says what to call with those."""
+    """Raise OptionError for several micro-batches; ``several`` is the call that takes these."""
     sequence = isinstance(batch, Sequence) and not isinstance(batch, (list, tuple, str, bytes))
     if sequence or isinstance(batch, (Iterator, DataLoader, *loaders)):
         what = f"this is a {type(batch).__name__}"

@@ -19,13 +19,13 @@ FieldDim: TypeAlias = 'int | Literal["list"] | None'
 """Where a field holds its samples: a tensor's dimension, "list" for one entry per sample, None if all share it."""
 
 
-class Unsaid(enum.Enum):
-    """The type of an option that was not given, where None has a meaning of its own."""
+class NotGiven(enum.Enum):
+    """The type of an option that was not given, where None means something else."""
 
-    UNSAID = "nothing"
+    NOT_GIVEN = "nothing"
 
 
-UNSAID = Unsaid.UNSAID
+NOT_GIVEN = NotGiven.NOT_GIVEN
 
 BatchDim: TypeAlias = "FieldDim | Mapping[Any, FieldDim]"
 """The dimension for the whole batch, or one per field; a field is a key, an index, or a tuple of these."""

@@ -1,4 +1,4 @@
-"""Find the one number of samples, and the one reading of each list, that fit the whole batch."""
+"""Find the number of samples, and the reading of each list, that fit the whole batch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from torch.nn.utils.rnn import PackedSequence
 
 from gradgate.batch_layout._fields import (
-    UNSAID,
+    NOT_GIVEN,
     BatchDim,
     FieldDim,
+    NotGiven,
     Path,
-    Unsaid,
     field_name,
     is_array,
     is_list,
@@ -86,9 +86,9 @@ class _UnreadableError(Exception):
 
 @dataclass(frozen=True)
 class _Node:
-    """A part of a batch that holds samples: along ``dim``, in its fields, or in one of these two ways.
+    """A part of a batch that holds samples: along ``dim``, in its fields, or along one or the other.
 
-    ``size`` is the number of samples if they are along ``dim``, and None for a record.
+    ``size`` is the number of samples along ``dim``; None for a record.
     """
 
     path: Path
@@ -129,16 +129,16 @@ class _Node:
         return found
 
 
-def layout_of(batch: Any, batch_dim: BatchDim | Unsaid = UNSAID, like: Layout | None = None) -> Layout:
+def layout_of(batch: Any, batch_dim: BatchDim | NotGiven = NOT_GIVEN, like: Layout | None = None) -> Layout:
     """Return where a batch holds its samples.
 
     Args:
         batch: a pytree.
-        batch_dim: where the caller says they are.
-        like: the layout of an earlier batch, whose lists were read as the lists of this one are.
+        batch_dim: the caller's option.
+        like: the layout of an earlier batch: lists are read in the same way.
 
     Raises:
-        OptionError: there is no reading of a field, or there are two.
+        OptionError: a field has no reading, or two.
     """
     given = _by_path(batch, batch_dim)
     if like is not None:
@@ -149,7 +149,7 @@ def layout_of(batch: Any, batch_dim: BatchDim | Unsaid = UNSAID, like: Layout | 
         }
         given = {**as_before, **given}
     try:
-        root = _node(batch, (), given, UNSAID)
+        root = _node(batch, (), given, NOT_GIVEN)
     except _UnreadableError as error:
         raise OptionError(_message(error.path, error.why)) from None
     if root is None:
@@ -172,8 +172,8 @@ def layout_of(batch: Any, batch_dim: BatchDim | Unsaid = UNSAID, like: Layout | 
     )
 
 
-def _by_path(batch: Any, batch_dim: BatchDim | Unsaid) -> dict[Path, FieldDim]:
-    if isinstance(batch_dim, Unsaid):
+def _by_path(batch: Any, batch_dim: BatchDim | NotGiven) -> dict[Path, FieldDim]:
+    if isinstance(batch_dim, NotGiven):
         return {}
     by_key = batch_dim if isinstance(batch_dim, Mapping) else {(): batch_dim}
     given = {key if isinstance(key, tuple) else (key,): dim for key, dim in by_key.items()}
@@ -189,14 +189,14 @@ def _by_path(batch: Any, batch_dim: BatchDim | Unsaid) -> dict[Path, FieldDim]:
 
 
 def _node(
-    value: Any, path: Path, given: Mapping[Path, FieldDim], inherited: FieldDim | Unsaid
+    value: Any, path: Path, given: Mapping[Path, FieldDim], inherited: FieldDim | NotGiven
 ) -> _Node | None:
     """Return what a part of a batch may be; None if all samples share it."""
     dim = given.get(path, inherited)
     if dim is None or is_shared(value):
         return None
     if is_array(value):
-        dim = 0 if isinstance(dim, Unsaid) else dim
+        dim = 0 if isinstance(dim, NotGiven) else dim
         if not isinstance(dim, int) or dim >= value.ndim:
             plural = "s" if value.ndim > 1 else ""
             raise _UnreadableError(path, f"it has {value.ndim} dimension{plural}, not batch_dim={dim!r}")
@@ -212,7 +212,7 @@ def _node(
     if dim == "list":
         raise _UnreadableError(path, f"it is a {type(value).__name__} of {len(items)}, not a list of samples")
     # A batch is a record, as a DataLoader yields it; but three or more tensors of one shape may be samples.
-    ambiguous = listed and isinstance(dim, Unsaid) and len(set(map(_kind, items))) == 1
+    ambiguous = listed and isinstance(dim, NotGiven) and len(set(map(_kind, items))) == 1
     if ambiguous and path == ():
         ambiguous = len(items) > 2 and is_array(items[0]) and len({each.shape for each in items}) == 1
     try:

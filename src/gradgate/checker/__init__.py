@@ -1,5 +1,5 @@
 """The checker: records what a training script does to its gradients, and reports what is wrong with it."""
 
-from gradgate.checker._watch import Watching, raise_for, watch
+from gradgate.checker._watch import Watching, watch
 
-__all__ = ["Watching", "raise_for", "watch"]
+__all__ = ["Watching", "watch"]

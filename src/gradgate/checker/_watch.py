@@ -121,8 +121,8 @@ class Watching:
 
     def __repr__(self) -> str:
         if self._report is not None:
-            return f"<Watching: {self._state}, {self._report!r}>"
-        return f"<Watching: {'not started' if self._state == 'new' else self._state}>"
+            return f"Watching({self._state}, {self._report!r})"
+        return f"Watching({'not started' if self._state == 'new' else self._state})"
 
     def _repr_html_(self) -> str:
         return self.report._repr_html_()

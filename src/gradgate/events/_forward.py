@@ -65,9 +65,9 @@ class StatisticsMoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class GraphsKept(Event):
-    """Graphs of earlier backward calls are still alive."""
+    """Graphs of earlier backward calls are still alive, or an evaluation has collected graphs that nothing uses."""
 
     count: Annotated[int, "number of graphs"]
-    backward: Annotated[Site, "the backward calls whose graphs they are"]
+    backward: Annotated[Site, "the backward calls whose graphs they are; () for those of an evaluation"]
     holder: Annotated[str, "the variable that holds them: 'losses', 'self.total'"] = ""
     added: Annotated[Site, "where they were added to it"] = ()

@@ -65,6 +65,13 @@ class Backward(Event):
     value: Annotated[float | None, "the loss; None unless it is in CPU memory"] = None
     managed: Annotated[bool, "by gradgate's own accumulator, which divides later; there are no terms"] = False
     trainer: Annotated[str, "the library that accumulates: lightning, transformers, accelerate"] = ""
+    flops: Annotated[
+        float, "FLOPs of both passes through the graph, counted in the first calls at this line; else 0"
+    ] = 0.0
+    serving: Annotated[
+        tuple[tuple[Ids, float], ...],
+        "(optimizers, FLOPs of the backward pass): for gradients of their parameters alone; none for no optimizer",
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +88,9 @@ class Combined(Event):
     """A loss combines two values in a way that is seldom meant. ``site`` is the operation's line."""
 
     how: Annotated[
-        Literal["own target", "advantage", "broadcast"],
-        "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,)",
+        Literal["own target", "advantage", "broadcast", "teacher"],
+        "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
+        "the target of a divergence, whose parameters get no other gradient",
     ]
     parameters: Annotated[Ids, "parameters behind the value that was to be constant, or that was broadcast"]
     backward: Annotated[Site, "where the loss was back-propagated"]

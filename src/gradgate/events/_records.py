@@ -42,6 +42,10 @@ class Parameter:
     began: Annotated[float | None, "sum of sampled absolute values before its first step"] = None
     norms: Annotated[tuple[float, ...], "largest absolute gradient entry before each of the first steps"] = ()
     dtype: Annotated[str, "'float32', 'bfloat16', ...; '' if unknown"] = ""
+    misfrozen: Annotated[
+        str,
+        "an attribute that was set to False and freezes nothing: 'requires_grad' of a module, or a misspelling",
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +144,7 @@ class Log:
     ] = field(default_factory=dict)
 
     VERSION: ClassVar[int] = 2
+
+    def __repr__(self) -> str:
+        done = f"{self.steps:,} steps, {self.backwards:,} backward calls, {len(self.events):,} events"
+        return f"Log({self.script or 'a loop'}, rank {self.rank} of {self.world}: {done})"

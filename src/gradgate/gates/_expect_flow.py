@@ -52,7 +52,7 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
     excluded = {id(parameter) for _, parameter in unwanted}
     both = [name for name, parameter in wanted if id(parameter) in excluded]
     if both:
-        raise OptionError(f"expect_flow: {both[0]} is in into and in not_into. It can be in one.")
+        raise OptionError(f"expect_flow: {both[0]} is in both into and not_into. Name it in one.")
     graph, trace = trace_loss(loss, [parameter for _, parameter in (*wanted, *unwanted)], "expect_flow")
     leaking = [(name, parameter) for name, parameter in unwanted if parameter in graph]
     if leaking:

@@ -160,7 +160,7 @@ def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]
     """Return what stops gradient on its way to a parameter, nearest to the loss first."""
     stops = [] if trace is None else _stops_at(parameter, trace.cuts)
     if parameter in graph:
-        # Masks and indices never carry a gradient, so nobody expects a path through them.
+        # Masks and indices never carry a gradient, so no path through them is missing.
         return [stop for stop in stops if stop.why != "not differentiable"]
     if not parameter.requires_grad:
         used_directly = trace is None or id(parameter) in trace.used
@@ -183,7 +183,7 @@ def _stops_at(parameter: Tensor, cuts: Iterable[FlowCut]) -> list[Stop]:
 
 
 def _rates(optimizer: Optimizer | Sequence[Optimizer]) -> Mapping[int, float]:
-    """Return the learning rate of each parameter that is stepped, by its id."""
+    """Return the learning rate of each parameter in an optimizer, by its id."""
     optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
     rates: dict[int, float] = {}
     for group in (group for each in optimizers for group in each.param_groups):

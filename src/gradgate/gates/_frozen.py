@@ -9,6 +9,7 @@ from torch import nn
 
 from gradgate.errors import OptionError, UpdateError
 from gradgate.gates._frozen_state import FrozenModule
+from gradgate.gates._parameters import check_modules
 from gradgate.ownership import claimed
 
 
@@ -130,9 +131,5 @@ def frozen(*modules: nn.Module) -> Frozen:
         >>> backbone.num_batches_tracked.item(), backbone.weight.grad, backbone.weight.requires_grad
         (0, None, True)
     """
-    if not modules or not all(isinstance(module, nn.Module) for module in modules):
-        found = ", ".join(type(module).__name__ for module in modules) or "nothing"
-        raise OptionError(
-            f"frozen: it was given {found}. Pass the modules to freeze: frozen(model.backbone)."
-        )
+    check_modules(modules, "frozen(model.backbone)")
     return Frozen(tuple(dict.fromkeys(part for module in modules for part in module.modules())))

@@ -1,4 +1,4 @@
-"""The state of frozen parameters and modules: how they are frozen, and how they get back what they had.
+"""Freeze parameters and modules, and restore their previous state.
 
 Several handles may hold the same module, and several modules the same parameter; the last release unfreezes it. A
 copy of what is frozen (``copy.deepcopy``, ``pickle``) is made as if it were not.

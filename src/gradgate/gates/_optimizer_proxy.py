@@ -114,7 +114,7 @@ class _Proxy:
             _entries[parameter].put(parameter, value)
 
     def closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Show the user's closure what the step has written so far, and the step its gradients."""
+        """Run the user's closure on what the step has written so far, and pass its gradients to the step."""
 
         def called() -> Any:
             self.write_back()
@@ -125,7 +125,7 @@ class _Proxy:
         return called
 
     def finish(self) -> None:
-        """Give the optimizer what the step has changed."""
+        """Copy what the step has changed to the optimizer."""
         self.write_back()
         parameters = {value: parameter for parameter, value in self._values.items()}
         for key, value in self.copy.state.items():

@@ -33,7 +33,7 @@ class Stop:
     - an operation without a gradient: "detach", "no_grad", "inference_mode", "not differentiable", "value taken
       out" (such as ``.item()``), "custom function" or "reentrant checkpoint";
     - the parameter itself: "requires_grad";
-    - nobody uses its gradient: "not in the optimizer" or "lr=0";
+    - no optimizer uses its gradient: "not in the optimizer" or "lr=0";
     - the loss does not depend on it: "not used", or "not in the graph" if only a loss was given, and not the
       function that computes it.
 

@@ -123,8 +123,8 @@ def to_figure(model: str, parameters: Sequence[Reach]) -> Any:
         from plotly import graph_objects  # type: ignore[import-untyped]
     except ImportError as error:
         raise OptionError(
-            "flow.figure: plotly is not installed, which draws it. Write pip install 'gradgate[show]', or print "
-            "the flow."
+            "flow.figure: plotly, which draws it, is not installed. Run pip install 'gradgate[show]', or print the "
+            "flow."
         ) from error
     labels, colors = ["loss"], [USED]
     links: dict[str, list[Any]] = {"source": [], "target": [], "value": [], "color": [], "customdata": []}

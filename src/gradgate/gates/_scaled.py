@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError
 from gradgate.gates._gates import Factor, check_broadcasts, checked_factor
-from gradgate.gates._leaves import on_gradient
+from gradgate.gates._parameters import check_modules, on_gradient
 
 
 class ScaledModules:
@@ -69,9 +69,7 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
         >>> trunk.weight.grad, head.weight.grad  # 3 and 2 without the factor
         (tensor([[0.3000]]), tensor([[2.]]))
     """
-    if not modules or not all(isinstance(module, nn.Module) for module in modules):
-        found = ", ".join(type(module).__name__ for module in modules) or "nothing"
-        raise OptionError(f"scaled: it was given {found}. Pass modules: scaled(model.trunk, factor=0.1).")
+    check_modules(modules, "scaled(model.trunk, factor=0.1)")
     if not any(list(module.parameters()) for module in modules):
         raise OptionError(
             "scaled: the modules have no parameters, so there is nothing to scale. Pass modules that have some; "

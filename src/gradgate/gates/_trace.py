@@ -1,4 +1,4 @@
-"""Watches a loss being computed: where gradient stops on its way, and which line made which part of the graph.
+"""Traces the computation of a loss: where gradient stops, and which line made which part of the graph.
 
 The graph of a loss shows what gradient reaches. It doesn't show what gradient might have reached: ``detach`` leaves
 no trace in it. So values are followed through every operation, from the parameters on, past the end of the graph.
@@ -7,7 +7,7 @@ no trace in it. So values are followed through every operation, from the paramet
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Literal, TypeAlias
@@ -19,6 +19,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gradgate.call_sites import here
 from gradgate.events import Frame
+from gradgate.pytree import tensors_in
 from gradgate.torch_compat import view_base
 
 Kind: TypeAlias = Literal["detach", "no_grad", "inference_mode", "not differentiable", "value taken out"]
@@ -47,13 +48,13 @@ class Trace(TorchFunctionMode):
     """Follows values while it is active.
 
     Args:
-        parameters: what is followed.
+        parameters: the parameters to follow.
 
     Attributes:
         taken: values that left torch.
         frames: the line that made a node of the graph.
         functions: names of the custom autograd functions that ran. No graph shows their inside.
-        used: what the loss was computed from: ids of parameters, and cuts. Known after :meth:`end`.
+        used: the sources of the loss: ids of parameters, and cuts. Known after :meth:`end`.
         cuts: all cuts that the loss was computed through, those nearest to it first. Known after :meth:`end`.
     """
 
@@ -87,7 +88,7 @@ class Trace(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = list(_tensors((args, kwargs)))
+        given = list(tensors_in((args, kwargs)))
         carried = any(tensor.requires_grad for tensor in given)
         result = func(*args, **(kwargs or {}))
         op = _name(func)
@@ -103,7 +104,7 @@ class Trace(TorchFunctionMode):
         if op in _TAKING:
             self.taken.append(_cut("value taken out", op, _frame(), sources))
             return
-        made = list(_tensors(result))
+        made = list(tensors_in(result))
         if (op.endswith("_") or op == "__setitem__") and given:
             made += given[:1]
             base = view_base(given[0])  # writing into a view writes into its base
@@ -165,11 +166,3 @@ def _kind(op: str) -> Kind:
 def _frame() -> Frame | None:
     site = here()
     return site[0] if site else None
-
-
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, (list, tuple, dict)):
-        for part in tree.values() if isinstance(tree, dict) else tree:
-            yield from _tensors(part)

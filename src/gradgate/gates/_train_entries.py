@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.errors import OptionError, ShapeError
-from gradgate.gates._leaves import on_gradient
 from gradgate.gates._optimizer_proxy import Entries, has_entries, restrict, unrestrict
+from gradgate.gates._parameters import on_gradient
 from gradgate.torch_compat import sparse_tensor
 
 
@@ -85,7 +85,7 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
             "Set max_norm=None, and clip the trained rows after the step."
         )
     if not parameter.dim():
-        raise ShapeError("train_rows: the parameter is a single number and has no rows.")
+        raise ShapeError("train_rows: the parameter is a single number. Pass one that has rows.")
     return TrainedOnly(parameter, _RowEntries(_checked_ids(ids, len(parameter))))
 
 

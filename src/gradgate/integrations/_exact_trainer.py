@@ -35,9 +35,8 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
             ``compute_loss`` may return the mean as well, or divide its sum by ``num_items_in_batch``, which is then
             the number of its own micro-batch.
         count: returns the number of items in a micro-batch's inputs, ``count(inputs)``: samples, or valid tokens,
-        as a
-            number or a tensor with one element. If left out, it is the ``num_items_in_batch`` that the loss was
-            divided by, or is read from the loss's graph, where the graph proves it.
+            as a number or a tensor with one element. If left out, it is the ``num_items_in_batch`` that the loss
+            was divided by, or is read from the loss's graph, where the graph proves it.
 
     Returns:
         the same trainer.
@@ -91,7 +90,7 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
         _gradgate_mean: WindowMean
         _gradgate_count: Callable[[Any], Any] | None
         _gradgate_step: ExitStack | None = (
-            None  # open during a training step, and marks its backward pass as ours
+            None  # open during a training step, marks its backward pass as ours
         )
 
         def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -103,9 +102,8 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
             finally:
                 self._gradgate_step = None
             if not trainer.accelerator.sync_gradients:
-                return torch.zeros_like(
-                    loss
-                )  # Trainer adds up what it logs: all of the window's loss comes with its end
+                # Trainer adds up what it logs: all of the window's loss comes with its end.
+                return torch.zeros_like(loss)
             scaler = trainer.accelerator.scaler
             parameters = parameters_of(trainer.model.parameters(), of_optimizers([trainer.optimizer]))
             window = mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale())

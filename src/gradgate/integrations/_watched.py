@@ -98,4 +98,4 @@ class WatchingCallback:
         return self._watched.report
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._watched!r}>"
+        return f"{type(self).__name__}({self._watched!r})"

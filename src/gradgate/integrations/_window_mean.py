@@ -14,21 +14,22 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gradgate.accumulation._counts import (
+from gradgate.accumulation import (
     Count,
+    RunningSum,
     as_number,
+    check_scalar,
     checked_count,
     count_in_graph,
+    dense_values,
     divided_by,
     divisor_in_graph,
     is_sum,
+    multiply,
 )
-from gradgate.accumulation._gradients import dense_values, multiply
-from gradgate.accumulation._loss_checks import check_scalar
-from gradgate.accumulation._running_sum import RunningSum
 from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, inputs_of
 from gradgate.errors import CountError, CountWarning, UpdateError
-from gradgate.ranks._process_group import RankGroup
+from gradgate.ranks import RankGroup
 from gradgate.tally import Tally
 
 _ROUNDING = 1e-5  # a loss of class weights saves the sum of its targets' weights in float32
@@ -229,9 +230,8 @@ class WindowMean:
             warnings.warn(
                 f"{self._library}: count is {count:.10g}, but this loss is a mean over {float(known):.10g} "
                 f"items, as its graph shows, and an earlier one in this window had count {first_count:.10g} "
-                f"for {first_known:.10g} items. So the micro-batches get the wrong weights. Leave count out, "
-                "or count "
-                "the items that take part in the loss.",
+                f"for {first_known:.10g} items. So the micro-batches get the wrong weights. Leave count out, or "
+                "count the items that take part in the loss.",
                 CountWarning,
                 stacklevel=2,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, TypeVar
 
 from accelerate import Accelerator
@@ -70,12 +71,10 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
 
     class ExactAccelerator(kind):  # type: ignore[misc]
         _gradgate_mean: WindowMean
-        _gradgate_models: tuple[Any, ...] | None = (
-            None  # of the `accumulate` block that is open and had no backward
-        )
-        _gradgate_left: tuple[Any, Tensor, int] | None = (
-            None  # a parameter, its gradient after the last backward, version
-        )
+        # Of the `accumulate` block that is open and had no backward.
+        _gradgate_models: tuple[Any, ...] | None = None
+        # A parameter, and its gradient after the last backward, with the version of its values.
+        _gradgate_left: tuple[Any, Tensor, int] | None = None
 
         @contextmanager
         def accumulate(self, *models: Any) -> Iterator[None]:
@@ -102,12 +101,15 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             mean.add(loss, count)
             with on_purpose():
                 super().backward(loss, **kwargs)
-            owned = of_optimizers(accelerator._optimizers)
-            parameters = parameters_of(owned, *(model.parameters() for model in models))
+            owned: list[Any] = of_optimizers(accelerator._optimizers)
+            of_models = (parameter for model in models for parameter in model.parameters())
             if accelerator.sync_gradients:
                 scaler = accelerator.scaler
+                parameters = parameters_of(owned, of_models)
                 mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale())
-            held = next((parameter for parameter in parameters if parameter.grad is not None), None)
+            held = next(
+                (parameter for parameter in chain(owned, of_models) if parameter.grad is not None), None
+            )
             self._gradgate_left = None if held is None else (held, held.grad, tensor_version.use(held.grad))
 
         def _gradgate_check(self) -> None:

@@ -90,8 +90,7 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
     Raises:
         OptionError: out of ``fit``: manual optimization, or a strategy other than a single device and DDP.
         CountError: out of ``fit``, before a step: a count is missing and the graph does not prove it, or the loss
-        is
-            a sum.
+            is a sum.
         UpdateError: out of ``fit``, before a step: this version of Lightning accumulates in an unknown way.
 
     Example:
@@ -107,6 +106,9 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
     def __init__(self, count: Callable[[Any], Any] | None = None) -> None:
         super().__init__()
         self._count = count
+
+    def __repr__(self) -> str:
+        return f"ExactAccumulation(counts from the {'losses' if self._count is None else 'batches'})"
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Check that the fit is one that can be made exact."""

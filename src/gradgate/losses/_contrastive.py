@@ -38,7 +38,7 @@ def info_nce(
             ``F.normalize(queries, dim=-1)`` for cosine similarities.
         keys: one row per key. Shape ``[K, d]``, the dtype of ``queries``. Keys beyond the queries' own are shared
             negatives.
-        temperature: what logits are divided by, > 0. A tensor of shape ``[]`` gets its gradient.
+        temperature: divides the logits, > 0. A tensor of shape ``[]`` gets its gradient.
         positives: the index of each query's positive key, shape ``[Q]``, or of several, shape ``[Q, P]``, padded
             with -1. The loss of a query is then the mean over its positives (``L_out`` of Khosla et al. 2020);
             a query without any is left out. By default, key *i* is the positive of query *i*.
@@ -83,7 +83,7 @@ def info_nce(
             f"info_nce: positives has shape {list(positives.shape)} and type {positives.dtype}; indices of shape "
             f"[{count}] or [{count}, P] are needed."
         )
-    # A sum that leaves one key out is taken in the tiles: that key's term may be larger than all others together.
+    # Keys are excluded within the tiles. Subtracting one afterwards would cancel: its term may be the largest.
     total, _ = LogSumExp.apply(queries, keys, scale, excluded, False, group)  # type: ignore[no-untyped-call]
     if negatives is not None:
         total = torch.logaddexp(total, _paired(queries, negatives, scale, total.dtype).logsumexp(1))
@@ -112,7 +112,7 @@ def clip_loss(
     Args:
         left: one row per pair, such as images. Shape ``[B, d]``, floating; normalize it for cosine similarities.
         right: the other half of each pair. Shape ``[B, d]``, the dtype of ``left``.
-        temperature: what logits are divided by, > 0. A tensor of shape ``[]`` gets its gradient; CLIP's
+        temperature: divides the logits, > 0. A tensor of shape ``[]`` gets its gradient; CLIP's
             ``logit_scale`` is ``temperature=1 / logit_scale.exp()``.
         weights: a weight for each pair. Shape ``[B]``. The mean is then the weighted mean.
         reduction: ``"mean"`` over pairs, ``"sum"``, or ``"none"`` for one loss per pair.
@@ -159,8 +159,8 @@ def siglip_loss(
     Args:
         left: one row per pair. Shape ``[B, d]``, floating; normalize it for cosine similarities.
         right: the other half of each pair. Shape ``[B, d]``, the dtype of ``left``.
-        temperature: what products are divided by, > 0. A tensor of shape ``[]`` gets its gradient.
-        bias: what is added to each logit. A tensor of shape ``[]`` gets its gradient.
+        temperature: divides the products, > 0. A tensor of shape ``[]`` gets its gradient.
+        bias: added to each logit. A tensor of shape ``[]`` gets its gradient.
         weights: a weight for each row of ``left``. Shape ``[B]``; it gets no gradient. The mean is then the
             weighted mean.
         reduction: ``"mean"`` over rows, or ``"sum"``.
@@ -193,7 +193,7 @@ def siglip_loss(
         else weights.detach().to(dtype)
     )
     total: Tensor = PairwiseLogistic.apply(left, right, scale, shift, weight, group)  # type: ignore[no-untyped-call]
-    # softplus(-s) = softplus(s) - s: what the diagonal has to be, from what the tiles add up.
+    # The tiles add up softplus(s) everywhere. The diagonal needs softplus(-s) = softplus(s) - s.
     own = _paired(left, right[:, None], scale, dtype)[:, 0] + shift
     total = total - (own * weight).sum()
     return total if reduction == "sum" else total / weight.sum()

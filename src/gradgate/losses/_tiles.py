@@ -16,7 +16,9 @@ from gradgate.errors import GraphError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_TILE_BYTES = 8 << 20  # of one tile of logits; some three of them are alive at once
+_LEAST_BYTES = 128 << 10  # smaller tiles take more time to start operations than to run them
+_LARGEST_BYTES = 8 << 20
+_BYTES_PER_THREAD = 1 << 20  # a larger tile does not fit into a core's cache
 
 
 class Tile(NamedTuple):
@@ -26,18 +28,29 @@ class Tile(NamedTuple):
     columns: slice
 
 
-def tiles(
-    rows: int, columns: int, dtype: torch.dtype, group: dist.ProcessGroup | None = None
-) -> Iterator[Tile]:
-    """Yield blocks that cover a matrix, each of about 8 MiB; with a group, this rank's share of its rows."""
+def tile_bytes(left: Tensor, right: Tensor) -> int:
+    """Return the size of a tile of logits between the rows of these. Three or four tiles are alive at once.
+
+    On a CPU, a tile takes at most a quarter of the rows, so that tiles never take more memory than the rows do.
+    Other devices get large tiles, because starting an operation takes them longer.
+    """
+    if not left.is_cpu:
+        return _LARGEST_BYTES
+    largest = min(_LARGEST_BYTES, _BYTES_PER_THREAD * torch.get_num_threads())
+    return min(largest, max(_LEAST_BYTES, (left.nbytes + right.nbytes) // 4))
+
+
+def tiles(left: Tensor, right: Tensor, group: dist.ProcessGroup | None = None) -> Iterator[Tile]:
+    """Yield blocks that cover the logits between all rows; with a group, those of this rank's share of ``left``."""
     rank, ranks = (0, 1) if group is None else (group.rank(), group.size())
-    start, end = rows * rank // ranks, rows * (rank + 1) // ranks
-    numbers = max(1, _TILE_BYTES // dtype.itemsize)
+    start, end = len(left) * rank // ranks, len(left) * (rank + 1) // ranks
+    columns = len(right)
+    numbers = max(1, tile_bytes(left, right) // wide(left.dtype).itemsize)
     width = min(columns, max(1, numbers // min(end - start, 512))) if end > start else 1
     height = min(end - start, max(1, numbers // max(width, 1)))
     for top in range(start, end, max(height, 1)):
-        for left in range(0, columns, max(width, 1)):
-            yield Tile(slice(top, min(top + height, end)), slice(left, min(left + width, columns)))
+        for first in range(0, columns, max(width, 1)):
+            yield Tile(slice(top, min(top + height, end)), slice(first, min(first + width, columns)))
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -83,16 +96,15 @@ class LogSumExp(torch.autograd.Function):
         dtype = wide(left.dtype)
         by_row = left.new_full((len(left),), -torch.inf, dtype=dtype)
         by_column = left.new_full((len(right) if columns_too else 0,), -torch.inf, dtype=dtype)
-        for rows, columns in tiles(len(left), len(right), dtype, group):
+        for rows, columns in tiles(left, right, group):
             logits = _logits(left[rows], right[columns], scale, dtype)
             _exclude(logits, excluded, rows, columns)
             by_row[rows] = torch.logaddexp(by_row[rows], logits.logsumexp(1))
             if columns_too:
                 by_column[columns] = torch.logaddexp(by_column[columns], logits.logsumexp(0))
         if group is not None:
-            dist.all_reduce(
-                by_row, dist.ReduceOp.MAX, group
-            )  # the rows of other ranks are minus infinity here
+            # A row is minus infinity on all ranks but its own.
+            dist.all_reduce(by_row, dist.ReduceOp.MAX, group)
             by_column = _log_sum_over_ranks(by_column, group) if columns_too else by_column
         ctx.columns_too, ctx.group = columns_too, group
         ctx.save_for_backward(left, right, scale, by_row, by_column, excluded)
@@ -127,7 +139,7 @@ class PairwiseLogistic(torch.autograd.Function):
     ) -> Tensor:
         dtype = wide(left.dtype)
         total = left.new_zeros((), dtype=dtype)
-        for rows, columns in tiles(len(left), len(right), dtype, group):
+        for rows, columns in tiles(left, right, group):
             logits = _logits(left[rows], right[columns], scale, dtype) + bias
             total += (torch.nn.functional.softplus(logits).sum(1) * weight[rows]).sum()
         if group is not None:
@@ -148,7 +160,7 @@ class PairwiseLogistic(torch.autograd.Function):
 
 
 def _log_sum_over_ranks(logarithms: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Return the logarithm of the sum, over ranks, of what these are the logarithms of."""
+    """Return the logarithm of the sum over ranks, given logarithms."""
     gathered = [torch.empty_like(logarithms) for _ in range(group.size())]
     dist.all_gather(gathered, logarithms, group)
     return torch.stack(gathered).logsumexp(0)
@@ -185,7 +197,7 @@ def _gradients(
         of_right = torch.zeros_like(right, dtype=dtype) if to_right else None
         of_scale = torch.zeros_like(scale) if to_scale else None
         of_bias = torch.zeros_like(bias) if bias is not None and to_bias else None
-        for rows, columns in tiles(len(left), len(right), dtype, ctx.group):
+        for rows, columns in tiles(left, right, ctx.group):
             products = (left[rows] @ right[columns].T).to(dtype)
             inner = weights(products * scale, rows, columns)
             if of_scale is not None:
@@ -216,7 +228,7 @@ def _gradients(
 
 
 class _Once(torch.autograd.Function):
-    """A gradient that cannot be differentiated again, and says so."""
+    """A gradient that raises if it is differentiated. torch's ``once_differentiable`` does so only for some."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Choose the passes to trace, on fake tensors or for real, and fit an estimate to them."""
+"""Choose the passes to trace, on fake or real tensors, and fit an estimate to them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from gradgate.planning._trace_pass import clear_caches, holder_name, trace_pass
 _MOST_OPERATIONS = 20_000  # of a pass with many samples; more means that it loops over the samples
 _PROBE_SAMPLES = 3
 _MEASURED_SAMPLES = 32  # at most, where passes run for real
-_PROBE_STARTS = 10_000  # a real probe may take as long as to start so many operations,
-_PROBE_BYTES = 1 << 26  # and so many bytes, or this share of the budget
+_PROBE_STARTS = 10_000  # a real probe may take as long as the start of so many operations,
+_PROBE_BYTES = 1 << 26  # and may hold so many bytes, or this share of the budget
 _PROBE_SHARE = 0.25
 _REFINEMENTS = 3
 
@@ -35,7 +35,7 @@ class Estimator:
     Args:
         loss_fn: returns the loss of a micro-batch, or the loss and its count.
         samples: the batch.
-        budget_bytes: what a pass and all that is resident may take.
+        budget_bytes: the memory that a pass may take, together with all that is resident.
         optimizer: its state counts as resident.
         device: runs most of the computation.
     """
@@ -51,11 +51,11 @@ class Estimator:
     ) -> None:
         self._loss_fn, self._samples = loss_fn, samples
         self._budget, self._optimizer = budget_bytes, optimizer
-        self.start_flops = 4e5 if device.type == "cpu" else 1e8  # take as long as to start one operation
+        self.start_flops = 4e5 if device.type == "cpu" else 1e8  # as slow as the start of an operation
         self._lengths = _grid_lengths(samples)
-        from gradgate.events import on_purpose  # lazily: training that nobody watches does without it
+        from gradgate.events import on_purpose  # lazily: training without the checker does not need it
 
-        with on_purpose():  # looking at tensors takes no value out of a graph
+        with on_purpose():  # reading tensors here is no finding
             self._state = ReachableState(loss_fn)
         self._fakes = FakeTensors()
 
@@ -76,7 +76,7 @@ class Estimator:
             many = 13
             grid = [self._trace(many, length) for length in self._lengths]
         numbers: tuple[int, ...] = (many // 2 | 1, _PROBE_SAMPLES, 3 * many // 4, many // 4 | 1)
-        # Between the lengths, if there are several, so that it confirms what is known of these, too.
+        # At a length between two of the grid's, so that it confirms the fit over lengths, too.
         between = _length_between(self._samples, self._lengths)
         real = self._real_probe(grid[-1], between)
         probe = real or self._trace(numbers[0], between)
@@ -119,7 +119,7 @@ class Estimator:
                 continue
             try:
                 grid = [*grid, *[self._trace(samples, length, fake=fake) for length in self._lengths]]
-            except FakePassError:  # the loss cannot do with so many
+            except FakePassError:  # the loss cannot run with so many
                 continue
             found = Estimate(grid, probe, checked=checked)
             if found.exact:
@@ -140,7 +140,7 @@ class Estimator:
         return found
 
     def _real_probe(self, many: PassTrace, length: int) -> PassTrace | None:
-        """Run a pass of few samples, where that takes next to no time and memory."""
+        """Run a pass of a few samples if that takes next to no time and memory."""
         share, parameters = _PROBE_SAMPLES / many.samples, many.resident.parameter_bytes
         memory = share * many.peak_bytes + 2 * parameters
         work = share * many.work + parameters
@@ -151,7 +151,7 @@ class Estimator:
         self._remove_fakes()
         try:
             return self._trace(_PROBE_SAMPLES, length, fake=False)
-        except Exception:  # noqa: BLE001 - the loss cannot do with so few; any other error will show in training
+        except Exception:  # noqa: BLE001 - the loss cannot run with so few; other errors will show in training
             return None
 
     def _trace(
@@ -199,7 +199,7 @@ class Estimator:
 
 
 def _coprime(number: int) -> int:
-    """Return the largest number up to this one that 2, 3 and 5 do not divide, so that rounding to these shows."""
+    """Return the largest number up to this one that 2, 3 and 5 do not divide: rounding to these then shows."""
     return next(each for each in range(number, 0, -1) if math.gcd(each, 30) == 1)
 
 

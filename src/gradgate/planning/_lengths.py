@@ -83,8 +83,8 @@ def _array_like(source: Any) -> Any:
     if hasattr(source, "__array__"):
         return source
     raise OptionError(
-        f"plan: lengths is a {type(source).__name__}. Pass a mask, a list of lengths, a key, or a function that "
-        "returns one of these."
+        f"plan: lengths is of type {type(source).__name__}. Pass a mask, a list of lengths, a key, or a function "
+        "that returns one of these."
     )
 
 

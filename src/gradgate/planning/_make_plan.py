@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from gradgate.batch_layout import UNSAID, BatchDim, Unsaid
+from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
 from gradgate.byte_sizes import as_bytes
 from gradgate.errors import EstimateWarning
 from gradgate.planning._estimate import UNCERTAINTY_MARGIN
@@ -28,7 +28,7 @@ def plan(
     budget_bytes: float | str | None = None,
     lengths: Any = None,
     collate: Collate | None = None,
-    batch_dim: BatchDim | Unsaid = UNSAID,
+    batch_dim: BatchDim | NotGiven = NOT_GIVEN,
     trim: Trim = None,
     pad: Any = None,
     optimizer: Optimizer | None = None,
@@ -105,7 +105,7 @@ def plan(
         )
     start = estimate.operations * estimator.start_flops
     found = Plan(estimate, budget, samples, resident, options, reason=reason, start=start)
-    from gradgate.events import Planned, emit  # lazily: training that nobody watches does without it
+    from gradgate.events import Planned, emit  # lazily: training without the checker does not need it
 
     sizes = tuple(len(part.indices) for part in found.parts)
     whole = found.peak_bytes(sum(sizes), max(part.length for part in found.parts))

@@ -1,4 +1,4 @@
-"""The micro-batches of a batch, and how samples are packed into them and dealt to ranks."""
+"""The micro-batches of a batch: pack samples into them, and deal samples to ranks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MicroBatch(Generic[T]):
 
 
 class Split(Sequence[MicroBatch[T]]):
-    """The micro-batches of a batch, each made when it is asked for."""
+    """The micro-batches of a batch, each made when it is read."""
 
     def __init__(self, parts: Sequence[Part], samples: Samples) -> None:
         self.parts = parts

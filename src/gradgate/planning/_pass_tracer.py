@@ -24,7 +24,7 @@ from gradgate.torch_compat import fake_tensors, op_packet, op_schema, without_di
 
 # A mean or sum by these keeps the memory that it had before it was reduced; their fakes do not.
 _REDUCED_IN_PLACE = ("mse_loss", "smooth_l1_loss", "binary_cross_entropy", "soft_margin_loss")
-# A library decides what these keep for the backward pass, and their fakes do not know.
+# A library decides what these keep for the backward pass. Their fakes do not show it.
 _UNKNOWN = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
 _DEVICE = torch.ops.prim.device.default
 
@@ -91,7 +91,7 @@ class PassTrace:
         resident: what stays allocated beside the pass.
     """
 
-    FLOPS_PER_BYTE: ClassVar[int] = 8  # that take as long as to write a byte and read it
+    FLOPS_PER_BYTE: ClassVar[int] = 8  # as slow as writing a byte and reading it
 
     samples: int = 0
     length: int = 0
@@ -109,7 +109,7 @@ class PassTrace:
 
     @property
     def work(self) -> float:
-        """The cost of the pass in floating-point operations, with those that moving what it creates is worth."""
+        """The cost of the pass in floating-point operations. Writing and reading a byte costs some as well."""
         return sum(self.flops) + self.FLOPS_PER_BYTE * sum(size for size in self.sizes if size > 0)
 
 
@@ -136,7 +136,7 @@ class PassTracer(peak_memory):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is _DEVICE and self._is_fake(args[0]):  # asked as often as operations run
+        if func is _DEVICE and self._is_fake(args[0]):  # runs as often as all other operations together
             return args[0].device
         if func.namespace == "prim":
             return func(*args, **(kwargs or {}))
@@ -214,7 +214,7 @@ class PassTracer(peak_memory):
     def _copy_before_write(self, written: Iterable[Any]) -> None:
         """Copy what an operation is about to overwrite, if it existed before the pass.
 
-        Fake passes need that too: of a single number a fake keeps the value, in the real tensor itself.
+        Fake passes need that too: the fake of a single number writes its value into the real tensor.
         """
         for tensor in tensors_of(written):
             if self._is_fake(tensor) or id(tensor) in self._overwritten:
@@ -233,7 +233,7 @@ class PassTracer(peak_memory):
 
     @contextmanager
     def following_modules(self) -> Iterator[None]:
-        """Know in which module an operation runs."""
+        """Note which module each operation of the block runs in."""
 
         def enter(module: nn.Module, _: Any) -> None:
             if id(module) not in self._module_names:

@@ -23,12 +23,12 @@ from gradgate.pytree import tensors_in
 
 
 class Plan:
-    """How batches like one are split within a budget. Made by :func:`plan`; ``print`` shows it.
+    """Splits batches like a given one within a budget. Made by :func:`plan`; ``print`` shows it.
 
     Attributes:
-        budget_bytes: what training may take in all.
-        resident: what stays allocated from pass to pass: parameters, gradients, optimizer state.
-        parts: the split of that batch: indices, length, count and estimated peak of each micro-batch.
+        budget_bytes: the memory that training may take in all.
+        resident: the memory that stays allocated from pass to pass: parameters, gradients, optimizer state.
+        parts: the split of the given batch: indices, length, count and estimated peak of each micro-batch.
         estimated: True if peaks were estimated with fake tensors, False if small real passes were measured.
         reason: why they were measured, if so.
         warnings: how splitting changes what this model computes.
@@ -53,7 +53,7 @@ class Plan:
         self._options, self._start = options, start
         self._most_samples = (
             sys.maxsize
-        )  # in a micro-batch, once memory has run out where bytes say too little
+        )  # in a micro-batch; less if memory runs out whatever the estimate says
         # Later batches are read as this one was. Its data is not kept.
         self._like = copy.copy(samples)
         self._like.batch = self._like.lengths = None
@@ -72,8 +72,8 @@ class Plan:
 
         Args:
             batch: one batch of the same kind as the plan's. :meth:`pool` makes one of several.
-            lengths: of this batch, if the plan was given none that hold for every batch (a key, a function).
-            rank: the rank whose share of the batch is split. All ranks finish their shares at about the same time.
+            lengths: the lengths of this batch's samples, if the plan was given neither a key nor a function.
+            rank: the rank whose share of the batch is split. All shares take about the same time.
             ranks: the number of ranks. All have the same batch.
 
         Raises:
@@ -93,7 +93,7 @@ class Plan:
             and self._only_batch() is not _first_tensor(batch)
         ):
             raise OptionError(
-                "split: this plan was given the lengths of one batch, and this is another. Pass its own: "
+                "split: this plan was given the lengths of one batch, and this is another batch. Pass its own: "
                 "plan.split(batch, lengths=mask); or plan with a key or a function: lengths=lambda batch: batch[1]."
             )
         samples = self._read(batch, lengths)
@@ -118,8 +118,8 @@ class Plan:
             One batch with all their samples in order, for :meth:`split` or ``Accumulator.step``.
 
         Raises:
-            OptionError: there are none; they are of different kinds or share different values; or they do not show
-                with what they are padded.
+            OptionError: the window is empty; its batches are of different kinds, share different values, or do not
+                show their padding value.
 
         Example:
             >>> model = torch.nn.Linear(8, 1)
@@ -132,8 +132,8 @@ class Plan:
             raise OptionError("pool: the window is empty. Pass at least one batch.")
         if self._only_batch is not None:
             raise OptionError(
-                "pool: this plan was given the lengths of one batch, and these are others. Plan with a key or a "
-                "function: lengths=lambda batch: batch[1]."
+                "pool: this plan was given the lengths of one batch, and these are other batches. Plan with a key "
+                "or a function: lengths=lambda batch: batch[1]."
             )
         if self._options.collate is not None:
             return [sample for batch in batches for sample in batch]
@@ -161,20 +161,20 @@ class Plan:
         return self.estimate.peaks([samples], [length])[0]
 
     def finer(self, split: Split[Any], index: int, *, keep: int = 0) -> Split[Any]:
-        """Learn that a micro-batch ran out of memory although it was estimated to fit, and split anew.
+        """Split anew after a micro-batch ran out of memory although it was estimated to fit.
 
-        From now on passes get half of what that micro-batch was estimated to take.
+        From now on a pass may take half of what that micro-batch was estimated to take.
 
         Args:
-            split: made by this plan.
-            index: of the micro-batch that did not fit.
-            keep: micro-batches at the beginning that stay as they are.
+            split: a split that this plan made.
+            index: the index of the micro-batch that did not fit.
+            keep: how many micro-batches at the beginning stay as they are.
         """
         part = split.parts[index]
         one_sample = self.peak_bytes(1, part.length)
         available = max(part.peak_bytes // 2, one_sample)
         self.budget_bytes = min(self.budget_bytes, self.resident.total_bytes + available)
-        if self._available() < one_sample:  # the unused margin must not refuse a sample that fits
+        if self._available() < one_sample:  # the margin must not refuse a sample that fits
             available = self.budget_bytes - self.resident.total_bytes
             self.budget_bytes += math.ceil(one_sample * available / self._available()) - available + 1
         (fits,) = self.estimate.most_samples(self._available(), [part.length])
@@ -219,5 +219,5 @@ class Plan:
 
 
 def _first_tensor(batch: Any) -> Any:
-    """Return what identifies a batch, whose containers may be made anew."""
+    """Return an object that identifies a batch, even if its containers are made anew."""
     return next(tensors_in(batch), batch)

@@ -19,7 +19,7 @@ from gradgate.torch_compat import storage_key
 _DATA_SET = 10_000  # items: a container as long is no cache
 _MOST_FUNCTIONS = 5_000  # a library's functions lead to all the others
 _FOREIGN = {"torch", "numpy", "builtins", "gradgate", *sys.stdlib_module_names} - {"__main__"}
-_HOLDERS = {"argparse", "collections", "types", "weakref"}  # whose objects keep what they are given
+_HOLDERS = {"argparse", "collections", "types", "weakref"}  # their objects may hold the user's
 _REFILL: dict[type, str] = {
     OrderedDict: "update",
     dict: "update",
@@ -145,7 +145,7 @@ class ReachableState:
 
 
 def _is_foreign(module: Any) -> bool:
-    """Return whether what a Python module defines keeps nothing of the user's."""
+    """Return whether a Python module is a library's, whose objects hold nothing of the user's."""
     return isinstance(module, str) and module.partition(".")[0] in _FOREIGN
 
 

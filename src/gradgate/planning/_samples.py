@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gradgate.batch_layout import (
-    UNSAID,
+    NOT_GIVEN,
     BatchDim,
     FieldDim,
     Layout,
+    NotGiven,
     Path,
-    Unsaid,
     check_batch,
     field_name,
     is_array,
@@ -38,7 +38,7 @@ class BatchOptions:
 
     lengths: Any = None
     collate: Collate | None = None
-    batch_dim: BatchDim | Unsaid = UNSAID
+    batch_dim: BatchDim | NotGiven = NOT_GIVEN
     trim: Trim = None
     pad: Any = None
 
@@ -63,7 +63,7 @@ class Samples:
         if self.collates:
             self.layout = Layout(len(batch), {(): "list"})
         else:
-            if isinstance(options.batch_dim, Unsaid):
+            if isinstance(options.batch_dim, NotGiven):
                 check_batch(batch, "plan", "plan.pool(window), which makes one batch of them")
             self.layout = layout_of(batch, options.batch_dim, None if like is None else like.layout)
         self.count = self.layout.samples
@@ -108,7 +108,7 @@ class Samples:
 
     @property
     def signature(self) -> type | dict[Path, FieldDim]:
-        """What equal kinds of batches share: the fields and their dimensions, or the type of the raw samples."""
+        """What batches of one kind share: the fields and their dimensions, or the type of the raw samples."""
         if self.collates:
             return type(self.batch[0])
         fields = self.layout.fields()
@@ -217,6 +217,6 @@ def _padding_value(path: Path, window: Sequence[Samples], pad: Any) -> Any:
             if beyond.numel():
                 return beyond.flatten()[0].item()
     raise OptionError(
-        f"pool: batches of different widths are pooled, and nothing shows with what {field_name(path)} is padded. "
-        f"Say it: pad={{{key_of(path)}: 0}}, or one number for all."
+        f"pool: these batches have different widths, and nothing shows the padding value of {field_name(path)}. "
+        f"Pass it: pad={{{key_of(path)}: 0}}, or one number for all."
     )

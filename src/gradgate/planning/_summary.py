@@ -1,4 +1,4 @@
-"""What a plan says of itself: rows of a label and a text, for terminals and notebooks."""
+"""The summary of a plan: rows of a label and a text, for terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_MODULES = 6
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """A label, a text, and the share of the budget that it names; without any, a blank line."""
+    """A label, a text, and the share of the budget that the text names. Without a label, a blank line."""
 
     label: str = ""
     text: str = ""
@@ -27,7 +27,7 @@ class SummaryRow:
 def summary_rows(
     parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory, budget_bytes: int, reason: str
 ) -> Iterator[SummaryRow]:
-    """Yield what the memory is made of, the split, and what the next larger micro-batches would need."""
+    """Yield the parts of the memory, the split, and what the next larger micro-batches would need."""
 
     def memory(label: str, size: int, more: str = "") -> SummaryRow:
         return SummaryRow(label, format_bytes(size) + more, size / budget_bytes)

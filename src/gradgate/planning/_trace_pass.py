@@ -42,7 +42,7 @@ def trace_pass(
         make_batch: makes the micro-batch.
         state: what is restored after the pass.
         fakes: the fake tensors of passes over the same model.
-        copies: the micro-batch is a copy of its samples, and counts.
+        copies: the micro-batch is a copy of its samples, so its memory counts.
         most_operations: give up after so many.
 
     Raises:
@@ -74,14 +74,13 @@ def _traced(
             tracer.note_existing(tensor)
     with ExitStack() as undo:
         _restore_random_states(undo)
-        undo.callback(
-            torch.clear_autocast_cache
-        )  # an autocast block around us would keep copies of parameters
+        # An autocast block around this would keep copies of parameters.
+        undo.callback(torch.clear_autocast_cache)
         undo.callback(tracer.restore)
         with ExitStack() as modes:
             if compiler_is_loaded():
                 modes.enter_context(torch.compiler.set_stance("force_eager"))
-            if gc.isenabled():  # or what reference cycles hold is freed at other moments in each pass
+            if gc.isenabled():  # or each pass would free reference cycles at other moments
                 modes.callback(gc.enable)
                 gc.disable()
             modes.enter_context(torch.enable_grad())

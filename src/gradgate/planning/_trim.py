@@ -36,9 +36,9 @@ def dims_to_trim(
     Args:
         batch: a batch.
         layout: where its samples are.
-        lengths: of these.
+        lengths: the lengths of the samples.
         trim: the fields that the caller names.
-        known: what an earlier batch showed: the same fields are trimmed.
+        known: the dimensions that an earlier batch showed: the same ones are trimmed.
         even_if_full: find the fields even if no sample is shorter than the width.
 
     Raises:
@@ -59,9 +59,9 @@ def dims_to_trim(
         _refuse_inverted(path, field, lengths)
     if lengths.left:
         raise OptionError(
-            "plan: lengths says that samples are padded on the left, and trimming moves them to other columns. "
+            "plan: lengths shows padding on the left, and trimming moves samples to other columns. "
             "That is exact if the model takes positions from the mask or from position_ids, and wrong if it "
-            "counts columns. To trim all the same, name the fields: trim=[...]; to trim nothing, trim=()."
+            "counts columns. To trim anyway, name the fields: trim=[...]; to trim nothing, trim=()."
         )
     dims: Dims = {}
     unclear: list[Path] = []
@@ -84,9 +84,9 @@ def dims_to_trim(
         names = ", ".join(map(key_of, dims))
         and_this = ", ".join(map(key_of, [*dims, unclear[0]]))
         raise OptionError(
-            f"plan: {field_name(unclear[0])} has the size {width}, as the samples' columns, and does not show that "
-            f"it is padded beyond their lengths. Say whether it is trimmed with them: trim=[{and_this}] or "
-            f"trim=[{names}], with whatever else is to be trimmed; trim=() trims nothing."
+            f"plan: {field_name(unclear[0])} has the size {width}, as the samples' columns, and shows no padding "
+            f"beyond their lengths. If it is padded, pass trim=[{and_this}]; if not, trim=[{names}]. Add whatever "
+            "else is to be trimmed; trim=() trims nothing."
         )
     return lengths, dims
 
@@ -201,7 +201,8 @@ def _named(fields: Mapping[Path, _Field], lengths: Lengths, trim: Any) -> tuple[
         dims[path] = tuple(chosen or along)
     if max(lengths.values, default=0) > width:
         raise OptionError(
-            f"plan: a sample has the length {max(lengths.values)}, and there are {width} columns."
+            f"plan: a sample has the length {max(lengths.values)}, but its fields have {width} columns. Give the "
+            "lengths of the fields that trim names."
         )
     lengths = replace(lengths, width=width)
     for path in dims:

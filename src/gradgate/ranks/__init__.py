@@ -1,14 +1,16 @@
-"""The same sum over several ranks: statuses exchanged, gradients all-reduced once, DDP and FSDP2 held back."""
+"""The same sum over several ranks: exchange statuses, all-reduce gradients once, and hold DDP and FSDP2 back."""
 
 from gradgate.ranks._coordinator import ReplayError
 from gradgate.ranks._ddp import Sync
 from gradgate.ranks._fsdp import ShardedEngine
+from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._setup import RankSetup, RanksOption
 from gradgate.ranks._single_process import ALONE, SingleProcess
 from gradgate.ranks._status_exchange import RankStatus
 
 __all__ = [
     "ALONE",
+    "RankGroup",
     "RankSetup",
     "RankStatus",
     "RanksOption",

@@ -1,4 +1,4 @@
-"""What an update needs of the other ranks: agreement at its start, one sum of all at its end. Alone: nothing."""
+"""Coordinates an update over several ranks: they exchange statuses, and add their sums up at its end."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ReplayError(RankError):
 
 
 class RankCoordinator(SingleProcess):
-    """Several ranks that train together.
+    """The coordinator of several ranks that train together.
 
     Args:
-        engine: what holds the parameters on these ranks.
+        engine: the wrappers around the modules of these ranks.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -47,7 +47,7 @@ class RankCoordinator(SingleProcess):
         self._exchange = self.tallies = None
         self.all_reduced = False
         self.own_micro_batches = math.inf
-        # A pass that may be rerun must not have sent anything.
+        # A pass that may run again must not have sent anything.
         self.overlaps = self.engine.buckets is not None and not may_replay
 
     def hold(self) -> None:
@@ -65,12 +65,12 @@ class RankCoordinator(SingleProcess):
 
     @contextmanager
     def overlapping(self, sums: WindowSums, name: str, unit: float | None) -> Iterator[None]:
-        """All-reduce gradients while the block runs a window's last backward pass, if all ranks come to theirs.
+        """All-reduce gradients while the block runs the window's last backward pass, if all ranks are about to.
 
         Args:
-            sums: of the window; the only loss's sum is in ``.grad``.
-            name: of this loss.
-            unit: that its sum is held in; None if it is empty.
+            sums: the sums of the window, which has one loss: its sum is in ``.grad``.
+            name: the name of the loss.
+            unit: the unit of its sum; None if the sum is empty.
 
         Raises:
             RankError: another rank has stopped in this window, or stops in this pass; no rank steps.
@@ -160,11 +160,11 @@ class RankCoordinator(SingleProcess):
         return may_replay and self._exchange is not None and self._exchange.replays
 
     def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
-        """Report once in a window, and only where the other ranks will listen."""
+        """Report an error once in a window, and only where the other ranks exchange statuses."""
         if self._exchange is not None or self.ranks.broken:
             return
         if self.sharded is not None or not isinstance(error, Exception):
-            return  # the others may be in the middle of a pass; and an interrupt waits for nobody
+            return  # the others may be in the middle of a pass, and an interrupt must not wait for them
         with suppress(RankError):
             self._exchange = self._report(error, out_of_memory=out_of_memory)
 
@@ -193,6 +193,6 @@ def _empty(parameter: Tensor, *, sparse: bool) -> Tensor:
         return torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
     indices = torch.empty(
         1, 0, dtype=torch.long, device=parameter.device
-    )  # of rows, as an embedding's gradient
+    )  # sparse in rows, as embeddings are
     values = torch.empty(0, *parameter.shape[1:], dtype=dtype, device=parameter.device)
     return sparse_tensor(indices, values, parameter.shape)

@@ -22,16 +22,16 @@ Sync: TypeAlias = Literal["last", "every", "overlap"]
 class Engine:
     """The wrappers around an accumulator's modules, and the ranks that they train on.
 
-    DistributedDataParallel would average gradients at every backward pass, whatever each rank's count, and
-    broadcast buffers before every forward pass, so that ranks with fewer micro-batches would be waited for. Held
-    back, it does neither; the window's sum is all-reduced once, at its end, and buffers follow rank 0, as in DDP.
+    By itself, DistributedDataParallel averages gradients at every backward pass, whatever each rank's count, and
+    broadcasts buffers before every forward pass, so that ranks wait for one with fewer micro-batches. Held back, it
+    does neither: the window's sum is all-reduced once, at its end, and buffers follow rank 0, as in DDP.
 
     Args:
         ranks: the ranks that train together.
-        modules: what the accumulator was given, to see in which wrapper they run.
-        wrappers: those around the accumulator's modules.
-        neighbours: those of other accumulators, which may run in its windows.
-        buckets: all-reduces gradients during the last backward pass; None if that is not asked for.
+        modules: the accumulator's modules, to see in which wrapper they run.
+        wrappers: the wrappers around them.
+        neighbours: the wrappers of other accumulators, which may run in its windows.
+        buckets: all-reduces gradients during the last backward pass, with ``sync="overlap"``.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class Engine:
         """Let no wrapper communicate.
 
         Raises:
-            RankError: a wrapper that is not known is in its forward pass, as Lightning's is in ``training_step``.
+            RankError: an unknown wrapper is in its forward pass, as Lightning's is in ``training_step``.
         """
         self._check_wrapper(self._modules[0] if self._modules else None)
         for wrapper in self._known:
             _hold(wrapper)
             self._held.append(wrapper)
         for wrapper in self._wrappers:
-            # A forward pass with gradients before the window, an evaluation say, has prepared the reducer to
-            # average the next backward pass, wherever that comes from.
+            # A forward pass before the window, such as an evaluation with gradients enabled, has prepared the
+            # reducer to average the next backward pass.
             reset_reducer(wrapper)
         for module in self._modules:
             inner = module.module if isinstance(module, DistributedDataParallel) else module
@@ -70,7 +70,7 @@ class Engine:
                 self._handles.append(inner.register_forward_pre_hook(self._check_wrapper))
 
     def release(self) -> None:
-        """Let wrappers do what they did before."""
+        """Let wrappers communicate again, as before."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -88,19 +88,19 @@ class Engine:
             )
 
     def begin(self, *, last: bool) -> None:
-        """Begin a micro-batch. Does nothing here: the sum is all-reduced at the end."""
+        """Begin a micro-batch. Nothing to do here: the sum is all-reduced at the end."""
 
     def discard(self) -> None:
-        """Drop what a window that is rolled back has left. Nothing here."""
+        """Drop what a rolled-back window has left. Nothing to do here."""
 
     def broadcast_buffers(self) -> None:
-        """Give all ranks the buffers of rank 0, where the wrapper is made to."""
+        """Give all ranks the buffers of rank 0, if the wrapper was made with ``broadcast_buffers=True``."""
         for wrapper in self._wrappers:
             if wrapper.broadcast_buffers:
                 self.ranks.broadcast(list(wrapper.modules_buffers))
 
 
-# How many open windows hold a wrapper back, and whether it synchronised gradients and buffers before the first.
+# How many open windows hold a wrapper back, and whether it synchronized gradients and buffers before the first.
 _holds: weakref.WeakKeyDictionary[DistributedDataParallel, tuple[int, bool, bool]] = (
     weakref.WeakKeyDictionary()
 )
@@ -129,7 +129,7 @@ def ddp_engine(
     neighbours: Iterable[nn.Module],
     sync: Sync,
 ) -> Engine:
-    """Return what holds parameters that every rank has in full.
+    """Return the engine of parameters that every rank holds in full.
 
     Raises:
         RankError: a wrapper cannot be held back.

@@ -21,14 +21,14 @@ T = TypeVar("T")
 class ShardedEngine(Engine):
     """``fully_shard``, which splits parameters over ranks and adds gradients into these shards by itself.
 
-    Settings make it add and not average, at the micro-batches chosen here. Its forward and backward passes wait
-    for all ranks, so that all need as many micro-batches: ranks with fewer repeat their last one, with count 0.
+    Its settings make it add instead of average, at the micro-batches chosen here. Its forward and backward passes
+    need all ranks, so all need equally many micro-batches: a rank with fewer repeats its last one, with count 0.
 
     Args:
-        ranks: all that hold a shard.
-        parameters: those that the accumulator owns.
-        modules: wrapped by ``fully_shard``, of this accumulator and of others.
-        every: synchronise at each micro-batch and not at the last one only: less memory, more communication.
+        ranks: the ranks that hold a shard.
+        parameters: the parameters that the accumulator owns.
+        modules: the modules under ``fully_shard`` of this and other accumulators.
+        every: synchronize at each micro-batch, not only at the last: less memory, more communication.
     """
 
     def __init__(
@@ -41,15 +41,15 @@ class ShardedEngine(Engine):
         self._owned = owned
         self._every = every
         self.reached_by_pass = ""
-        """One digit for each parameter and backward pass of the window, where these have to agree over ranks."""
+        """One digit per parameter and backward pass of the window, if ranks have to reach the same ones."""
         self.reached: set[int] = set()
-        """The ids of the owned parameters that this rank's backward passes of the window have reached."""
+        """The ids of the owned parameters that this rank has reached in the window."""
         self._without: list[Tensor] = []  # those that had no gradient when it began
         self.unit = 1.0
-        """What the sums of the next window are held in. The same on all ranks: they add up before they exchange."""
+        """The unit of the next window's sums: the same on all ranks, which add up before they exchange statuses."""
 
     def hold(self) -> None:
-        """Let the modules add gradients up, and not average them."""
+        """Let the modules add gradients up instead of averaging them."""
         self._reshard()
         if self._unreduced():
             raise GradientError(
@@ -67,7 +67,7 @@ class ShardedEngine(Engine):
             module.set_force_sum_reduction_for_comms(True)  # gloo has no reduction that multiplies
 
     def release(self) -> None:
-        """Let them average again, as they do by themselves."""
+        """Let them average again, which is their default."""
         for module in self._mine:
             module.set_gradient_divide_factor(float(self.ranks.count))
             module.set_force_sum_reduction_for_comms(False)
@@ -75,9 +75,9 @@ class ShardedEngine(Engine):
         self.begin(last=True)
 
     def _reduce_unused(self, on: bool) -> None:
-        """Have all ranks reduce-scatter the same parameters, those that one of them did not reach as zeros.
+        """Have all ranks reduce-scatter the same parameters, with zeros for those that a rank did not reach.
 
-        By itself ``fully_shard`` sends what this rank has reached, and adds it to whatever another rank has sent.
+        By default each rank sends only what it has reached, and ``fully_shard`` adds that to whatever others send.
         """
         if self.can_reduce_unused():
             for module in self._mine:
@@ -91,8 +91,8 @@ class ShardedEngine(Engine):
         """Remove the zeros of parameters that no rank has reached.
 
         Args:
-            statuses: of all ranks, which say what each has reached.
-            parameters: the owned ones.
+            statuses: the statuses of all ranks: what each has reached.
+            parameters: the owned parameters.
 
         Raises:
             RankError: only some ranks have reached a parameter, and this torch cannot reduce the others' zeros.
@@ -115,12 +115,12 @@ class ShardedEngine(Engine):
                 parameter.grad = None
 
     def begin(self, *, last: bool) -> None:
-        """Say whether the micro-batch that comes is the last one, which synchronises."""
+        """Begin a micro-batch. The last one synchronizes."""
         for module in self._mine:
             module.set_requires_gradient_sync(last or self._every, recurse=False)
 
     def _reshard(self) -> None:
-        """Drop parameters that a forward pass has gathered: a step moves the shards, and leaves these behind."""
+        """Free gathered parameters: a step moves the shards and not these copies."""
         for module in self._mine:
             module.reshard()
 
@@ -128,7 +128,7 @@ class ShardedEngine(Engine):
         """Make the shards ready for a step.
 
         Raises:
-            UpdateError: the window's last micro-batch, which synchronises, had no backward pass.
+            UpdateError: the window's last micro-batch, which synchronizes, had no backward pass.
         """
         if self._unreduced():
             raise UpdateError(
@@ -147,7 +147,7 @@ class ShardedEngine(Engine):
         ]
 
     def discard(self) -> None:
-        """Drop the gradients of a window that is rolled back, and whatever a pass that raised has left."""
+        """Drop the gradients of a rolled-back window, and what a pass that raised has left."""
         for module in self._mine:
             if all(gathered_parameter(shard) is None for shard in shards(module)):
                 continue  # it never ran
@@ -165,7 +165,7 @@ class ShardedEngine(Engine):
         A backward pass through ``fully_shard`` cannot be restricted to ``inputs=``: its hooks would not run.
 
         Args:
-            leaves: what the graph reaches.
+            leaves: the leaves of the graph.
         """
         ours = self._owned | {
             id(gathered_parameter(s)) for s in self._shards if id(s.sharded_param) in self._owned
@@ -224,7 +224,7 @@ class ShardedEngine(Engine):
 
 
 class _Repeated(Sequence[T]):
-    """A sequence whose last item repeats until it is long enough. Items are made when they are asked for."""
+    """A sequence whose last item repeats up to a length. Items are made when they are read."""
 
     def __init__(self, items: Sequence[T], length: int) -> None:
         self._items, self._length = items, length
@@ -239,7 +239,7 @@ class _Repeated(Sequence[T]):
 
 
 def is_sharded(module: Any) -> bool:
-    """Say whether ``fully_shard`` has wrapped a module. By name, for the import of its own takes half a second."""
+    """Return whether ``fully_shard`` has wrapped a module. By name: importing its class takes half a second."""
     return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)
 
 
@@ -263,7 +263,5 @@ def _set_local(shard: Any, gradient: Tensor | None, accumulated: Tensor | None) 
     gathered = gathered_parameter(shard)
     if gathered is not None:
         gathered.grad = gradient
-    if (
-        shard.unsharded_accumulated_grad is not accumulated
-    ):  # since torch 2.15 it is another name of the first
+    if shard.unsharded_accumulated_grad is not accumulated:  # in torch 2.15 another name of the first
         shard.unsharded_accumulated_grad = accumulated

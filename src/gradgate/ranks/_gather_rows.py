@@ -31,15 +31,19 @@ def gather_rows(
     """
     mine = [(len(each), str(each.dtype), tuple(each.shape[1:])) for each in tensors] if tensors else None
     of_ranks = [status.rows for status in exchange(RankStatus(phase="coupled", rows=mine)).statuses]
-    kinds = {rank: [kind for _, *kind in rows] for rank, rows in enumerate(of_ranks) if rows is not None}
-    different = {rank: kind for rank, kind in kinds.items() if kind != next(iter(kinds.values()))}
-    if different:
-        one, other = next(iter(kinds)), next(iter(different))
-        raise RankError(
-            f"update: the representations of rank {one} are {kinds[one]}, and those of rank {other} "
-            f"{different[other]} (dtypes and sizes of rows). They are concatenated over ranks. Let encode return "
-            "the same kinds of tensors on every rank. Nothing was stepped."
-        )
+    kinds = {
+        rank: ", ".join(f"{dtype} with rows of shape {shape}" for _, dtype, shape in rows)
+        for rank, rows in enumerate(of_ranks)
+        if rows is not None
+    }
+    first = next(iter(kinds), 0)
+    for rank, kind in kinds.items():
+        if kind != kinds[first]:
+            raise RankError(
+                f"update: the representations of rank {first} are {kinds[first]}; those of rank {rank} are {kind}. "
+                "They are concatenated over ranks. Let encode return the same kinds of tensors on every rank. "
+                "Nothing was stepped."
+            )
     if len(kinds) < ranks.count:
         tree = next((each for each in ranks.gather_batches(tree) if each is not None), None)
         tensors = tensors or [leaf.to(device) for leaf in tensors_in(tree)]

@@ -1,4 +1,4 @@
-"""Gradients that are all-reduced while the last backward pass of a window still runs."""
+"""All-reduce gradients while the last backward pass of a window still runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradgate.ranks._process_group import RankGroup, bucketed
 
 
 class Buckets:
-    """The gradients of some parameters, in groups that are sent as soon as they are complete.
+    """The gradients of some parameters, in groups that are all-reduced as soon as they are complete.
 
     All ranks send the same groups in the same order: the last parameters first, as backward passes reach them. A
     group that is complete early waits for those before it. Each group carries flags: which gradients a rank has
@@ -32,7 +32,7 @@ class Buckets:
         self._factor = 1.0
 
     def start(self, factor: float) -> None:
-        """Send groups from now on, as a backward pass completes them: ``factor`` times what stands in ``.grad``."""
+        """From now on, send each group when a backward pass completes it: ``factor`` times its ``.grad``."""
         self._factor = factor
         parameters = [parameter for group in self._groups for parameter in group if parameter.requires_grad]
         self._hooks = [each.register_post_accumulate_grad_hook(self._filled) for each in parameters]
@@ -67,7 +67,7 @@ class Buckets:
         """Send the remaining groups, wait for all, and put the sums into ``.grad``; what no rank filled stays None.
 
         Args:
-            failed: this rank stops. The flag tells the others; its own gradients will be rolled back.
+            failed: this rank stops. The flag reports it to the others; its own gradients will be rolled back.
 
         Raises:
             RankError: another rank failed, or does not answer.

@@ -43,7 +43,7 @@ class RankGroup:
         One small all-gather; a second one only if a message is too long for it.
 
         Raises:
-            RankError: a rank died, or did not come within the group's time-out.
+            RankError: a rank died, or did not join within the group's time-out.
         """
         text = json.dumps(message).encode()
         lengths, texts = self._gather(text, _TEXT_BYTES)
@@ -115,15 +115,14 @@ class RankGroup:
         self._checked(work.wait)
 
     def absent(self) -> list[int]:
-        """Return the ranks that did not join the collective which failed here; [] if that is unknown.
+        """Return the ranks that did not join the collective that failed here; [] if that is unknown.
 
-        Each rank whose wait failed writes so into the processes' common store, and looks for some seconds which
+        Each rank whose collective failed says so in the processes' common store, and watches for some seconds which
         ranks do not.
         """
         missing = [number for number in range(self.count) if number != self.rank]
-        with suppress(
-            RuntimeError, ValueError, AttributeError
-        ):  # the store may be gone with the rank that held it
+        # The store may be gone, together with the rank that held it.
+        with suppress(RuntimeError, ValueError, AttributeError):
             store = default_store()
             name = self._group.group_name if self._group is not None else "world"
             place = f"gradgate/{name}/{self.collectives}"
@@ -161,13 +160,11 @@ def is_lost(error: BaseException) -> bool:
 def lost(ranks: RankGroup, error: BaseException) -> RankError:
     """Return the error of a collective that other ranks did not join."""
     absent = ranks.absent()
-    who = (
-        "the others" if not absent else f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent))}"
-    )
+    who = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent))}" if absent else "the others"
     return RankError(
-        f"update: rank {ranks.rank} of {ranks.count} waited for {who} in vain ({str(error).splitlines()[0]}). A "
-        "rank that is waited for raised, died, or made fewer updates than this one, and did not come within the "
-        "time-out. Nothing was stepped here. Look at its first error, and give all ranks as many windows."
+        f"update: rank {ranks.rank} of {ranks.count} waited in vain for {who} ({str(error).splitlines()[0]}). A "
+        "missing rank has raised, died, or made fewer updates than this one. Nothing was stepped here. Look at the "
+        "first error of that rank, and give all ranks equally many windows."
     )
 
 

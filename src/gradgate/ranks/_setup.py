@@ -1,4 +1,4 @@
-"""Which ranks train together, and how: found out and agreed upon before a window begins."""
+"""Determine which ranks train together, and how, before a window begins."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RankSetup:
     """Makes the coordinator of an accumulator's windows.
 
     Args:
-        ranks: as the accumulator was given it.
+        ranks: the accumulator's option.
         sync: when gradients are all-reduced.
     """
 
@@ -65,7 +65,7 @@ class RankSetup:
         self._ranks: RankGroup | None = None
         self._coordinator: RankCoordinator | None = None
         self._known: list[weakref.ref[Any]] = []  # what the coordinator was made for
-        self._agreed: list[weakref.ref[Any]] = []  # the parameters that all ranks were asked about
+        self._agreed: list[weakref.ref[Any]] = []  # the parameters that all ranks have agreed on
 
     def position(self) -> tuple[int, int]:
         """Return this process's rank, and the number of ranks."""
@@ -81,11 +81,11 @@ class RankSetup:
     def coordinator(self, parameters: Sequence[Tensor], trained: Trained) -> SingleProcess:
         """Return the coordinator of the next window.
 
-        At first, and when parameters or modules have changed, all ranks are asked whether they train the same.
+        The first time, and whenever parameters or modules have changed, it checks that all ranks train the same.
 
         Args:
-            parameters: the owned ones.
-            trained: the modules that they are in, and the settings that have to be the same on all ranks.
+            parameters: the owned parameters.
+            trained: their modules, and the settings that have to be the same on all ranks.
 
         Raises:
             RankError: they do not train the same; or ``model=`` does not say how parameters are wrapped.
@@ -115,14 +115,14 @@ def _references(objects: Sequence[Any]) -> list[weakref.ref[Any]]:
 
 
 def _are(references: list[weakref.ref[Any]], objects: Sequence[Any]) -> bool:
-    """Say whether these are the very objects; an id alone may be that of another one that is gone."""
+    """Return whether these are the same objects. Ids would not do: that of a freed object is used again."""
     return len(references) == len(objects) and all(
         reference() is each for reference, each in zip(references, objects, strict=True)
     )
 
 
 def _check_covered(parameters: Sequence[Tensor], trained: Trained, ranks: RankGroup) -> None:
-    """Raise RankError if an owned parameter is in no module of ``model=``: its wrapper would be unknown."""
+    """Raise RankError if an owned parameter is in no module of ``model=``, so that its wrapper is unknown."""
     covered = {id(parameter) for parameter in trained.models.parameters()}
     missing = [parameter for parameter in parameters if id(parameter) not in covered]
     if not missing:
@@ -130,7 +130,7 @@ def _check_covered(parameters: Sequence[Tensor], trained: Trained, ranks: RankGr
     if not trained.models.roots:
         raise RankError(
             f"update: {ranks.count} ranks train together, and model is not given, so it is unknown which wrapper "
-            "synchronises gradients. Pass the module that the loop calls, its wrapper included: "
+            "synchronizes gradients. Pass the module that the loop calls, its wrapper included: "
             "Accumulator(optimizer, model=model); or ranks=False, if each process trains alone."
         )
     raise RankError(
@@ -181,16 +181,16 @@ def engine_of(
     ranks: RankGroup,
     sync: Sync,
 ) -> Engine:
-    """Find out which engine holds the parameters.
+    """Return the engine that holds the parameters.
 
     Args:
-        parameters: the owned ones of an accumulator.
+        parameters: the parameters that an accumulator owns.
         roots: the modules that it was given.
-        modules: these, and all that are in them.
-        neighbours: those of other accumulators.
+        modules: these and all their submodules.
+        neighbours: the modules of other accumulators.
         ranks: the ranks that train together.
-        sync: when gradients are all-reduced: "last" or "every" micro-batch where parameters are sharded; "overlap"
-            sends those of others during the last backward pass.
+        sync: when gradients are all-reduced. "every" makes a difference only for sharded parameters, and "overlap"
+            only for others.
 
     Raises:
         RankError: the engine cannot be held back.

@@ -1,4 +1,4 @@
-"""A single process: nothing to agree on. What an accumulator asks of ranks, in the form that does nothing."""
+"""The coordinator of a single process, which does nothing, and the interface of every coordinator."""
 
 from __future__ import annotations
 
@@ -33,26 +33,27 @@ class WindowSums(Protocol):
         """Returns the squared norm of the first micro-batch's gradient, and its items, if that is measured."""
 
     def status(self) -> RankStatus:
-        """Return this rank's counts, totals, units, and which gradients it has."""
+        """Return the status that this rank reports at the end of the window."""
 
     def combine(self, totals: dict[str, float] | None = None, units: dict[str, float] | None = None) -> Any:
-        """Bring the sums of all losses together in ``.grad``; return the factor that makes means of them."""
+        """Combine the sums of all losses in ``.grad``; return the factor that turns them into means."""
 
     def all_reduced(self, name: str, unit: float) -> None:
-        """Take it that the sum of a loss is that of all ranks, in this unit."""
+        """Record that ``.grad`` holds a loss's sum over all ranks, in this unit."""
 
 
 class SingleProcess:
-    """One process that trains alone. There is nothing to agree on and nobody to wait for.
+    """The coordinator of one process that trains alone. No method communicates.
 
     Attributes:
-        rank: of this process.
-        count: of ranks.
+        rank: this process's rank.
+        count: the number of ranks.
         sharded: the engine, if it all-reduces within its backward passes.
-        overlaps: whether gradients are to be all-reduced during the last backward pass.
-        all_reduced: whether the last backward pass has done so.
-        tallies: each loss over all ranks, once they have exchanged statuses; None alone.
-        own_micro_batches: of this rank. Later ones repeat the last, where other ranks would wait for it.
+        overlaps: whether to all-reduce gradients during the last backward pass.
+        all_reduced: whether the last backward pass has all-reduced them.
+        tallies: each loss over all ranks, once they have exchanged statuses; None in a single process.
+        own_micro_batches: the number of this rank's own micro-batches. Any further ones repeat the last, because
+            another rank has more.
     """
 
     rank: int = 0
@@ -64,13 +65,13 @@ class SingleProcess:
     own_micro_batches: float = math.inf
 
     def start(self, *, may_replay: bool) -> None:
-        """Begin a window. With ``may_replay`` it can be rerun where memory runs out."""
+        """Begin a window. With ``may_replay``, it can run again if memory runs out."""
 
     def hold(self) -> None:
         """Let the engine synchronize nothing by itself."""
 
     def even(self, window: Iterable[T]) -> Iterable[T]:
-        """Return the window; longer where other ranks would wait for this one."""
+        """Return the window; if every pass needs all ranks, as long as the longest window of any rank."""
         return window
 
     def begin(self, *, last: bool) -> None:
@@ -78,13 +79,13 @@ class SingleProcess:
 
     @contextmanager
     def overlapping(self, sums: WindowSums, name: str, unit: float | None) -> Iterator[None]:
-        """All-reduce gradients while the block runs a window's last backward pass."""
+        """All-reduce gradients while the block runs the window's last backward pass."""
         yield
 
     def combine(self, sums: WindowSums) -> float | None:
         """Add up the sums of all losses and ranks in ``.grad``; return the factor still to be applied.
 
-        None says that every count is zero on all ranks.
+        Returns None if every count is zero on all ranks.
 
         Raises:
             RankError: another rank has stopped in this window; no rank steps.
@@ -93,7 +94,7 @@ class SingleProcess:
         return factor
 
     def firsts(self, sums: WindowSums) -> list[tuple[float, float]]:
-        """Return what each rank measured of its first micro-batch. Sums have to be combined."""
+        """Return the squared norm and the items of each rank's first micro-batch. Call it after ``combine``."""
         first = sums.first()
         return [] if first is None else [first]
 
@@ -102,29 +103,29 @@ class SingleProcess:
         return [batch]
 
     def gather_rows(self, tensors: list[Tensor], tree: Any, device: torch.device) -> Gathered:
-        """Return the rows of each tensor on the ranks before and after this one, and the tree that they make up."""
+        """Return each tensor's rows on the ranks before and after this one, and the tree of the tensors."""
         return [[] for _ in tensors], [[] for _ in tensors], tree
 
     def replays(self, may_replay: bool) -> bool:
-        """Whether all ranks rerun the window: memory ran out on some, and nothing else failed."""
+        """Return whether all ranks run the window again: memory ran out on some, and nothing else failed."""
         return may_replay
 
     def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
-        """Tell the other ranks that this one stops in the window, so that they do not wait for it."""
+        """Report to the other ranks that this one stops in the window, so that they don't wait for it."""
 
     def report_outside(self, error: BaseException) -> None:
-        """Report an error between two runs of a window, where all ranks listen."""
+        """Report an error between two runs of a window, where all ranks exchange statuses."""
 
     def explained(self, error: BaseException) -> BaseException:
-        """Return an error that names the missing rank, for that of a pass which another rank did not join."""
+        """Return the error; if it is that of a collective that a rank didn't join, one that names the rank."""
         return error
 
     def discard(self) -> None:
-        """Drop what a window that is rolled back has left in the engine."""
+        """Drop what a rolled-back window has left in the engine."""
 
     def release(self) -> None:
         """End the window: let the engine synchronize as before."""
 
 
 ALONE = SingleProcess()
-"""It has no state."""
+"""Has no state, so all accumulators share it."""

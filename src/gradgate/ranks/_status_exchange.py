@@ -1,4 +1,4 @@
-"""What ranks report to each other in a window, and what follows from it for all of them."""
+"""What ranks report to each other in a window, and what all of them conclude from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Status: TypeAlias = Literal["done", "failed", "out of memory"]
 
 @dataclass(frozen=True)
 class RankStatus:
-    """What one rank reports of its part of a window. Dictionaries are by name of the loss."""
+    """What one rank reports about its part of a window. Dictionaries are by the name of the loss."""
 
     status: Status = "done"
     # Before its last backward pass, before the loss over all representations, or at the end of the window.
@@ -40,7 +40,7 @@ class StatusExchange:
         """Exchange statuses with all ranks.
 
         Raises:
-            RankError: a rank died or did not come.
+            RankError: a rank died, or did not join.
         """
         return cls(tuple(RankStatus(**received) for received in ranks.exchange(asdict(status))))
 
@@ -55,7 +55,7 @@ class StatusExchange:
             return None
         number, first = failed[0]
         others = f" (and {len(failed) - 1} others)" if len(failed) > 1 else ""
-        return f"rank {number}{others} stopped in this window: {first.error}"
+        return f"rank {number}{others} stopped in this window: {first.error.removesuffix('.')}."
 
     @property
     def incomplete(self) -> bool:
@@ -105,7 +105,7 @@ class StatusExchange:
 
     @property
     def filled(self) -> list[int]:
-        """For each parameter whether any rank has a gradient for it: 0 none, 1 dense, 2 sparse."""
+        """For each parameter, whether any rank has a gradient for it: 0 none, 1 dense, 2 sparse."""
         digits = zip(*(status.filled for status in self.statuses), strict=True)
         return [max(map(int, of_all)) for of_all in digits]
 
@@ -114,11 +114,11 @@ class StatusExchange:
 
 
 def check_agreement(ranks: RankGroup, facts: dict[str, str | float]) -> None:
-    """Raise RankError on all ranks unless they report the same facts: those that differ are named.
+    """Raise RankError on all ranks, naming the facts that differ, unless all report the same ones.
 
     Args:
-        ranks: who is asked.
-        facts: what has to be the same, by name: words exactly, numbers to rounding.
+        ranks: the ranks that have to agree.
+        facts: what has to be the same, by name: texts exactly, numbers up to rounding.
     """
     received = ranks.exchange(facts)
     for name in facts:

@@ -45,6 +45,7 @@ from gradgate.torch_compat._modes import (
     compiler_is_loaded,
     dispatch_modes,
     fake_tensors_on,
+    reuses_gradients,
     uncompiled,
 )
 from gradgate.torch_compat._modules import (
@@ -112,6 +113,7 @@ __all__ = [
     "process_target",
     "reads_losses",
     "reset_reducer",
+    "reuses_gradients",
     "run_backward",
     "run_exit_functions",
     "run_module_as_main",

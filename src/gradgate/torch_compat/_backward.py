@@ -7,17 +7,11 @@ from typing import Any
 
 from gradgate.torch_compat._private import Private, torch
 
-
-def _engine() -> Callable[..., Any]:
-    run: Callable[..., Any] = torch().autograd.graph._engine_run_backward
-    return run
-
-
-# What torch.autograd.backward calls once it has checked its arguments.
+# What torch.autograd.backward calls in the end. TORCH_LOGS does not show these passes.
 run_backward: Private[..., Any] = Private(
-    "torch.autograd.graph._engine_run_backward",
+    "torch.autograd.Variable._execution_engine",
     "start a backward pass without checking its arguments again",
-    find=_engine,
+    find=lambda: torch().autograd.Variable._execution_engine.run_backward,
     instead=lambda losses, seeds, retain, create, inputs, **_: torch().autograd.backward(
         losses, seeds, retain, create, inputs=inputs
     ),

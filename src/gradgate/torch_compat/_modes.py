@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -96,6 +97,28 @@ anything_compiled: Private[[], bool] = Private(
     instead=compiler_is_loaded,  # looks at less, rather than make torch compile again
     works=lambda compiled: isinstance(compiled(), bool),
     rules=("GG401", "GG402"),
+)
+
+_functions: dict[str, Any] = {"newest": lambda: None, "graphed": False}
+
+
+def _reuses_gradients() -> bool:
+    if "torch._inductor.cudagraph_trees" in sys.modules:
+        return True
+    classes = torch().autograd.Function.__subclasses__()  # in the order in which they were made
+    if classes[-1] is not _functions["newest"]():
+        graphed = any(each.__name__ == "Graphed" for each in classes)  # made by make_graphed_callables
+        _functions.update(newest=weakref.ref(classes[-1]), graphed=graphed)
+    return bool(_functions["graphed"])
+
+
+# https://github.com/pytorch/pytorch/issues/96693, https://github.com/pytorch/pytorch/issues/181723
+reuses_gradients: Private[[], bool] = Private(
+    "torch._inductor.cudagraph_trees",
+    "tell whether CUDA graphs run, which write each gradient into the memory of the one before",
+    find=lambda: _reuses_gradients if torch().backends.cuda.is_built() else lambda: False,
+    instead=lambda: True,
+    works=lambda reuses: isinstance(reuses(), bool),
 )
 
 uncompiled: Private[[Callable[..., Any]], Callable[..., Any]] = Private(

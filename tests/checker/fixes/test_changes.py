@@ -141,6 +141,22 @@ def test_parentheses_stay_where_they_are_needed(tmp_path: Path) -> None:
     assert made(source, (Replace(1, "loss / n", "loss"),), tmp_path) == "loss.backward()\n"
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("t = T(a=1)\n", "t = T(a=1, c=2)\n"),
+        ("t = T()\n", "t = T(c=2)\n"),
+        ("t = T(\n    a=1,\n    b=2,\n)\n", "t = T(\n    a=1,\n    b=2,\n    c=2,\n)\n"),
+        ("t = T(a=1,\n      b=2)\n", "t = T(a=1,\n      b=2,\n      c=2)\n"),
+    ],
+    ids=["one", "none", "lines", "aligned"],
+)
+def test_one_more_argument_is_laid_out_as_the_others_are(source: str, expected: str, tmp_path: Path) -> None:
+    call = "T(" + ", ".join(name for name in ("a=1", "b=2") if name in source)
+    new = f"{call}, c=2)" if call != "T(" else "T(c=2)"
+    assert made(source, (Replace(1, call + ")", new),), tmp_path) == expected
+
+
 def test_all_changes_of_a_fix_are_made_or_none(tmp_path: Path) -> None:
     source = "p = p - g\nq()\n"
     assert made(source, (Insert("p -= g", after=1), Delete(1)), tmp_path) == "p -= g\nq()\n"

@@ -1,11 +1,10 @@
-from pathlib import Path
-
 import pytest
 
-from gradgate.checker.reports import rule_page, rule_pages
+from gradgate.checker.reports import rule_page, rule_pages, shown_section
 from gradgate.checker.rules import Rule, rules
+from tests import pages
 
-PAGES = Path(__file__).parents[2] / "docs" / "rules"
+PAGES = pages.ROOT / "docs" / "rules"
 SECTIONS = ("What it does", "Why is this bad?", "Example", "Use instead", "Known limits", "Sources")
 
 
@@ -25,7 +24,28 @@ def test_indented_code_is_fenced_and_the_rest_left_alone() -> None:
     )
 
 
-@pytest.mark.skipif(not PAGES.is_dir(), reason="the pages are not made yet")
+def test_what_is_printed_stands_between_the_example_and_what_to_use_instead() -> None:
+    rule = Rule(
+        "GG999",
+        "made-up",
+        "error",
+        "It.\n\n## Example\n    a()\n\n## Use instead\n    b()",
+        lambda run: iter(()),
+    )
+    printed = "── train.py ───\n\ntrain.py:1  error\n\n  What.\n\n─────\nFound 1 error.\n"
+    shown = shown_section("tests/a.py", "gradgate check train.py", printed)
+    assert shown == (
+        "## What the checker prints\nFor `tests/a.py`, saved as `train.py`:\n\n"
+        "```console\n$ gradgate check train.py\ntrain.py:1  error\n\n  What.\n```\n\n"
+    )
+    page = rule_page(rule, shown)
+    assert page == rule_page(rule).replace("## Use instead", f"{shown}## Use instead")
+    assert shown in page
+
+
 def test_the_pages_of_the_documents_are_those_of_the_rules() -> None:
     found = {path.name: path.read_text("utf-8") for path in PAGES.iterdir()}
-    assert found == rule_pages(), "make them anew: gradgate rules --write docs/rules"
+    # Whether the checker prints this is for tests/test_scripts.py and tests/ranks, which run the scripts.
+    shown = {page.stem: pages.section(page, "What the checker prints") for page in PAGES.glob("GG*.md")}
+    assert "" not in shown.values()
+    assert found == rule_pages(shown), "make them anew: gradgate rules --write docs/rules"

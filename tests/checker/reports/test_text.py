@@ -222,12 +222,3 @@ def test_what_is_to_be_written_is_shown_whole_and_only_where_it_is_short(tmp_pat
     assert ["│ h = " in text for text in shown] == [False, True]
     assert f"  +      │ h = {'f' * 99}(h)\n" in shown[1]
     assert f"  -    2 │     h = {'f' * 68}…\n" in shown[1]
-
-
-def test_a_repr_says_in_one_line_what_it_is(tmp_path: Path) -> None:
-    it = report(tmp_path)
-    assert repr(it) == "<Report of train.py: 1 error and 1 note after 30 steps>"
-    assert repr(Report("", (), it.summary)) == "<Report of a loop: no findings after 30 steps>"
-    assert repr(it.summary) == "<Summary: 30 steps, 120 backward calls, finished after 12.3 s>"
-    place = tmp_path / "train.py"
-    assert repr(it.findings[0]) == f"<Finding GG101 accumulation-window: error at {place}:6>"

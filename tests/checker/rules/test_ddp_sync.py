@@ -105,7 +105,7 @@ def test_gradients_that_are_exchanged_after_the_step_that_used_them() -> None:
     assert judged(reduced(late=False)) == []
 
 
-def test_windows_whose_last_micro_batch_is_not_synchronised() -> None:
+def test_windows_whose_last_micro_batch_is_not_synchronized() -> None:
     def windows(*synced: bool, exchanged: int = 0) -> Story:
         story = Story("fc.weight").optimizer()
         for _ in range(3):

@@ -29,7 +29,7 @@ _SMALL = 16  # elements of a bare tensor that may be a parameter
 
 
 def unreached(run: Run) -> Ids:
-    """Return the trainable parameters of optimizers that step, which no gradient reached and nobody moved."""
+    """Return the trainable parameters of optimizers that step, which no gradient reached and nothing moved."""
     aside = {optimizer for optimizer in run.made if misdirected(run, optimizer)}
     return frozenset(
         number
@@ -42,7 +42,7 @@ def unreached(run: Run) -> Ids:
 
 
 def unowned(run: Run) -> Ids:
-    """Return the parameters that losses reach, that no optimizer holds, and whose gradients nobody asks for."""
+    """Return the parameters that losses reach, that no optimizer holds, and whose gradients are not requested."""
     if any(each.backward < 0 and each.consumed for each in run.contributions):
         return frozenset()  # gradients are copied from one model to another, which trains
     asked: Ids = frozenset().union(*(event.asked for event in run.of(Differentiated)))
@@ -50,7 +50,7 @@ def unowned(run: Run) -> Ids:
 
 
 def misdirected(run: Run, optimizer: int) -> Ids:
-    """Return what losses reach and nobody trains, if none of an optimizer's steps had a gradient.
+    """Return what losses reach and nothing trains, if none of an optimizer's steps had a gradient.
 
     The optimizer was given other parameters than those that it is to train. A loss that also reaches what some
     optimizer holds is left out: what else it reaches may be fixed on purpose.
@@ -134,6 +134,7 @@ class Left:
     listed: bool = True  # False: they are in a plain list or dict that no module knows
     later: bool = False  # they were made after the optimizer
     plain: bool = False  # a plain tensor that is an attribute of a trained module
+    fixed: bool = True  # if not forgotten: it is used as it is, by more than its size
 
 
 def left_out(run: Run) -> Iterator[Left]:
@@ -192,11 +193,11 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
     if hidden or unknown or later:
         return Left(ids, site, forgotten=True, listed=not hidden and not unknown, later=later)
     size, trained_size = sum(each.nbytes for each in several), sum(each.nbytes for each in trained)
-    if size >= _RATIO * trained_size or _is_twin(run, several):
-        return Left(ids, site, forgotten=False)
     beyond = any(event.beyond & ids for event in run.of(Backward))
-    if beyond and _compares(run, ids, site):
+    if _is_twin(run, several) or (beyond and _compares(run, ids, site)):
         return Left(ids, site, forgotten=False)
+    if size >= _RATIO * trained_size:
+        return Left(ids, site, forgotten=False, fixed=not beyond)
     part = several[0].root in roots and size < trained_size
     return Left(ids, site, forgotten=beyond or part or size * 2 < trained_size)
 

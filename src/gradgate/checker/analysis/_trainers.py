@@ -12,14 +12,20 @@ _LINES = {
 }
 
 
-def one_line(run: Run, site: Site | None = None) -> str:
-    """Return the advice for the trainer that makes the windows of a run, or "" if the script makes them itself.
+def accumulating_library(run: Run, site: Site | None = None) -> str:
+    """Return the trainer that makes the windows of a run, such as "lightning", or "" for the script itself.
 
     Args:
         run: of the script.
         site: of the backward calls that matter; all of the run's by default.
     """
     calls = [event for event in run.of(Backward) if event.seen and site in (None, event.site)]
-    lines = {_LINES.get(event.trainer, "") for event in calls}
-    line = lines.pop() if len(lines) == 1 else ""
+    names = {event.trainer for event in calls}
+    name = names.pop() if len(names) == 1 else ""
+    return name if name in _LINES else ""
+
+
+def one_line(run: Run, site: Site | None = None) -> str:
+    """Return the advice for the trainer that makes the windows of a run, or "" if the script makes them itself."""
+    line = _LINES.get(accumulating_library(run, site), "")
     return line and f"Let gradgate weight micro-batches by their items and divide once: {line}."

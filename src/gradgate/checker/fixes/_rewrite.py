@@ -66,7 +66,7 @@ class _Rewriter(cst.CSTTransformer):
             elif isinstance(change, PutUnder):
                 header = cst.parse_statement(f"{change.header}\n    pass", self._module.config_for_parsing)
                 assert isinstance(header, cst.With)  # noqa: S101
-                self._headers[self._simple(change.line)] = header
+                self._headers[self._statement(change.line)] = header
             else:
                 self._unwrap(change)
 
@@ -135,11 +135,24 @@ class _Rewriter(cst.CSTTransformer):
             _Keep(self._module, kept)
         )
         assert isinstance(new, cst.BaseExpression)  # noqa: S101
+        new = self._with_more_arguments(found[0], new) or new
         atom = isinstance(new, cst.Name | cst.Attribute | cst.Call | cst.Subscript)
         inside = any(self._means(node) == old for node in _within(new))
         if not (atom or inside or new.lpar):
             new = new.with_changes(lpar=found[0].lpar, rpar=found[0].rpar)
         self._replaced[found[0]] = new
+
+    def _with_more_arguments(self, old: cst.CSTNode, new: cst.CSTNode) -> cst.Call | None:
+        """Return a call that adds arguments to another one, laid out as that one is; None for all other changes."""
+        if not isinstance(old, cst.Call) or not isinstance(new, cst.Call) or not old.args:
+            return None
+        more = new.args[len(old.args) :]
+        if not more:
+            return None
+        last, between = old.args[-1], old.args[0].comma if len(old.args) > 1 else cst.MaybeSentinel.DEFAULT
+        end = more[-1].with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
+        whole = old.with_changes(args=[*old.args[:-1], last.with_changes(comma=between), *more[:-1], end])
+        return whole if self._means(whole) == self._means(new) else None
 
     def _means(self, node: cst.CSTNode) -> str:
         return _meaning(self._module.code_for_node(node))

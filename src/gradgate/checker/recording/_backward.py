@@ -15,7 +15,7 @@ from torch import Tensor
 from gradgate.autograd_graph import Graph
 from gradgate.call_sites import trainer_at_work
 from gradgate.checker.recording._combined import combined
-from gradgate.checker.recording._fields import is_a, items_of
+from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
 from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._patches import Around
@@ -24,6 +24,7 @@ from gradgate.checker.recording._reach import KnownLeaves
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._terms import Terms
+from gradgate.checker.recording._user_objects import is_a, items_of
 from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
@@ -46,8 +47,10 @@ class Backwards:
         self._cuts = cuts
         self.give_up: Callable[[], None] = lambda: None
         self.synchronizes: Callable[[Ids], tuple[bool | None, bool]] = lambda _: (None, False)
+        self.evaluations = EvaluationGraphs(recorder)
         self.without_steps: Callable[[], None] = lambda: None  # called as long as no optimizer has stepped
         self.reach = KnownLeaves(recorder)
+        self._counted: set[int] = set()  # nodes whose forward pass is in the FLOPs of some call
         self._last: dict[tuple[Site, int], Ids] = {}  # by line and thread
         self._calls: dict[Site, int] = {}
         self._failed: Backward | None = None  # the last call, if it raised
@@ -86,7 +89,9 @@ class Backwards:
                 self._after(probe)
             if self._copies and not self._recorder.in_backward:
                 self._copies.compare()
-            self._gradients.note(event.reached if event.seen else self._really_reached(event))
+            changed = self._gradients.note(event.reached)
+            if not event.seen and event.reached and next(iter(event.reached)) not in changed:
+                self._look_for_reached(event, changed)
 
     def _before(
         self, tensors: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
@@ -98,6 +103,7 @@ class Backwards:
         if failed is not None and failed.reached:  # the script went on all the same
             recorder.events.replace(failed, None)
         if not recorder.in_backward:
+            self.evaluations.end()
             self.give_up()
             self._gradients.compare()
         calls = self._calls[site] = self._calls.get(site, 0) + 1
@@ -121,6 +127,7 @@ class Backwards:
         head = Terms(recorder.scaled, self.reach.number_if_known)
         readable = len(graph.roots) == 1 and not event.managed and reads_losses()
         old_nodes, old_site = found.older_than(recorder.thread.last_key)
+        flops, serving = found.flops(self._counted) if first else (0.0, ())
         recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
         value = _value(tensors)
         synced, around = self.synchronizes(reached)
@@ -142,6 +149,8 @@ class Backwards:
             beyond=found.after_others() if first else frozenset(),
             stale=found.stale(self.reach.written),
             value=value,
+            flops=flops,
+            serving=serving,
         )
         recorder.add(event)
         if first:
@@ -150,6 +159,7 @@ class Backwards:
             for each in combined(graph, site, self.reach.number_if_known):
                 recorder.add(each)
         self._kept.follow(graph.nodes, site)
+        self.evaluations.used(graph.nodes)
         if value is not None and math.isnan(value) and not self._nan_recorded:
             self._nan_recorded = True
             origin = first_nan(graph)
@@ -177,19 +187,15 @@ class Backwards:
             most = _MOST_PROBED
         return calls <= most and nodes <= _MOST_NODES and not self._recorder.in_backward
 
-    def _really_reached(self, event: Backward) -> Ids:
-        """Return what a call reached whose graph was not read.
+    def _look_for_reached(self, event: Backward, changed: list[int]) -> None:
+        """Correct the event of a call whose graph was not read, if it did not reach what it reached last.
 
-        One line may train several models in turn. If the gradient of one of the parameters that it reached last
-        hasn't changed, all gradients are compared.
+        One line may train several models in turn. If hooks step and clear within the backward pass, nothing seems
+        to have changed.
         """
-        if not event.reached or self._gradients.changed((min(event.reached),)):
-            return event.reached
-        reached = self._gradients.changed()
-        if not reached:  # cleared again already, by hooks that step within the backward pass
-            return event.reached
-        self._recorder.events.replace(event, dataclasses.replace(event, reached=reached))
-        return reached
+        reached = self._recorder.parameters.same([*changed, *self._gradients.note()])
+        if reached:
+            self._recorder.events.replace(event, dataclasses.replace(event, reached=reached))
 
     def _scaler(self, head: Terms, graph: Graph) -> int | None:
         """Return the gradient scaler whose factor is in the graph: near its root, or below a reduction."""
@@ -224,11 +230,13 @@ class Backwards:
         if not recorder.looking:
             return
         known, same = self.reach.number_if_known, recorder.parameters.same
+        graph = Graph(_listed(outputs))
+        self.evaluations.used(graph.nodes)
         recorder.add(
             Differentiated(
                 recorder.site(),
                 _creates((outputs, inputs, *args), kwargs),
-                same(map(known, Graph(_listed(outputs)).leaves.values())),
+                same(map(known, graph.leaves.values())),
                 same(map(known, _tensors(inputs))),
             )
         )

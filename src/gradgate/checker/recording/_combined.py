@@ -56,6 +56,8 @@ class _Reader:
                 yield from self._own_target(node)
             if name == "MulBackward0":
                 yield from self._advantage(node)
+            if name == "XlogyBackward0":
+                yield from self._teacher(node)
             if name in _ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
 
@@ -79,6 +81,14 @@ class _Reader:
             if ids and ids == self._ids(value) and _are_apart(inner, value):
                 yield self._event("own target", _skip(target), ids)
                 return
+
+    def _teacher(self, node: Any) -> Iterator[Combined]:
+        """Find the target of ``kl_div``, t * log(t) - t * input, whose parameters get no other gradient."""
+        target, *others = _inputs(node)
+        if others != [target]:
+            return
+        if _leaves_below(target).isdisjoint(_leaves_below(*self._graph.roots, without=target)):
+            yield self._event("teacher", node, self._ids(target))
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
         """Find ``log_prob * (returns - value)`` in a loss that also trains ``value`` by a squared error."""
@@ -171,6 +181,17 @@ def _is_outer(node: Any, user: Any, size: int) -> bool:
 
 
 _REDUCTIONS = ("MeanBackward0", "SumBackward0", "WhereBackward0", "ClampBackward1", "ClampMinBackward0")
+
+
+def _leaves_below(*roots: Any, without: Any = None) -> set[Any]:
+    """Return the leaves that lead to some nodes, along paths that avoid one."""
+    seen, todo = {without}, list(roots)
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen.add(node)
+            todo += _inputs(node)
+    return {node for node in seen if node is not None and node.name() == LEAF}
 
 
 def _inputs(node: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from collections.abc import Callable
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -13,12 +14,18 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.autograd_graph import Graph
 from gradgate.call_sites import kind_of
-from gradgate.checker.recording._fields import fields_of, is_a, number_of
-from gradgate.checker.recording._modules import modules_in, own_buffers, parameters_in
 from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._patches import Around, caller, tracing
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._user_objects import (
+    fields_of,
+    is_a,
+    modules_in,
+    number_of,
+    own_buffers,
+    parameters_in,
+)
 from gradgate.events import Cut, Ids, ModeSet, NoGradEntered, Site, is_on_purpose
 from gradgate.torch_compat import as_torch_itself
 
@@ -133,9 +140,8 @@ class Cuts:
         data: Tensor = _DATA.__get__(tensor)
         return data
 
-    def no_grad(self, context: Any) -> Around:
+    def no_grad(self, context: Any) -> None:
         """Record that the user's code enters a block without gradients."""
-        yield
         frame = caller()
         if frame.f_code.co_filename == _DECORATOR_FILE and frame.f_back is not None:
             frame = frame.f_back
@@ -173,6 +179,7 @@ class Modes:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._setting = False
+        self.evaluate: Callable[[bool], None] = lambda evaluating: None
         self._mode_matters: dict[type, bool] = {}
 
     def is_outermost(self, *_: Any, **__: Any) -> bool:
@@ -187,6 +194,7 @@ class Modes:
         finally:
             self._setting = False
         if mode or _by_user():
+            self.evaluate(not mode)
             depends = any(map(self._depends, modules_in(module)))
             ids = self._recorder.ids(parameters_in(module))
             self._recorder.add(

@@ -6,23 +6,24 @@ import functools
 import math
 import threading
 import types
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
 
 from torch import Tensor, nn
 
 from gradgate.checker.recording._creation import parameters_of
-from gradgate.checker.recording._fields import is_a, items_of, number_of
-from gradgate.checker.recording._modules import parameters_in
 from gradgate.checker.recording._patches import Around, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
 from gradgate.checker.recording._samples import full_rows
+from gradgate.checker.recording._user_objects import is_a, items_of, number_of, parameters_in
 from gradgate.events import Cleared, Clipped, Ids, Opposed
 from gradgate.torch_compat import tensor_version
 
 _MOST_COPIES = 12  # of gradients that are compared with what a backward call adds
 _MOST_ELEMENTS = 1 << 16
+
+_State: TypeAlias = tuple[int, int]  # address and version of a gradient
 
 
 class Gradients:
@@ -30,9 +31,7 @@ class Gradients:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._known: dict[
-            int, tuple[int, int]
-        ] = {}  # number: (address, version); absent if the gradient is None
+        self._known: dict[int, _State] = {}  # by number; absent if the gradient is None
         self._threads: dict[int, int] = {}  # number: the thread whose backward calls reach it
         self._taken: tuple[Ids, int] = frozenset(), 0  # what was noted there last
         self.masked: dict[int, Tensor] = {}  # number: rows whose gradient a hook of the user's has zeroed
@@ -108,53 +107,53 @@ class Gradients:
             self._taken = taken
             self._threads.update(dict.fromkeys(*taken))
 
-    def _mine(self) -> Iterator[tuple[int, Tensor]]:
-        mine = threading.get_ident()
-        for number, tensor in self._recorder.parameters.numbers.alive():
-            if tensor.is_leaf and self._threads.get(number, mine) == mine:
-                yield number, tensor
-
-    def note(self, numbers: Iterable[int] | None = None) -> None:
-        """Remember gradients as they are now: those of some parameters, or all."""
-        alive = self._mine() if numbers is None else self._recorder.parameters.tensors(numbers)
-        known, addresses = self._known, self.addresses
+    def _changes(self, numbers: Iterable[int] | None) -> list[tuple[int, _State | None]]:
+        """Return the gradients that aren't as noted, as they are now: of some parameters, or of this thread's."""
+        if numbers is None:
+            threads, mine = self._threads, threading.get_ident()
+            alive = [
+                (number, tensor)
+                for number, tensor in self._recorder.parameters.numbers.alive()
+                if tensor.is_leaf and threads.get(number, mine) == mine
+            ]
+        else:
+            alive = self._recorder.parameters.tensors(numbers)
+        known, changes = self._known, []
         for number, tensor in alive:
-            grad, old = tensor.grad, known.get(number)
+            grad = tensor.grad
             state = None if grad is None else _state(grad)
-            if old is not None and (state is None or state[0] != old[0]):
-                addresses.pop(old[0], None)
-            if state is None:
-                known.pop(number, None)
-            else:
+            if state != known.get(number):
+                changes.append((number, state))
+        return changes
+
+    def _remember(self, changes: list[tuple[int, _State | None]]) -> None:
+        known, addresses = self._known, self.addresses
+        for number, state in changes:
+            old = known.pop(number, None)
+            if old is not None and addresses.get(old[0]) == number:  # another's gradient may be there now
+                del addresses[old[0]]
+            if state is not None:
                 known[number] = state
                 addresses[state[0]] = number
 
+    def note(self, numbers: Iterable[int] | None = None) -> list[int]:
+        """Remember gradients as they are now, those of some parameters or all. Return which have changed."""
+        changes = self._changes(numbers)
+        self._remember(changes)
+        return [number for number, _ in changes]
+
     def compare(self) -> None:
         """Record what was done to gradients since they were noted, if no watched call did it."""
-        gone, written = [], []
-        for number, tensor in self._mine():
-            grad, known = tensor.grad, self._known.get(number)
-            if grad is None:
-                if known is not None:
-                    gone.append(number)
-            elif known != _state(grad):
-                written.append(number)
+        changes = self._changes(None)
+        if not changes:
+            return
+        gone = self._recorder.parameters.same(number for number, state in changes if state is None)
         if gone:
-            ids = self._recorder.parameters.same(gone)
-            self._recorder.add(Cleared((), ids, ids, to_none=True, by_hand=True))
-        for number in written:
-            self._recorder.wrote("gradient", number, site=(), op="assigned")
-        self.note((*gone, *written))
-
-    def changed(self, numbers: Iterable[int] | None = None) -> Ids:
-        """Return the parameters whose gradient isn't as noted, of some or of all."""
-        parameters = self._recorder.parameters
-        alive = self._mine() if numbers is None else parameters.tensors(numbers)
-        return parameters.same(
-            number
-            for number, tensor in alive
-            if (None if tensor.grad is None else _state(tensor.grad)) != self._known.get(number)
-        )
+            self._recorder.add(Cleared((), gone, gone, to_none=True, by_hand=True))
+        for number, state in changes:
+            if state is not None:
+                self._recorder.wrote("gradient", number, site=(), op="assigned")
+        self._remember(changes)
 
     def _full(self, numbers: Iterable[int]) -> Ids:
         parameters = self._recorder.parameters
@@ -207,7 +206,7 @@ class GradientCopies:
             self._recorder.add(Opposed(self._recorder.site(), tuple(cosines)))
 
 
-def _state(grad: Tensor) -> tuple[int, int]:
+def _state(grad: Tensor) -> _State:
     try:
         return grad.data_ptr(), tensor_version.use(grad)
     except RuntimeError:  # sparse and fake tensors have no address

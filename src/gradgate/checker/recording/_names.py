@@ -13,10 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.call_sites import library_frames, user_frames
-from gradgate.checker.recording._fields import fields_of, is_a, pairs_of, size_of
-from gradgate.checker.recording._modules import named_parameters, own_parameters
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import shape_and_bytes
+from gradgate.checker.recording._user_objects import (
+    fields_of,
+    is_a,
+    named_parameters,
+    own_parameters,
+    pairs_of,
+    parameters_in,
+    size_of,
+)
 
 _SCANS = 8  # times that it is noted which modules hold the parameters
 _SCANNED = (4, 16, 48)  # after these steps in any case
@@ -28,6 +35,14 @@ _REWRITTEN = "@py_builtins"
 _OURS = 3  # references to that dict: the frame's, ours, and the one that counting takes
 _OPTIMIZED = 1  # CO_OPTIMIZED: a function's code, and no module's or class body's
 _NAMED = (nn.Module, Tensor, torch.optim.Optimizer)
+_MISSPELLED = (
+    "require_grad",
+    "requires_grads",
+    "require_grads",
+    "required_grad",
+    "requires_gradient",
+    "require_gradient",
+)
 _FIRST = "self"  # the name that every object has in its own methods
 
 
@@ -115,6 +130,19 @@ class Names:
             record.registered = id(tensor) in held or unknown
             record.trainable = tensor.requires_grad
             record.shape, record.nbytes = shape_and_bytes(tensor)
+            record.misfrozen = record.misfrozen or _set_to_false(tensor, _MISSPELLED)
+        # A parameter has this attribute; on a module it is a new one, which nothing reads.
+        for module in modules.alive():
+            name = _set_to_false(module, ("requires_grad", *_MISSPELLED))
+            for each in parameters_in(module) if name else ():
+                known = parameters.numbers.known(each)
+                if known is not None and known in parameters.records:
+                    parameters.records[known].misfrozen = name
+
+
+def _set_to_false(thing: Any, names: tuple[str, ...]) -> str:
+    fields = fields_of(thing)
+    return next((name for name in names if fields.get(name) is False), "")
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:

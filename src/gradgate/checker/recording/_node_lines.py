@@ -8,7 +8,7 @@ and turns the mode on only while it looks closely. The check for NaN stays off, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,19 +20,21 @@ from gradgate.events import Site
 from gradgate.torch_compat import stack_formatter, stored_stack
 
 
-class _Stack(list[str]):
-    """What torch takes for a formatted stack: lines, which it joins if it prints them."""
+class Stack(list[str]):
+    """What torch takes for a formatted stack: lines, which it joins if it prints them. A node holds it."""
 
     site: Site = ()
+    own = False  # one node alone holds it
+    used = False  # a backward pass went through that node
 
 
-_stacks: dict[Site, _Stack] = {}
+_stacks: dict[Site, Stack] = {}
 
 
-def _stack_of(site: Site) -> _Stack:
+def _stack_of(site: Site) -> Stack:
     stack = _stacks.get(site)
     if stack is None:
-        stack = _stacks[site] = _Stack(
+        stack = _stacks[site] = Stack(
             f'  File "{frame.file}", line {frame.line}, in {frame.function}\n' for frame in reversed(site)
         )
         stack.site = site
@@ -51,6 +53,7 @@ class Lines:
         self._paused = 0
         self._now = self._users = False, False  # whether anomaly mode is on, and checks for NaN
         self._set: Any = torch.set_anomaly_enabled
+        self._made: Callable[[Stack], Stack] | None = None
 
     def install(self, patches: Patches) -> None:
         """Replace torch's function for stacks, and the switch."""
@@ -68,6 +71,10 @@ class Lines:
         """Store lines from now on."""
         self._on = self._stored
         self._apply()
+
+    def report_to(self, made: Callable[[Stack], Stack] | None) -> None:
+        """Pass the line of each new node to ``made``, which returns the one to store. None ends that."""
+        self._made = made
 
     def off(self) -> None:
         """Stop storing lines, unless the user has anomaly mode on."""
@@ -104,8 +111,9 @@ class Lines:
         if kind_of(caller.f_code.co_filename) == "tracer" or tracing():
             return original()
         if not self._users[0]:
-            return _stack_of(here(caller))
-        stack = _Stack(original()[:-2])  # torch may print it: without our own two frames
+            known = _stack_of(here(caller))
+            return known if self._made is None else self._made(known)
+        stack = Stack(original()[:-2])  # torch may print it: without our own two frames
         stack.site = here(caller)
         return stack
 
@@ -113,4 +121,4 @@ class Lines:
 def line_of(node: Any) -> Site:
     """Return where a node of a graph was made, if that was stored."""
     stack = stored_stack(node)
-    return stack.site if isinstance(stack, _Stack) else ()
+    return stack.site if isinstance(stack, Stack) else ()

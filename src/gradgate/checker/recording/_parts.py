@@ -20,17 +20,17 @@ from torch.utils.data import DataLoader
 
 from gradgate.checker.recording._backward import Backwards
 from gradgate.checker.recording._creation import Creation
-from gradgate.checker.recording._fields import is_a
 from gradgate.checker.recording._forward import CUTS, SAMPLED, Cuts, Modes
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._names import Names
-from gradgate.checker.recording._patches import Patch, tracing
+from gradgate.checker.recording._patches import Patch, Patches, tracing
 from gradgate.checker.recording._ranks import COLLECTIVES, RankRecorder
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._schedules import SCHEDULERS, Loaders, Scalers, Schedulers
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._unreached import UnreachedParameters
+from gradgate.checker.recording._user_objects import is_a
 from gradgate.checker.recording._writes import WRITES, Writes
 
 _END = object()
@@ -57,9 +57,17 @@ class Parts:
         self.scalers = Scalers(recorder, self.gradients, self.steps)
         self.loaders = Loaders(recorder)
         self.steps.after_step += [self._after_step]
+        self.modes.evaluate = self.backwards.evaluations.evaluate
         self.backwards.give_up = self.steps.give_up
         self.backwards.synchronizes = self.ranks.synchronizes
         self.backwards.without_steps = self.suspects.who_moves
+
+    def watch_closely(self) -> Patches:
+        """Patch what a close look needs."""
+        patches = Patches()
+        for patch in close_table(self):
+            install(self.recorder, patch, patches)
+        return patches
 
     def _after_step(self) -> None:
         if self.recorder.looking:
@@ -69,10 +77,21 @@ class Parts:
         self.suspects.look()
 
 
+def close_table(parts: Parts) -> Iterator[Patch]:
+    """Yield what is patched only while the watcher looks closely: methods that a step calls many times."""
+    cuts, writes = parts.cuts, parts.writes
+    for distribution in SAMPLED:
+        yield Patch(distribution, "sample", cuts.sampled, by_user=True, within=parts.recorder.library)
+    for name in CUTS:
+        yield Patch(Tensor, name, functools.partial(cuts.called, name), when=cuts.is_cut)
+    for name in WRITES:
+        yield Patch(Tensor, name, functools.partial(writes.called, name), when=writes.by_hand)
+
+
 def table(parts: Parts) -> Iterator[Patch]:
-    """Yield every patch, in the order of a training step."""
+    """Yield the other patches, in the order of a training step."""
     library = parts.recorder.library
-    made, grads, cuts, writes = parts.creation, parts.gradients, parts.cuts, parts.writes
+    made, grads, cuts = parts.creation, parts.gradients, parts.cuts
     yield Patch(nn.Parameter, "__new__", made.parameter)
     yield Patch(Optimizer, "__init__", made.optimizer, within=library)
     yield Patch(Optimizer, "add_param_group", made.group)
@@ -82,12 +101,6 @@ def table(parts: Parts) -> Iterator[Patch]:
     yield Patch(nn.Module, "train", parts.modes.set, when=parts.modes.is_outermost, by_user=True)
     for context in (torch.no_grad, torch.inference_mode):
         yield Patch(context, "__enter__", cuts.no_grad, by_user=True)
-    for distribution in SAMPLED:
-        yield Patch(distribution, "sample", cuts.sampled, closely=True, by_user=True, within=library)
-    for name in CUTS:
-        yield Patch(Tensor, name, functools.partial(cuts.called, name), when=cuts.is_cut, closely=True)
-    for name in WRITES:
-        yield Patch(Tensor, name, functools.partial(writes.called, name), when=writes.by_hand, closely=True)
 
     backwards = parts.backwards
     yield Patch(
@@ -136,43 +149,48 @@ def table(parts: Parts) -> Iterator[Patch]:
                 yield Patch(dist, name, watch, by_user=True, span="exchange")
 
 
-def install(recorder: Recorder, patch: Patch) -> None:
-    """Replace a function so that its calls are watched. The recorder's patches put it back."""
-    original = getattr(patch.owner, patch.name)
-    recorder.patches.put(patch.owner, patch.name, original, _watched(recorder, patch, original))
+def install(recorder: Recorder, patch: Patch, patches: Patches) -> None:
+    """Replace a function so that its calls are watched. What this version of torch lacks doesn't end the script."""
+    with recorder.working():
+        original = getattr(patch.owner, patch.name)
+        patches.put(patch.owner, patch.name, original, _watched(recorder, patch, original))
 
 
 def _watched(recorder: Recorder, patch: Patch, original: Callable[..., Any]) -> Callable[..., Any]:
-    closely, by_user, when = patch.closely, patch.by_user, patch.when
+    by_user, when, within, span = patch.by_user, patch.when, patch.within, patch.span
+    iterables = patch.iterables
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if (
             not recorder.active
-            or (closely and not recorder.looking)
             or (by_user and recorder.quiet)
-            or not when(*args, **kwargs)
+            or (when is not None and not when(*args, **kwargs))
             or tracing()
         ):
             return original(*args, **kwargs)
         if patch.ends_run:
             recorder.stop_if_due()
-        ours, theirs = _twice(args, kwargs) if patch.iterables else ((args, kwargs), (args, kwargs))
+        ours, theirs = _twice(args, kwargs) if iterables else ((args, kwargs), (args, kwargs))
         call: Any = None
         with recorder.working():
             call = patch.watch(*ours[0], **ours[1])
             call = None if call is None or next(call, _END) is _END else call
-        start, at = recorder.clock, recorder.events.count
+        if span is not None:
+            start, at = recorder.clock, recorder.events.count
         try:
-            with patch.within(*args, **kwargs):
+            if within is None:
                 result = original(*theirs[0], **theirs[1])
+            else:
+                with within(*args, **kwargs):
+                    result = original(*theirs[0], **theirs[1])
         except BaseException:
             if call is not None:
                 with recorder.working():
                     call.close()
             raise
-        if patch.span is not None:
-            recorder.took(patch.span, start, at)
+        if span is not None:
+            recorder.took(span, start, at)
         if call is not None:
             with recorder.working(), suppress(StopIteration):
                 call.send(result)
@@ -186,7 +204,8 @@ def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
     torch makes a list of it. Now this does, and torch gets that list.
     """
-    if not any(map(_is_iterable, args)) and not any(map(_is_iterable, kwargs.values())):
+    given = (*args, *kwargs.values())
+    if _READ_AS_THEY_ARE.issuperset(map(type, given)) or not any(map(_is_iterable, given)):
         return (args, kwargs), (args, kwargs)
     listed = [list(each) if _is_iterable(each) else each for each in args]
     named = {name: list(each) if _is_iterable(each) else each for name, each in kwargs.items()}
@@ -203,7 +222,7 @@ def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
 def _is_iterable(given: Any) -> bool:
     """Return whether something has to be iterated over to read it. A mapping is not, nor what Python can read."""
-    if type(given) in _READ_AS_THEY_ARE or is_a(given, Tensor, dict, list, tuple, deque, str):
+    if is_a(given, Tensor, dict, list, tuple, deque, str):
         return False
     static = functools.partial(inspect.getattr_static, type(given))
     return static("__iter__", None) is not None and static("keys", None) is None

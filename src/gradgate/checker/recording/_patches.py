@@ -9,14 +9,14 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 
 from gradgate.call_sites import kind_of
-from gradgate.checker.recording._fields import fields_of, is_a
+from gradgate.checker.recording._user_objects import fields_of, is_a
 from gradgate.events import Doing
 from gradgate.torch_compat import dispatch_modes, fake_tensors_on
 
@@ -40,12 +40,9 @@ class Patch:
     owner: Any  # a class or a module
     name: str
     watch: Callable[..., Around | None]
-    when: Callable[..., object] = lambda *_, **__: (
-        True
-    )  # asked before `watch`, with the arguments: must be quick
-    closely: bool = False  # only as long as the watcher looks closely
+    when: Callable[..., object] | None = None  # asked before `watch`, with the arguments: must be quick
     by_user: bool = False  # leave out the calls that torch or gradgate makes
-    within: Callable[..., AbstractContextManager[Any]] = lambda *_, **__: nullcontext()  # for the call itself
+    within: Callable[..., AbstractContextManager[Any]] | None = None  # for the call itself
     span: Doing | None = None  # what the call's time is spent on
     ends_run: bool = False  # the script may be stopped here
     iterables: bool = False  # arguments may be generators, which `watch` must not exhaust
@@ -124,10 +121,13 @@ def _put_back(owner: Any, name: str, old: Any, new: Any) -> None:
 
 def tracing() -> bool:
     """Return whether torch compiles, tensors are fake, or gradgate.plan makes a trial run: that is no training."""
-    if torch.compiler.is_compiling() or fake_tensors_on.use():
+    if torch.compiler.is_compiling():
         return True
     modes = list(dispatch_modes.use())
-    return bool(modes) and any(inspect.getattr_static(mode, "is_trial", False) is True for mode in modes)
+    if not modes and not dispatch_modes.lost:
+        return False
+    trial = any(inspect.getattr_static(mode, "is_trial", False) is True for mode in modes)
+    return trial or fake_tensors_on.use()
 
 
 def caller() -> types.FrameType:

@@ -37,6 +37,7 @@ class Probe:
         self._killed: list[
             tuple[Site, int]
         ] = []  # lines that turned gradients to zero, and what is behind each
+        self._alive = 0  # parameters that some path gave a gradient, as bits: several may cancel
         self._numbers = list(numbers.values())
         bits = {leaf: 1 << place for place, leaf in enumerate(numbers)}
         behind: dict[Any, int] = {}  # a node: the parameters behind it, as bits
@@ -49,7 +50,10 @@ class Probe:
         self._handles = []
         for node in graph.nodes:
             inputs = [behind.get(child, 0) for child, _ in node.next_functions]
-            hook = self._hook(node.name(), line_of(node), behind[node], inputs)
+            leaves = [
+                behind.get(child, 0) if child in graph.leaf_nodes else 0 for child, _ in node.next_functions
+            ]
+            hook = self._hook(node.name(), line_of(node), behind[node], inputs, leaves)
             self._handles.append(node.register_hook(hook))
 
     def remove(self) -> None:
@@ -57,10 +61,12 @@ class Probe:
         for handle in self._handles:
             handle.remove()
 
-    def _hook(self, name: str, line: Site, behind: int, behind_inputs: list[int]) -> Any:
+    def _hook(self, name: str, line: Site, behind: int, behind_inputs: list[int], leaves: list[int]) -> Any:
         def look(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
             with self._recorder.working():
                 sizes = list(map(_size, inputs))
+                for size, leaf in zip(sizes, leaves, strict=False):
+                    self._alive |= leaf if size else 0
                 if all(size is None or 0 < size < _INFINITE for size in sizes):
                     return
                 given = max((size for size in map(_size, outputs) if size is not None), default=0.0)
@@ -80,7 +86,7 @@ class Probe:
     def zeroed(self) -> Iterator[tuple[int, Site]]:
         """Yield parameters behind an operation that turned a gradient to zero, those nearest to the root first."""
         for line, bits in self._killed:
-            for number in self._parameters(bits):
+            for number in self._parameters(bits & ~self._alive):
                 yield number, line
 
 
@@ -117,6 +123,6 @@ def _size(gradient: Any) -> float | None:
     ):
         return None
     try:
-        return largest(gradient.detach())
+        return largest(gradient)
     except (RuntimeError, NotImplementedError):  # a dtype or device without it
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gradgate.autograd_graph import Graph
+from gradgate.autograd_graph import Graph, flops_of
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import Parameters
@@ -21,6 +21,10 @@ _MOST_OLD = 256  # old nodes whose lines are read
 _MOST_BARE = 4096
 _MOST_NODES = 20_000  # in a graph that is searched for paths
 _WEIGHT_VIEWS = {f"{name}Backward0" for name in ("T", "Transpose", "Permute", "View", "Expand", "ToCopy")}
+
+_UNKNOWN = frozenset(
+    [-1]
+)  # the optimizer of a leaf that is no parameter: whoever asked for its gradient may use it
 
 Uses = tuple[tuple[int, Site], ...]
 """Numbers of parameters, each with a line."""
@@ -93,6 +97,36 @@ class Reached:
                 if before[node] & others:
                     found.add(number)
         return self._same(found)
+
+    def flops(self, counted: set[int]) -> tuple[float, tuple[tuple[Ids, float], ...]]:
+        """Return the FLOPs of both passes, and how many of the backward pass serve some optimizers alone.
+
+        Args:
+            counted: numbers of nodes whose forward pass was counted, for another loss. This adds its own.
+        """
+        owners = {leaf: frozenset(self._owners.get(number, ())) for leaf, number in self.numbers.items()}
+        kinds = list(dict.fromkeys([_UNKNOWN, *owners.values()]))
+        bits = {leaf: 1 << kinds.index(kind) for leaf, kind in owners.items()}
+        behind: dict[Any, int] = {}  # by node: whose gradients it leads to
+        total, parts = 0.0, Counter[int]()
+        for node in reversed(self.graph.in_order()):
+            leaf = self.graph.leaf_nodes.get(node)
+            found = 0 if leaf is None else bits.get(id(leaf), 1)
+            for child in self.graph.following[node]:
+                found |= behind[child]
+            behind[node] = found
+            forward, gradients = flops_of(node)
+            number = node_number.use(node)
+            total += sum(gradients) + (0.0 if number in counted else forward)
+            counted.add(number)
+            for (child, _), work in zip(node.next_functions, gradients, strict=True):
+                if work:
+                    parts[behind[child]] += work  # type: ignore[assignment]
+        serving: dict[Ids, float] = {}
+        for mask, work in parts.items():
+            owner = frozenset().union(*(kind for place, kind in enumerate(kinds) if mask >> place & 1))
+            serving[owner] = serving.get(owner, 0.0) + work
+        return total, tuple(serving.items())
 
     def stale(self, written: dict[int, tuple[int, Site]]) -> Uses:
         """Return the parameters whose values were written after this graph had used them.

@@ -1,31 +1,73 @@
-"""Small numbers for the user's objects. All objects are held weakly, so nothing is kept alive."""
+"""What is kept of a run: events, and small numbers for the user's objects. Objects are held weakly."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gradgate.events import Ids, Site
+from gradgate.checker.recording._patches import Patches
+from gradgate.checker.recording._user_objects import modules_in
+from gradgate.events import Event, Gap, Ids, Site
 
 T = TypeVar("T")
+
+_HEAD, _TAIL = 20_000, 10_000  # events that are kept, of the first ones and the last
+_RECENT = 256  # events among which one is looked for to replace it
+
+
+class EventBuffer:
+    """The first events of a run and the last ones. A :class:`Gap` says how many are missing between."""
+
+    def __init__(self, head: int = _HEAD, tail: int = _TAIL) -> None:
+        self._first: list[Event] = []
+        self._last: deque[Event] = deque(maxlen=tail)
+        self._head = head
+        self.count = 0
+
+    def add(self, event: Event) -> None:
+        """Append an event."""
+        self.count += 1
+        if len(self._first) < self._head:
+            self._first.append(event)
+        else:
+            self._last.append(event)
+
+    def replace(self, event: Event, by: Event | None) -> None:
+        """Put another event in the place of a recent one, or remove that."""
+        for kept in (self._last, self._first):
+            for place in range(len(kept) - 1, max(len(kept) - _RECENT, 0) - 1, -1):
+                if kept[place] is event:
+                    if by is None:
+                        del kept[place]
+                        self.count -= 1
+                    else:
+                        kept[place] = by
+                    return
+
+    def events(self) -> tuple[Event, ...]:
+        """Return the events that were kept."""
+        missing = self.count - len(self._first) - len(self._last)
+        gap = (Gap((), missing),) if missing else ()
+        return (*self._first, *gap, *self._last)
 
 
 class Numbers(Generic[T]):
     """Numbers objects from 0, by identity."""
 
     def __init__(self) -> None:
-        self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self.entries: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._objects: dict[int, weakref.ref[Any]] = {}
         self._next = 0
 
     def known(self, thing: T) -> int | None:
         """Return the number of an object that has one."""
-        entry = self._numbers.get(id(thing))
+        entry = self.entries.get(id(thing))
         return entry[1] if entry is not None and entry[0]() is thing else None
 
     def number(self, thing: T) -> int:
@@ -34,7 +76,7 @@ class Numbers(Generic[T]):
         if number is None:
             number, self._next = self._next, self._next + 1
             ref = weakref.ref(thing)
-            self._numbers[id(thing)] = (ref, number)
+            self.entries[id(thing)] = (ref, number)
             self._objects[number] = ref
         return number
 
@@ -47,14 +89,18 @@ class Numbers(Generic[T]):
         """Return how many objects were numbered."""
         return self._next
 
-    def alive(self) -> Iterator[tuple[int, T]]:
-        """Yield number and object of everything that is alive."""
-        for number, ref in list(self._objects.items()):
-            thing = ref()
-            if thing is not None:
-                yield number, thing
-            else:
-                self._objects.pop(number, None)
+    def alive(self, numbers: Iterable[int] | None = None) -> list[tuple[int, T]]:
+        """Return number and object of everything that is alive, or of what is alive of these numbers."""
+        objects = self._objects
+        if numbers is None:
+            refs = list(objects.items())
+            found = [(number, thing) for number, ref in refs if (thing := ref()) is not None]
+            if len(found) < len(refs):
+                for number in {number for number, _ in refs} - {number for number, _ in found}:
+                    objects.pop(number, None)
+            return found
+        known = [(number, objects[number]) for number in numbers if number in objects]
+        return [(number, thing) for number, ref in known if (thing := ref()) is not None]
 
 
 @dataclass
@@ -78,6 +124,7 @@ class ParameterRecord:
     still: bool = True
     began: float | None = None
     norms: list[float] = field(default_factory=list)
+    misfrozen: str = ""
 
 
 def shape_and_bytes(tensor: Tensor) -> tuple[tuple[int, ...], int]:
@@ -117,15 +164,16 @@ class Parameters:
 
     def number(self, tensor: Tensor) -> int:
         """Return the parameter's number. A new one gets a record."""
-        number = self.numbers.known(tensor)
-        if number is None:
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            record = ParameterRecord(*shape_and_bytes(tensor), dtype, trainable=tensor.requires_grad)
-            number = self.numbers.number(tensor)
-            origin = self._origins.get(id(tensor))
-            if origin is not None and origin[0]() is tensor:
-                record.made, record.made_at = origin[1:]
-            self.records[number] = record
+        entry = self.numbers.entries.get(id(tensor))  # as `known` does, without its call: this runs often
+        if entry is not None and entry[0]() is tensor:
+            return entry[1]
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        record = ParameterRecord(*shape_and_bytes(tensor), dtype, trainable=tensor.requires_grad)
+        number = self.numbers.number(tensor)
+        origin = self._origins.get(id(tensor))
+        if origin is not None and origin[0]() is tensor:
+            record.made, record.made_at = origin[1:]
+        self.records[number] = record
         return number
 
     def ids(self, tensors: Iterable[Tensor]) -> Ids:
@@ -134,10 +182,49 @@ class Parameters:
 
     def same(self, ids: Iterable[int | None]) -> Ids:
         """Return the one object that is this set in every event. None is left out."""
-        numbers = frozenset(number for number in ids if number is not None)
-        return self._sets.setdefault(numbers, numbers)
+        numbers = frozenset(ids)
+        if None in numbers:
+            numbers -= {None}
+        return self._sets.setdefault(numbers, numbers)  # type: ignore[arg-type]
 
     def tensors(self, ids: Iterable[int]) -> list[tuple[int, Tensor]]:
         """Return the parameters of these numbers that are alive and still leaves: FSDP turns some into views."""
-        found = ((number, self.numbers.get(number)) for number in ids)
-        return [(number, tensor) for number, tensor in found if tensor is not None and tensor.is_leaf]
+        return [(number, tensor) for number, tensor in self.numbers.alive(ids) if tensor.is_leaf]
+
+
+class Modules:
+    """The modules that are alive, as far as they were met. They are held weakly.
+
+    A module is met when it is created, copied or given a parameter during the watch, and when a variable of a
+    running function leads to it. The process is not searched: what no variable leads to, the loop does not train.
+    """
+
+    def __init__(self) -> None:
+        # By identity: a user's class may define equality, with attributes that its constructor has not set yet.
+        self._alive: dict[int, weakref.ref[nn.Module]] = {}
+
+    def install(self, patches: Patches) -> None:
+        """Watch how modules are created, also while torch compiles or uses fake tensors."""
+        patches.wrap(nn.Module, "__init__", self._called)
+        patches.wrap(nn.Module, "__setstate__", self._called)  # copy.deepcopy and pickle
+        patches.wrap(nn.Module, "register_parameter", self._called)
+
+    def _called(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(module, *args, **kwargs)
+        self._meet(module)
+        return result
+
+    def _meet(self, module: nn.Module) -> None:
+        key, alive = id(module), self._alive
+        if key not in alive or alive[key]() is not module:
+            alive[key] = weakref.ref(module, lambda _: alive.pop(key, None))
+
+    def meet(self, module: nn.Module) -> None:
+        """Note a module that a variable holds, and all that are in it."""
+        for inner in modules_in(module):
+            self._meet(inner)
+
+    def alive(self) -> list[nn.Module]:
+        """Return every module that was met and is alive."""
+        modules = (ref() for ref in list(self._alive.values()))
+        return [module for module in modules if module is not None]

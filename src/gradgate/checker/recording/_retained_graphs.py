@@ -12,16 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradgate.autograd_graph import walk
+from gradgate.autograd_graph import LEAF, walk
 from gradgate.call_sites import user_frames
-from gradgate.checker.recording._fields import fields_of, is_a, items_of, key_text, pairs_of
-from gradgate.checker.recording._modules import children_of
 from gradgate.checker.recording._names import variables_of
+from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._user_objects import (
+    children_of,
+    fields_of,
+    is_a,
+    items_of,
+    key_text,
+    pairs_of,
+)
 from gradgate.events import Frame, GraphsKept, Site
 from gradgate.torch_compat import node_number
 
-_SUSPICIOUS = 4  # graphs of earlier steps
+SUSPICIOUS = 4  # graphs of earlier steps
 _MOST = 256
 _MOST_SEARCHED = 2000  # objects that are looked into, for what holds them
 _MOST_NODES = 4096
@@ -56,12 +63,12 @@ class RetainedGraphs:
         counts = Counter(self._marks.values())
         for site in {*counts, *self._alive}:
             # Two optimizers may step in turn, and one of them may keep nothing: not each look has to find more.
-            alive = self._alive.setdefault(site, deque([0], maxlen=2 * _SUSPICIOUS))
+            alive = self._alive.setdefault(site, deque([0], maxlen=2 * SUSPICIOUS))
             alive.append(counts[site])
             growing = sorted(alive) == list(alive)
             # The micro-batches of one step may keep theirs until the next one: several rises make a growth.
             rises = sum(before < after for before, after in itertools.pairwise(alive))
-            if not growing or rises < _SUSPICIOUS - 1 or counts[site] < _SUSPICIOUS:
+            if not growing or rises < SUSPICIOUS - 1 or counts[site] < SUSPICIOUS:
                 continue
             if self._recorded.get(site, 0) * 2 > counts[site]:
                 continue
@@ -71,17 +78,25 @@ class RetainedGraphs:
 
     def _holder(self) -> tuple[str, Site]:
         """Return the name of what holds them, and its scope, if one of the running frames shows it."""
-        for frame in user_frames():
-            for name, value in variables_of(frame):
-                found = _path_to_graphs(name, value)
-                if found:
-                    code = frame.f_code
-                    return found, (Frame(code.co_filename, code.co_firstlineno, code.co_name),)
+        for path, scope, tensors in candidates():
+            if len(tensors) > 1 or _reaches_many(tensors[0]):
+                return path, scope
         return "", ()
 
 
-def _path_to_graphs(name: str, value: Any) -> str:
-    """Return the path from a variable to tensors that hold several graphs, such as "self.history['loss']"."""
+def candidates() -> Iterator[tuple[str, Site, list[Tensor]]]:
+    """Yield what may hold several graphs: its path from a variable ("self.history['loss']"), scope and tensors.
+
+    It is one tensor, or a container or object with several.
+    """
+    for frame in user_frames():
+        scope = (Frame(frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_code.co_name),)
+        for name, value in variables_of(frame):
+            for path, tensors in _paths_to_graphs(name, value):
+                yield path, scope, tensors
+
+
+def _paths_to_graphs(name: str, value: Any) -> Iterator[tuple[str, list[Tensor]]]:
     todo: deque[tuple[str, Any, int]] = deque([(name, value, 0)])
     seen: set[int] = set()
     while todo and len(seen) < _MOST_SEARCHED:
@@ -90,20 +105,50 @@ def _path_to_graphs(name: str, value: Any) -> str:
             continue
         seen.add(id(thing))
         if is_a(thing, Tensor):
-            if _reaches_many(thing):
-                return path
+            if thing.grad_fn is not None:
+                yield path, [thing]
             continue
         inner = list(_inside(path, thing))
-        if sum(is_a(item, Tensor) and item.grad_fn is not None for _, item in inner) >= _SUSPICIOUS - 1:
-            return path
+        tensors = [item for _, item in inner if is_a(item, Tensor) and item.grad_fn is not None]
+        if len(tensors) >= SUSPICIOUS - 1:
+            yield path, tensors
         if is_a(thing, list, tuple, deque) and inner:
             # The items of a list are alike: the last one stands for all.
             last = inner[-1][1]
-            if is_a(last, tuple, dict) and len(inner) >= _SUSPICIOUS - 1 and _has_graph(last):
-                return path
+            if is_a(last, tuple, dict) and len(inner) >= SUSPICIOUS - 1 and _graphs_in(last):
+                yield path, [tensor for _, item in inner for tensor in _graphs_in(item)[:1]]
         if depth < _DEEPEST:
             todo.extend((inner_path, item, depth + 1) for inner_path, item in inner)
-    return ""
+
+
+def separate_graphs(tensors: list[Tensor]) -> list[list[Any]]:
+    """Return the nodes of each graph that has none in common with an earlier one.
+
+    One tensor may be a sum that grows: then its summands count.
+    """
+    roots = [tensor.grad_fn for tensor in tensors]
+    if len(roots) == 1:
+        roots = _summands(roots[0])
+    found: list[list[Any]] = []
+    seen: set[Any] = set()
+    for root in roots:
+        nodes = [node for node, _ in itertools.islice(walk(root), _MOST_NODES) if node.name() != LEAF]
+        if nodes and seen.isdisjoint(nodes):
+            found.append(nodes)
+        seen.update(nodes)
+    return found
+
+
+def _summands(root: Any) -> list[Any]:
+    line, todo = line_of(root), [root]
+    found: list[Any] = []
+    while todo and len(found) < _MOST:
+        node = todo.pop()
+        if node.name() == "AddBackward0" and line_of(node) == line:
+            todo += [child for child, _ in node.next_functions if child is not None]
+        else:
+            found.append(node)
+    return found
 
 
 def _inside(path: str, thing: Any) -> Iterator[tuple[str, Any]]:
@@ -118,14 +163,15 @@ def _inside(path: str, thing: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{path}.{name}", item) for name, item in own)
 
 
-def _has_graph(thing: Any) -> bool:
-    return any(is_a(item, Tensor) and item.grad_fn is not None for item in items_of(thing))
+def _graphs_in(thing: Any) -> list[Tensor]:
+    items = items_of(thing) if is_a(thing, tuple, dict) else []
+    return [item for item in items if is_a(item, Tensor) and item.grad_fn is not None]
 
 
 def _reaches_many(tensor: Tensor) -> bool:
     """Return whether a tensor's graph leads to several of the marked nodes."""
     nodes = itertools.islice(walk(tensor.grad_fn), _MOST_NODES)
-    return sum(_MARK in node.metadata for node, _ in nodes) >= _SUSPICIOUS - 1
+    return sum(_MARK in node.metadata for node, _ in nodes) >= SUSPICIOUS - 1
 
 
 class _Mark:

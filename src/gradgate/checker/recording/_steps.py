@@ -19,12 +19,12 @@ from torch.optim.optimizer import (
 )
 
 from gradgate.checker.recording._creation import Creation, parameters_of
-from gradgate.checker.recording._fields import code_of, number_of
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
 from gradgate.checker.recording._samples import drifts, is_rounded, moved_by, same, sample, sizes, sum_of
+from gradgate.checker.recording._user_objects import code_of, number_of
 from gradgate.events import Ids, Site, Stepped
 
 _NORMS = 8
@@ -86,6 +86,8 @@ class Steps:
 
     def give_up(self) -> None:
         """Forget steps that raised: their call is no longer running."""
+        if not self._open:
+            return
         mine = [step for step in self._open if step.thread == threading.get_ident()]
         running = (
             {id(frame) for frame in _frames() if frame.f_code.co_filename == _STEP_FILE} if mine else set()
@@ -130,7 +132,7 @@ class Steps:
         step = _OpenStep(
             weakref.ref(optimizer),
             closure is not None,
-            code_of(closure),
+            None if closure is None else code_of(closure),
             id(sys._getframe(1)),
             threading.get_ident(),
             recorder.backwards,
@@ -138,12 +140,14 @@ class Steps:
         )
         with recorder.working():
             step.site, step.at = recorder.site(), recorder.events.count
-            if recorder.optimizers.known(optimizer) is None:
-                self._creation.meet(optimizer)
+            number = recorder.optimizers.known(optimizer)
+            if number is None:
+                number = self._creation.meet(optimizer)
             self._gradients.compare()
             pairs = [(recorder.parameters.number(each), each) for each in parameters_of(optimizer)]
             step.numbers = [number for number, _ in pairs]
-            step.whole = not any(is_sharded(parameter) for _, parameter in pairs)
+            known_as_whole = number in self.stepped and not recorder.looking
+            step.whole = known_as_whole or not any(is_sharded(parameter) for _, parameter in pairs)
             if not step.whole:  # the graph may have other tensors than the optimizer, and a shard says little
                 recorder.not_judged = "Parameters are sharded over ranks: their steps are only counted."
             if step.whole and recorder.looking:
@@ -179,8 +183,8 @@ class Steps:
         recorder = self._recorder
         given = [(number, each) for number, each in pairs if each.is_leaf and each.grad is not None]
         same_ids = recorder.parameters.same
-        step.given["used"] = same_ids(number for number, _ in given)
-        step.given["frozen"] = same_ids(number for number, each in given if not each.requires_grad)
+        step.given["used"] = same_ids([number for number, _ in given])
+        step.given["frozen"] = same_ids([number for number, each in given if not each.requires_grad])
         if not recorder.looking:
             return
         found = dict(
@@ -227,8 +231,7 @@ class Steps:
 
     def _record(self, optimizer: Optimizer, step: _OpenStep) -> None:
         recorder = self._recorder
-        found = [(number, recorder.parameters.numbers.get(number)) for number in step.numbers]
-        pairs = [(number, parameter) for number, parameter in found if parameter is not None]
+        pairs = recorder.parameters.numbers.alive(step.numbers)
         if step.closure:
             self._read_gradients(step, pairs)
         moved: Ids = frozenset()
@@ -257,7 +260,7 @@ class Steps:
                 self._sums.setdefault(number, set()).add(sum_of(values))
         rows = recorder.parameters.same(
             number
-            for number, parameter in pairs
+            for number, parameter in (pairs if step.rows else ())
             if number in step.rows and drifts(step.rows[number], parameter, self._gradients.masked[number])
         )
         recorder.stepped()

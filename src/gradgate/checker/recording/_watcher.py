@@ -82,18 +82,16 @@ class Watcher:
                 part.install(patches)
         with recorder.working():
             parts.steps.install()
+        recorder.watch_closely = parts.watch_closely
         for patch in table(parts):
-            with recorder.working():  # what this version of torch lacks does not end the script
-                install(recorder, patch)
+            install(recorder, patch, patches)
         patches.replace(Tensor, "data", property(parts.cuts.get_data, parts.writes.set_data))
         patches.wrap(Tensor, "register_hook", parts.gradients.register_hook)
         patches.wrap(threading, "excepthook", _unless_stopped)
         patches.on_undo(parts.suspects.let_go)
         show_warnings_at_callers(patches)
         patches.reach_imported()
-        recorder.active = True
-        recorder.lines.on()
-        patches.on_undo(recorder.lines.off)
+        recorder.begin()
         listeners.append(self._emitted)
         patches.on_undo(lambda: listeners.remove(self._emitted))
 
@@ -105,6 +103,7 @@ class Watcher:
         if os.getpid() != self._process:
             renew_lock()
         if not recorder.left_off:
+            self._parts.backwards.evaluations.finish(ended=how == "finished")
             recorder.add(Ended((), how))
         recorder.active = False
         recorder.patches.undo()

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from gradgate.torch_compat import as_torch_itself
 
@@ -35,19 +35,22 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=renew_lock)
 
 
+class Worker(Protocol):
+    """Whose work it is."""
+
+    seconds: float
+
+    def failed(self, failure: BaseException, /) -> bool:
+        """Return whether an error of the work ends here."""
+
+
 class Work:
-    """A piece of the watcher's work. A class, because a generator takes twice as long, and this runs often.
+    """A piece of the watcher's work. A class, because a generator takes twice as long, and this runs often."""
 
-    Args:
-        timed: measure processor time too, which takes a system call.
-        done: gets seconds, seconds of processor time, and what was raised; returns whether that ends here.
-    """
+    __slots__ = ("_itself", "_lock", "_start", "_worker")
 
-    __slots__ = ("_busy", "_done", "_itself", "_lock", "_start")
-
-    def __init__(self, *, timed: bool, done: Callable[[float, float, BaseException | None], bool]) -> None:
-        self._busy = time.thread_time() if timed else None
-        self._done = done
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
 
     def __enter__(self) -> None:
         self._start = time.perf_counter()
@@ -61,8 +64,9 @@ class Work:
         watching.depth -= 1
         self._itself.__exit__(None, None, None)
         self._lock.release()
-        busy = 0.0 if self._busy is None else time.thread_time() - self._busy
-        return self._done(time.perf_counter() - self._start, busy, error)
+        worker = self._worker
+        worker.seconds += time.perf_counter() - self._start
+        return error is not None and worker.failed(error)
 
 
 class Counted:

@@ -60,7 +60,7 @@ def project_path(file: str) -> str:
 
 
 def write_baseline(path: Path, findings: Iterable[Finding]) -> None:
-    """Write a file of known findings, sorted, with what people need to review a change of it."""
+    """Write a sorted file of known findings, with enough text to review a change to it."""
     known = [
         {
             "fingerprint": fingerprint(each),

@@ -47,7 +47,7 @@ class Report(Content):
 
     def __repr__(self) -> str:
         found = self.tally() or "no findings"
-        return f"<Report of {self.script or 'a loop'}: {found} after {counted(self.summary.steps, 'step')}>"
+        return f"Report({self.script or 'a loop'}: {found} after {counted(self.summary.steps, 'step')})"
 
     def _repr_html_(self) -> str:
         return to_notebook(self)
@@ -73,22 +73,19 @@ def report_on(
     ignores = [ignore for file in sorted(_files(logs)) for ignore in ignores_in(file)]
     used = [ignore for ignore in ignores if any(map(ignore.covers, findings))]
     selected = [finding for finding in findings if selection.takes(finding)]
-    heard = [finding for finding in selected if not any(ignore.covers(finding) for ignore in used)]
-    kept = [finding for finding in heard if fingerprint(finding) not in (baseline or ())]
+    audible = [finding for finding in selected if not any(ignore.covers(finding) for ignore in used)]
+    kept = [finding for finding in audible if fingerprint(finding) not in (baseline or ())]
     notes = [*notes, *(note for ignore in ignores for note in ignore.misnamed())]
     if not can_edit() and any(finding.fix for finding in kept):
         notes.append("Fixes are shown as text only: edits need LibCST, pip install 'gradgate[cli]'.")
     if not any(finding.severity != "info" for finding in findings):
         notes += [sentence for log in logs for sentence in unmoved(log)]
-    summary = summarized(
-        logs,
-        outcome=outcome,
-        exit_code=exit_code,
-        silenced=len(selected) - len(heard),
-        unused=[str(ignore) for ignore in ignores if ignore not in used and not any(ignore.misnamed())],
-        known=len(heard) - len(kept),
+    summary = replace(
+        summarized(logs, outcome, notes, exit_code=exit_code),
+        silenced=len(selected) - len(audible),
+        unused=tuple(str(each) for each in ignores if each not in used and not any(each.misnamed())),
+        known=len(audible) - len(kept),
         gone=len(set(baseline or ()) - set(map(fingerprint, findings))),
-        notes=notes,
     )
     return Report(script, tuple(kept), summary, tuple(logs))
 

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
 
 from gradgate.checker.rules import Rule, rules
 
 _MADE = "<!-- Made from the rule's docstring by `gradgate rules --write docs/rules`; change it there. -->"
+_NEXT = "## Use instead\n"  # the section before which the page shows what the checker prints
 
 
-def rule_page(rule: Rule) -> str:
-    """Return the page of a rule, as Markdown."""
-    return f"# {rule.code}: {rule.name}\n\n*Severity: {rule.severity}.* {_fenced(rule.doc.strip())}\n"
+def rule_page(rule: Rule, shown: str = "") -> str:
+    """Return the page of a rule, as Markdown. ``shown`` is a section that its docstring does not have."""
+    doc = _fenced(rule.doc.strip()).replace(_NEXT, f"{shown}{_NEXT}")
+    return f"# {rule.code}: {rule.name}\n\n*Severity: {rule.severity}.* {doc}\n"
+
+
+def shown_section(script: str, command: str, printed: str) -> str:
+    """Return the section of a page that shows what a command prints for a script of the corpus."""
+    found = printed.partition("───\n\n")[2].partition("\n\n───")[0]
+    return (
+        f"## What the checker prints\nFor `{script}`, saved as `train.py`:\n\n"
+        f"```console\n$ {command}\n{found}\n```\n\n"
+    )
 
 
 def _fenced(text: str) -> str:
@@ -23,11 +35,17 @@ def _fenced(text: str) -> str:
     return "\n".join(lines).replace("```\n\n```python\n", "\n")
 
 
-def rule_pages() -> dict[str, str]:
-    """Return the files of ``docs/rules`` by name: one page for each rule, and an index."""
+def rule_pages(shown: Mapping[str, str]) -> dict[str, str]:
+    """Return the files of ``docs/rules`` by name: one page for each rule, and an index.
+
+    ``shown`` holds the section of each code that :func:`shown_section` makes.
+    """
     # Each example is a piece of a loop and is not run: the documents' tests run "python" and skip "py".
     pages = {
-        f"{rule.code}.md": f"{_MADE}\n\n{rule_page(rule)}".replace("```python", "```py") for rule in rules()
+        f"{rule.code}.md": f"{_MADE}\n\n{rule_page(rule, shown.get(rule.code, ''))}".replace(
+            "```python", "```py"
+        )
+        for rule in rules()
     }
     rows = [
         f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity} | {rule.summary} |"

@@ -88,7 +88,7 @@ def ignores_in(file: str) -> tuple[Ignore, ...]:
 
 
 def _comments(text: str) -> Mapping[int, str]:
-    """Return the comments of a source, by line. A cell of a notebook may be no Python: its lines are returned."""
+    """Return the comments of a source, by line. A notebook cell may not be Python; then its lines are returned."""
     if "gradgate" not in text:
         return {}
     try:

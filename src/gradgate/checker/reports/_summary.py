@@ -62,21 +62,13 @@ class Summary:
 
     def __repr__(self) -> str:
         done = f"{counted(self.steps, 'step')}, {counted(self.backwards, 'backward call')}"
-        return f"<Summary: {done}, {self.outcome} after {duration(self.seconds)}>"
+        return f"Summary({done}, {self.outcome} after {duration(self.seconds)})"
 
 
 def summarized(
-    logs: Sequence[Log],
-    *,
-    outcome: str,
-    exit_code: int | None = None,
-    silenced: int = 0,
-    unused: Sequence[str] = (),
-    known: int = 0,
-    gone: int = 0,
-    notes: Sequence[str] = (),
+    logs: Sequence[Log], outcome: str, notes: Sequence[str], *, exit_code: int | None = None
 ) -> Summary:
-    """Return the summary of a run from the logs of its processes."""
+    """Return the summary of a run from the logs of its processes, with these and the logs' own notes."""
     trained = [log for log in logs if log.steps or log.backwards]
     if trained:
         summary = _of_log(max(trained, key=lambda log: (log.steps, log.backwards)))
@@ -86,10 +78,6 @@ def summarized(
         summary,
         processes=max(1, len(trained)),
         equal=len({(log.steps, log.backwards) for log in trained}) <= 1,
-        silenced=silenced,
-        unused=tuple(unused),
-        known=known,
-        gone=gone,
         notes=tuple(dict.fromkeys([*(note for log in logs for note in _notes(log)), *notes])),
         outcome=outcome,
         exit_code=exit_code,

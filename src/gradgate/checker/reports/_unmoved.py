@@ -1,4 +1,4 @@
-"""What an optimizer stepped and nothing moved: with it, "no mistakes found" would promise too much."""
+"""Parameters that are stepped and never move. With them, "no mistakes found" would promise too much."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from gradgate.checker.reports._words import counted
 from gradgate.events import Ids, Log, OptimizerMade, Stepped
 
-_LEAST = 3  # steps that were looked at, with a rate above zero
-_LATE = 3  # the last third of them is long enough to say that something stopped
+_LEAST = 3  # sampled steps, with a rate above zero
+_LATE = 3  # the last third of them shows whether something has stopped
 
 
 def unmoved(log: Log) -> Iterator[str]:
     """Yield a sentence for each optimizer, group or network of trainable parameters that no step of a run moved.
 
-    Also for those that moved at first, and no longer did in the last third of the steps that were looked at.
+    Also for those that moved at first, but not in the last third of the sampled steps.
     """
     steps: dict[int, list[Stepped]] = defaultdict(list)
     held: dict[int, list[Ids]] = {}
@@ -24,12 +24,12 @@ def unmoved(log: Log) -> Iterator[str]:
             held[event.optimizer] = [group.parameters for group in event.groups]
         elif isinstance(event, Stepped) and event.seen and any(event.lr):
             steps[event.optimizer].append(event)
-    told: set[int] = set()
+    reported: set[int] = set()
     for optimizer, several in steps.items():
         name = log.optimizers.get(optimizer) or "optimizer"
         late = several[len(several) - len(several) // _LATE :]
         for ids in _parts(log, held.get(optimizer, ())) if len(several) >= _LEAST else ():
-            if ids & told:
+            if ids & reported:
                 continue
             ever = any(event.moved & ids for event in several)
             still = all(log.parameters[number].still for number in ids)
@@ -39,7 +39,7 @@ def unmoved(log: Log) -> Iterator[str]:
                 yield f"{_names(log, ids)} moved at first, and not in the last {len(late)} steps of {name}."
             else:
                 continue
-            told |= ids
+            reported |= ids
 
 
 def _parts(log: Log, groups: Sequence[Ids]) -> Iterator[Ids]:

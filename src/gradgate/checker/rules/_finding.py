@@ -31,4 +31,4 @@ class Finding:
     fix: Fix = ()  # the changes that do what the advice says, where they are safe to make
 
     def __repr__(self) -> str:
-        return f"<Finding {self.code} {self.category}: {self.severity} at {self.file}:{self.line}>"
+        return f"Finding({self.code} {self.category}: {self.severity} at {self.file}:{self.line})"

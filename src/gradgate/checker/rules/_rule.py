@@ -16,7 +16,7 @@ FixAt: TypeAlias = Callable[[Statement], Fix]
 """Reads a finding's statement, and returns the fix, or () where none is safe."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Rule:
     """A rule, as one file of this package defines it. ``doc`` is that file's docstring.
 
@@ -30,6 +30,9 @@ class Rule:
     doc: str
     judge: Callable[[Run], Iterator[Finding]]
     judge_ranks: Callable[[Sequence[Run], Rule], Iterator[Finding]] | None = None
+
+    def __repr__(self) -> str:
+        return f"Rule({self.code} {self.name}: {self.severity})"
 
     @property
     def summary(self) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from gradgate.checker.reports.page._run_view import SERIES, Figure, RunView, escaped, figure
+from gradgate.checker.reports.page._run_view import STEPS, Figure, RunView, curve, figure
 from gradgate.notebook_tables import NOTHING
 
 
@@ -54,34 +54,23 @@ def draw_ratios(view: RunView) -> Figure | None:
 
 
 def _figure(view: RunView, value: Callable[[Norms], float], title: str) -> Figure | None:
-    traces: list[dict[str, Any]] = []
-    drawn: list[float] = []
-    for number, (module, points) in enumerate(curves(view).items()):
-        steps = sorted(points)
-        heights = [value(points[step]) for step in steps]
-        shown = [height if math.isfinite(height) and height > 0 else None for height in heights]
-        drawn += [height for height in shown if height is not None]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers" if len(steps) < 60 else "lines",
-                "name": escaped(module),
-                "x": steps,
-                "y": shown,
-                "line": {"color": SERIES[number % len(SERIES)], "width": 1.8},
-                "marker": {"size": 4},
-                "hovertemplate": "step %{x}: %{y:.3g}<extra>%{fullData.name}</extra>",
-            }
-        )
+    def shown(norms: Norms) -> float | None:  # on a logarithmic axis
+        height = value(norms)
+        return height if math.isfinite(height) and height > 0 else None
+
+    traces = [
+        curve(number, module, {step: shown(points[step]) for step in sorted(points)}, "%{y:.3g}")
+        for number, (module, points) in enumerate(curves(view).items())
+    ]
+    drawn = [height for trace in traces for height in trace["y"] if height is not None]
     if not drawn:
         return None
     ticks = {"exponentformat": "power", "dtick": 1 if max(drawn) > 30 * min(drawn) else "D2"}
     return figure(
         traces,
-        height=330,
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
+        legend_above=True,
+        height=300 + 14 * len(traces),  # the legend takes its rows from the curves
         hovermode="closest",
-        margin={"l": 8, "r": 12, "t": 36, "b": 8},
-        xaxis={"title": {"text": "optimizer step"}, "automargin": True, "tickformat": "d"},
+        xaxis=STEPS,
         yaxis={"type": "log", "title": {"text": title}, "automargin": True, **ticks},
     )

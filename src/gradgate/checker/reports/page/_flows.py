@@ -12,7 +12,16 @@ from typing import Any
 
 from gradgate.checker.analysis import Contribution
 from gradgate.checker.reports._words import counted
-from gradgate.checker.reports.page._run_view import Figure, RunView, Usage, escaped, figure, label_of, rows
+from gradgate.checker.reports.page._run_view import (
+    STEPS,
+    Figure,
+    RunView,
+    Usage,
+    escaped,
+    figure,
+    label_of,
+    rows,
+)
 from gradgate.events import OptimizerMade
 from gradgate.notebook_tables import LATE, NOTHING, USED, WASTED, faint
 
@@ -173,6 +182,6 @@ def draw_map(view: RunView) -> Figure | None:
         height=row_height * len(names) + 60,
         annotations=titles,
         margin={"l": 8, "r": 12, "t": 12, "b": 48},
-        xaxis={"title": {"text": "optimizer step"}, "fixedrange": True, "tickformat": "d", "showgrid": False},
+        xaxis={**STEPS, "fixedrange": True, "showgrid": False},
         yaxis=rows(names),
     )

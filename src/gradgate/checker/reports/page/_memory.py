@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from gradgate.byte_sizes import format_bytes
 from gradgate.checker.reports.page._run_view import RunView
 from gradgate.events import Planned
 from gradgate.notebook_tables import USED, WASTED, Bar, Cell, card
 
 _MOST_ROWS = 40
-_UNITS = (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024), ("bytes", 1))
 
 
 def draw(view: RunView) -> str | None:
@@ -17,8 +17,8 @@ def draw(view: RunView) -> str | None:
         return None
     plan: Planned = plans[-1]
     head = ("", "samples", "at the peak")
-    resident = f"{_size(plan.resident)} of it for parameters, gradients and optimizer state"
-    return card(f"Budget {_size(plan.budget)}", resident, rows(plan), head=head)
+    resident = f"{format_bytes(plan.resident)} of it for parameters, gradients and optimizer state"
+    return card(f"Budget {format_bytes(plan.budget)}", resident, rows(plan), head=head)
 
 
 def rows(plan: Planned) -> list[list[Cell]]:
@@ -30,11 +30,6 @@ def rows(plan: Planned) -> list[list[Cell]]:
     found: list[list[Cell]] = []
     for name, samples, peak in [*parts[:_MOST_ROWS], ("the whole batch", sum(plan.samples), plan.whole)]:
         total = plan.resident + peak
-        bar = Bar(total / plan.budget, _size(total), USED if total <= plan.budget else WASTED)
+        bar = Bar(total / plan.budget, format_bytes(total), USED if total <= plan.budget else WASTED)
         found.append([name, f"{samples:,}", bar])
     return found
-
-
-def _size(count: int) -> str:
-    unit, size = next((unit, size) for unit, size in _UNITS if count >= size or size == 1)
-    return f"{count / size:.4g} {unit}"

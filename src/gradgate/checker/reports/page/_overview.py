@@ -1,4 +1,4 @@
-"""The run on one axis of steps: loss, learning rate, gradient norm, and where each finding could first be told."""
+"""The run on one axis of steps: loss, learning rate, gradient norm, and where each finding was first detected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from gradgate.checker.analysis import Run
-from gradgate.checker.reports.page._run_view import SERIES, Figure, RunView, escaped, figure, label_of
+from gradgate.checker.reports.page._run_view import STEPS, Figure, RunView, curve, figure, label_of
 from gradgate.checker.rules import Finding, rules
 from gradgate.events import Backward, Log
 
@@ -45,19 +45,8 @@ def draw(view: RunView, findings: Sequence[Finding]) -> Figure | None:
         }
         axes[_axis("legend", row)] = {"orientation": "h", "x": 0, "y": top - 0.09, "yanchor": "bottom"}
         traces += [
-            {
-                "type": "scatter",
-                "mode": "lines+markers" if len(points) < 60 else "lines",
-                "name": escaped(name),
-                "x": list(points),
-                "y": list(points.values()),
-                "yaxis": _axis("y", row),
-                "legend": _axis("legend", row),
-                "showlegend": True,
-                "line": {"color": SERIES[number % len(SERIES)], "width": 1.8},
-                "marker": {"size": 4},
-                "hovertemplate": f"step %{{x}}: {title} %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
-            }
+            curve(number, name, points, f"{title} %{{y:.4g}}", showlegend=True)
+            | {"yaxis": _axis("y", row), "legend": _axis("legend", row)}
             for number, (name, points) in enumerate(lines.items())
             if points
         ]
@@ -71,13 +60,7 @@ def draw(view: RunView, findings: Sequence[Finding]) -> Figure | None:
         shapes=marks,
         annotations=labels,
         hovermode="closest",
-        xaxis={
-            "title": {"text": "optimizer step"},
-            "automargin": True,
-            "tickformat": "d",
-            "range": [0.5, len(view.steps) + 0.5],
-            "anchor": _axis("y", len(shown)),
-        },
+        xaxis={**STEPS, "range": [0.5, len(view.steps) + 0.5], "anchor": _axis("y", len(shown))},
         **axes,
     )
 
@@ -123,14 +106,14 @@ def first_steps(log: Log, steps: Sequence[int], findings: Iterable[Finding]) -> 
     """Return for each finding the step after which its rule first reports it; 0 if the rule never does.
 
     Args:
-        log: of the run.
+        log: the log of the run.
         steps: positions of the steps among the log's events, in order.
         findings: the findings.
     """
     judges = {rule.code: rule.judge for rule in rules()}
     runs: dict[int, Run] = {}
 
-    def told(finding: Finding, step: int) -> bool:
+    def reported(finding: Finding, step: int) -> bool:
         if step not in runs:
             events = log.events[: steps[step - 1] + 1] if step < len(steps) else log.events
             backwards = sum(isinstance(event, Backward) for event in events)
@@ -142,7 +125,7 @@ def first_steps(log: Log, steps: Sequence[int], findings: Iterable[Finding]) -> 
         return (finding.file, finding.line) in found
 
     return [
-        _first(lambda step, finding=finding: told(finding, step), len(steps))  # type: ignore[misc]
+        _first(lambda step, finding=finding: reported(finding, step), len(steps))  # type: ignore[misc]
         if finding.code in judges
         else 0
         for finding in findings
@@ -164,7 +147,7 @@ def _first(holds: Callable[[int], bool], last: int) -> int:
 
 
 def _pins(view: RunView, findings: Sequence[Finding]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the lines and labels that stand for findings. Labels at one step are stacked."""
+    """Return the lines and labels that mark findings. Labels at one step are stacked."""
     lines: list[dict[str, Any]] = []
     labels: list[dict[str, Any]] = []
     stacked: dict[int, int] = defaultdict(int)

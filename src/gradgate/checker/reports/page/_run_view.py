@@ -1,4 +1,4 @@
-"""What figures are made of: a run with its parameters grouped by module, labels, and a frame for plotly."""
+"""What figures share: a run with its parameters grouped by module, labels, and parts of plotly figures."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ SERIES = (
 )
 """The colours of curves, in order."""
 
+STEPS = {"title": {"text": "optimizer step"}, "automargin": True, "tickformat": "d"}
+"""An x axis of steps."""
+
 Figure: TypeAlias = "dict[str, Any]"
 """A figure as plotly.js reads it, without colours for text and background: the page supplies those."""
 
 Usage: TypeAlias = Literal["none", "used", "wasted", "late"]
-"""What happened to a gradient: none came, a step used it, no step did, or the step of a later loss did."""
+"""What happened to a gradient: there was none, a step used it, no step did, or the step of a later loss did."""
 
 
 class RunView:
     """A run with its parameters grouped by module.
 
     Args:
-        log: of the process that got furthest.
-        run: what the log says, if that was read already.
+        log: the log of the process that got furthest.
+        run: the log as a run, if it was read already.
         every_module: show each module by itself, however many there are.
     """
 
@@ -47,7 +50,7 @@ class RunView:
         self._every_module = every_module
 
     def opened(self) -> RunView | None:
-        """Return this view with each module by itself, or None if it is so already."""
+        """Return this view with each module by itself, or None if it shows them so already."""
         every = RunView(self.log, self.run, every_module=True)
         return every if len(every.order) > len(self.order) else None
 
@@ -142,15 +145,32 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def figure(traces: Sequence[Any], **layout: Any) -> Figure:
+def figure(traces: Sequence[Any], *, legend_above: bool = False, **layout: Any) -> Figure:
     """Return a figure of traces."""
     plain = {
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hoverlabel": {"align": "left"},
-        "margin": {"l": 8, "r": 12, "t": 12, "b": 8},
+        "margin": {"l": 8, "r": 12, "t": 36 if legend_above else 12, "b": 8},
     }
+    if legend_above:
+        plain["legend"] = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0}
     return {"data": list(traces), "layout": plain | layout}
+
+
+def curve(number: int, name: str, points: Mapping[int, float | None], hover: str, **more: Any) -> Figure:
+    """Return the trace of a curve over the steps, in the colour of its number."""
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if len(points) < 60 else "lines",
+        "name": escaped(name),
+        "x": list(points),
+        "y": list(points.values()),
+        "line": {"color": SERIES[number % len(SERIES)], "width": 1.8},
+        "marker": {"size": 4},
+        "hovertemplate": f"step %{{x}}: {hover}<extra>%{{fullData.name}}</extra>",
+        **more,
+    }
 
 
 def rows(names: Sequence[str], **axis: Any) -> dict[str, Any]:

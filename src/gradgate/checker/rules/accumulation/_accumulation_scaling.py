@@ -45,6 +45,7 @@ from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
+from gradgate.checker.rules.accumulation._trainer_edit import one_line_fix
 from gradgate.checker.rules.accumulation._undivided_terms import undivided
 from gradgate.events import (
     Backward,
@@ -143,7 +144,7 @@ def _finding(
             "that of the whole batch.",
             why=_WHY,
             advice=one_line(run, site) or (_TO_A_TRAINER if by_trainer else f"(loss / {size}).backward()"),
-            fix=() if by_trainer else lambda at: _divided(at, size),
+            fix=lambda at: one_line_fix(run, site, at) if by_trainer else _divided(at, size),
             severity=None if meant else "info",
             count=len(full),
             evidence=facts,

@@ -42,6 +42,7 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.accumulation._trainer_edit import one_line_fix
 from gradgate.checker.rules.accumulation._window_edits import divided_by_its_items, divided_by_its_window
 from gradgate.checker.rules.ranks._means import uneven
 from gradgate.events import Site
@@ -92,7 +93,7 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
         advice=trainer
         or "Weigh each mean by its items, (loss * items).backward(), and divide the gradients once, before the "
         "step, by all items of the window.",
-        fix=() if trainer else divided_by_its_items,
+        fix=lambda at: one_line_fix(run, site, at) if trainer else divided_by_its_items(at),
         # The last batch of an epoch alone, in one window of many: most people would leave it.
         severity=None if len(unequal) * _MOSTLY >= len(windows) else "info",
         count=len(unequal),
@@ -120,7 +121,7 @@ def _short(run: Run, site: Site, windows: _Windows) -> Iterator[Finding]:
         why="The items of a shorter window count less than all other items, and its update is too small.",
         advice=trainer
         or f"Divide by the number of micro-batches that the window holds, which is {held} for the last one.",
-        fix=() if trainer else lambda at: divided_by_its_window(at) or (),
+        fix=lambda at: one_line_fix(run, site, at) if trainer else divided_by_its_window(at) or (),
         count=len(short),
         evidence={"micro_batches": held, "divided_by": size},
         about=windows[0][0].parameters,

@@ -2,8 +2,9 @@
 
 ## What it does
 Looks for a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared
-with the same network's value, and for an advantage that a log-probability is multiplied by while a squared error
-trains the value inside it. Both are reported if gradient flows into them.
+with the same network's value, for an advantage that a log-probability is multiplied by while a squared error trains
+the value inside it, and for the target of ``kl_div`` if its network is trained by nothing else: a teacher. They are
+reported if gradient flows into them.
 
 ## Why is this bad?
 The loss then also moves the target towards the prediction, or the critic towards whatever makes the policy's loss
@@ -47,6 +48,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             found[event.how, event.site].append(event)
     for (how, site), events in found.items():
         ids: Ids = frozenset().union(*(event.parameters for event in events)) & run.owned
+        if how == "teacher" and _has_other_losses(run, ids, events[0]):
+            continue
         message, why, advice = _TEXTS[how]
         yield RULE.finding(
             site,
@@ -59,12 +62,26 @@ def _judge(run: Run) -> Iterator[Finding]:
         )
 
 
+def _has_other_losses(run: Run, ids: Ids, first: Combined) -> bool:
+    """Say whether another line trains these parameters, once this one has."""
+    later = run.events[next(number for number, event in enumerate(run.events) if event is first) :]
+    return any(
+        isinstance(event, Backward) and event.reached & ids and event.site != first.backward
+        for event in later
+    )
+
+
 _TEXTS = {
     "own target": (
         "The target is computed with gradient from {}, which the loss compares with it: the loss also moves the "
         "target.",
         "The network can lower the loss by moving its targets towards its predictions.",
         "Compute the target under torch.no_grad(), or detach the network's value in it.",
+    ),
+    "teacher": (
+        "The target of the divergence trains {}, which get no other gradient: the teacher learns from the student.",
+        "Both can lower the loss by agreeing on anything.",
+        "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
     ),
     "advantage": (
         "The log-probability is multiplied by an advantage with gradient: the policy's loss also trains {}.",

@@ -25,8 +25,8 @@ The printed loss includes the term, but its gradient doesn't: the term falls onl
 If the same parameters get a gradient along another path, a cut is found only if it makes a whole summand of
 the loss constant. The parts of a summand are read from the source: an entry of a dict that a function returns
 is missed, and so is a summand that names a trained module outside the detached expression. A comparison (a
-hard threshold) that cuts the graph is not found. If the source can't be read (typed in, or run from a web
-page), only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets, baselines and
+hard threshold) that cuts the graph is not found. If the source can't be read, only ``detach``, ``.data``
+and ``no_grad`` are found. Factors are not checked: targets, baselines and
 weights of a loss may be detached.
 
 ## Sources
@@ -47,13 +47,16 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
+from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.flow._cut_terms import idle_terms, samples
+from gradgate.checker.rules.flow._cut_terms import idle_terms, may_score, samples
 from gradgate.checker.rules.flow._freezing import whole_module
 from gradgate.checker.rules.flow._graph_fixes import (
+    frozen_with_graph,
     resampled,
     unless_target,
+    untrained_modules,
     with_graph,
     without_cut,
     without_leaf,
@@ -89,6 +92,14 @@ def _judge(run: Run) -> Iterator[Finding]:
             )
             if network:
                 fix = partial(unless_target, fix=fix)
+            statement = Statement.at(frame) if how == _OFF else None
+            trained = {part for number in run.owned for part in run.name(number).split(".")}
+            if statement is not None and (others := untrained_modules(statement, trained)):
+                fix = partial(frozen_with_graph, modules=others, fix=fix)
+                advice = (
+                    f"Freeze {others[0]} instead, which lets gradients through: {others[0]}.requires_grad_(False), "
+                    "without no_grad."
+                )
         yield RULE.finding(
             frame,
             f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
@@ -266,10 +277,9 @@ def _sampled(run: Run, missing: Ids) -> Iterator[Finding]:
     """Yield a finding for each line that draws a sample, without its graph, from what the loss trains."""
     slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
     nodes = [node for each in slices for _, node in each.nodes]
-    if any(isinstance(node, ast.Attribute) and node.attr == "log_prob" for node in nodes):
-        return  # the score function's gradient
+    scores = [node for node in nodes if isinstance(node, ast.Call) and called(node) == "log_prob"]
     for frame, ids in samples(run).items():
-        if not ids or ids & missing:
+        if not ids or ids & missing or any(may_score(frame, score) for score in scores):
             continue
         call = "sample()" if ".sample" in text_of(frame) else "This"
         yield RULE.finding(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import is_function, own_nodes
 from gradgate.checker.analysis._slices import slice_at
+from gradgate.checker.analysis._source import function_at, statement_at
 from gradgate.events import Backward, Cut, Frame, Ids, Site
 
 _CALLS = 2  # whose terms are followed to the parameters
@@ -70,3 +73,24 @@ def samples(run: Run) -> dict[Frame, Ids]:
         elif event.op == "sample" and event.site:
             drawn[event.site[0]] = event.parameters & following & run.owned
     return drawn
+
+
+def may_score(drawn: Frame, score: ast.Call) -> bool:
+    """Say whether a ``log_prob`` may be that of a sample: its gradient then reaches the distribution.
+
+    In the function that draws the sample, the name shows whose it is: a decoder's log-probability is one of data.
+    """
+    function, statement = function_at(drawn), statement_at(drawn)
+    own = list(own_nodes(function)) if function is not None and is_function(function) else []
+    if score not in own or not isinstance(statement, ast.Assign):
+        return True
+    names = _names(statement.targets, ast.Store)
+    assignments = [node for node in own if isinstance(node, ast.Assign)]
+    for _ in assignments:  # what is computed from it
+        names |= _names([each for each in assignments if names & _names([each.value], ast.Load)], ast.Store)
+    return bool(names & _names(score.args, ast.Load))
+
+
+def _names(nodes: Iterable[ast.AST], kind: type[ast.expr_context]) -> set[str]:
+    inner = (each for node in nodes for each in ast.walk(node))
+    return {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, kind)}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from gradgate.checker.analysis._scopes import called, is_function, own_nodes
+from gradgate.checker.analysis._scopes import called, functions, is_function, may_be_module, own_nodes
 from gradgate.checker.analysis._statement import Statement, last_name, operand
-from gradgate.checker.fixes import Delete, Fix, Replace, Unwrap
+from gradgate.checker.fixes import Delete, Fix, Insert, Replace, Unwrap
 from gradgate.checker.rules._rule import FixAt
 
 _LOSS = re.compile(r"loss|crit|entropy|kl_|kldiv|mse|l1|nll|bce|cosine|dist|objective", re.IGNORECASE)
@@ -33,6 +33,37 @@ def without_cut(at: Statement, ops: tuple[str, ...], part: ast.expr | None = Non
     value = _cut_value(cuts[0], ops)
     assert value is not None  # noqa: S101
     return _replaced(at, cuts[0], operand(value))
+
+
+def untrained_modules(at: Statement, trained: set[str]) -> list[str]:
+    """Return what a block or function without gradients calls, of the file's modules, and no optimizer trains.
+
+    Args:
+        at: a ``with torch.no_grad():`` or a decorated function.
+        trained: the parts of the names of trained parameters.
+    """
+    body = at.node.body if isinstance(at.node, ast.With) or is_function(at.node) else []
+    calls = [call for node in body for call in ast.walk(node) if isinstance(call, ast.Call)]
+    return [
+        ast.unparse(call.func)
+        for call in calls
+        if last_name(call.func) not in trained
+        and (may_be_module(call, at.file, (at.file,)) and not functions(last_name(call.func), (at.file,)))
+        and at.assigned_to(ast.unparse(call.func))
+    ]
+
+
+def frozen_with_graph(at: Statement, modules: list[str], fix: FixAt) -> Fix:
+    """Freeze modules where they are made, so that they may run with their graph, if each is made in one line."""
+    made = [[value for value in at.assigned_to(name) if isinstance(value, ast.Call)] for name in modules]
+    uncut = fix(at)
+    if not uncut or any(len(values) != 1 for values in made):
+        return ()
+    pairs = zip(modules, made, strict=True)
+    return (
+        *(Insert(f"{name}.requires_grad_(False)", after=value.lineno) for name, (value,) in pairs),
+        *uncut,
+    )
 
 
 def _cut_value(node: ast.expr, ops: tuple[str, ...]) -> ast.expr | None:

@@ -3,7 +3,7 @@
 ## What it does
 Looks for parameters that losses reach while no optimizer steps them: a teacher, a target network, a feature
 extractor that was not frozen, a group with a learning rate of 0, or the other network of a GAN. Estimates how much
-memory their gradients take.
+memory their gradients take, and how much of each step.
 
 ## Why is this bad?
 They cost time in each backward pass, and memory for the activations that it needs. Gradients that are never
@@ -19,8 +19,13 @@ cleared keep growing.
 or ``network.requires_grad_(False)`` if gradients have to pass through it to other parameters.
 
 ## Known limits
-The estimate covers only the gradients, not the activations that the graph keeps for them. It is a note, and a
-warning only if the gradients are never cleared.
+The estimate of memory covers only the gradients, not the activations that the graph keeps for them. It is a note,
+and a warning only if the gradients are never cleared.
+
+For another optimizer's network, such as the other one of a GAN, the note says which part of a step's floating-point
+operations (FLOPs) these gradients take. Below 5 % there is no note. Both passes are counted, from the shapes in the
+graphs of the first steps. Forward passes without a graph and the optimizer's own arithmetic are left out, and time
+does not follow FLOPs exactly.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
@@ -29,8 +34,8 @@ docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient co
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from gradgate.checker.analysis._parameter_usage import calling_line, left_out
@@ -43,38 +48,44 @@ from gradgate.checker.rules._rule import FixAt, Rule
 from gradgate.checker.rules.flow._freezing import frozen, whole_module
 from gradgate.events import Backward, Frame, Ids, ModeSet, Site, Stepped
 
+_LEAST_SHARE = 0.05  # of a step's FLOPs: less is not worth a note
 _WHY = "They cost memory, and time in each backward pass, but update no parameter."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     for left in left_out(run):
         if not left.forgotten:
-            yield _of_module(run, left.ids, left.backward)
+            yield _of_module(run, left.ids, left.backward, fixed=left.fixed)
     yield from _of_others(run)
     yield from _of_idle_groups(run)
 
 
-def _of_module(run: Run, ids: Ids, backward: Site) -> Finding:
+def _of_module(run: Run, ids: Ids, backward: Site, *, fixed: bool) -> Finding:
     added = [each for several in run.by_backward.values() for each in several if each.atom & ids]
     grows = len(added) > 2 and all(each.cleared is None for each in added)
     times = sum(bool(event.reached & ids) for event in run.of(Backward))
     passes = any(event.beyond & ids for event in run.of(Backward))
     where = calling_line(_uses(run, ids, backward), backward) or backward
     network = whole_module(run, ids) or "the network"
+    freeze = (
+        f"freeze it where it is made: {network}.requires_grad_(False). Not torch.no_grad(): what is trained gets "
+        "its gradient through it."
+    )
+    if not passes:
+        freeze = (
+            f"run it under torch.no_grad(), or freeze it where it is made: {network}.requires_grad_(False)."
+        )
+    if not fixed:
+        freeze = f"if it is to be trained, pass its parameters to an optimizer; if not, {freeze}"
+    names = {part for number in ids for part in run.name(number).split(".")}
+    fix = partial(frozen, run=run, ids=ids) if passes else partial(_under_no_grad, names=names)
     return RULE.finding(
         where,
         f"{times} backward calls compute gradients of {_size(run, ids)} (estimated) for {run.names(ids)}, which no "
         f"optimizer steps{'; nothing clears them, so that they add up' if grows else ''}.",
         why=_WHY,
-        advice=(
-            f"Freeze it where it is made: {network}.requires_grad_(False). Not torch.no_grad(): what is trained "
-            "gets its gradient through it."
-            if passes
-            else f"Run it under torch.no_grad(), or freeze it where it is made: {network}.requires_grad_(False)."
-        ),
-        fix=partial(frozen, run=run, ids=ids)
-        if passes
-        else partial(_under_no_grad, names={part for number in ids for part in run.name(number).split(".")}),
+        advice=freeze[:1].upper() + freeze[1:],
+        fix=fix if fixed else (),
         severity="warning" if grows and not _evaluating(run, ids) else None,
         count=times,
         evidence={"parameters": len(ids), "bytes": _bytes(run, ids), "cleared": not grows},
@@ -96,32 +107,58 @@ def _of_others(run: Run) -> Iterator[Finding]:
             elif any(run.stepping[owner] for owner in owners):
                 wasted[site, owners] |= each.atom
     stepped: Ids = frozenset().union(*(event.used for event in run.of(Stepped)))
-    notes: dict[frozenset[int], Finding] = {}  # one for each network, however many losses reach it
+    times = Counter(event.site for event in run.of(Backward))
+    networks: dict[tuple[frozenset[int], bool], dict[Site, Ids]] = defaultdict(dict)
     for (site, owners), numbers in wasted.items():
         ids = frozenset(numbers - used[site])
-        times = sum(event.site == site for event in run.of(Backward))
-        if not used[site] or not ids & stepped or times <= 2:
+        if not used[site] or not ids & stepped or times[site] <= 2:
             continue
         here = [each for each in run.contributions if each.backward >= 0 and each.atom & ids]
         grows = all(each.cleared is None for each in here if run.events[each.backward].site == site)
+        networks[owners, grows][site] = ids
+    for (owners, grows), lines in networks.items():  # one for each network, however many losses reach it
+        site = max(lines, key=lambda line: times[line])
+        ids = lines[site]
+        whole = all(not run.owners.get(number, set()) <= owners for line in lines for number in used[line])
+        share = _share(run, owners, lines) if whole else None
+        if share is not None and share < _LEAST_SHARE and not grows:
+            continue
         advice, fix = _apart(run, ids, frozenset(used[site]), site)
-        finding = RULE.finding(
+        calls = sum(times[line] for line in lines)
+        yield RULE.finding(
             calling_line(_uses(run, ids, site), site) or site,
-            f"{times} backward calls also compute gradients of {_size(run, ids)} (estimated) for "
-            f"{run.names(ids)}, which no step uses{', and nothing clears' if grows else ''}.",
+            f"{calls} backward calls also compute gradients of {_size(run, ids)} (estimated) for "
+            f"{run.names(ids)}, which no step uses{', and nothing clears' if grows else ''}{_of_step(share)}.",
             why=_WHY,
             advice=advice,
             fix=fix,
             severity="warning" if grows else None,
-            count=times,
-            evidence={"parameters": len(ids), "bytes": _bytes(run, ids)},
+            count=calls,
+            evidence={"parameters": len(ids), "bytes": _bytes(run, ids), "share": share},
             about=ids,
         )
-        if grows:
-            yield finding
-        elif owners not in notes or finding.count > notes[owners].count:
-            notes[owners] = finding
-    yield from notes.values()
+
+
+def _share(run: Run, owners: frozenset[int], lines: Collection[Site]) -> float | None:
+    """Return how much of the FLOPs of all steps these lines spend on these optimizers' parameters alone."""
+    by_line: dict[Site, list[Backward]] = defaultdict(list)
+    for event in run.of(Backward):
+        by_line[event.site].append(event)
+    total = wasted = 0.0
+    for line, events in by_line.items():
+        counted = [event for event in events if event.flops]
+        if not counted:
+            return None
+        calls = len(events) / len(counted)
+        total += calls * sum(event.flops for event in counted)
+        if line in lines:
+            parts = [part for event in counted for part in event.serving]
+            wasted += calls * sum(flops for optimizers, flops in parts if optimizers and optimizers <= owners)
+    return wasted / total
+
+
+def _of_step(share: float | None) -> str:
+    return "" if share is None or share < _LEAST_SHARE else f": about {share:.0%} of each step's FLOPs"
 
 
 def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]:

@@ -2,8 +2,9 @@
 
 ## What it does
 Counts the graphs of back-propagated losses that are still alive after later steps, and names their holder and
-the line that stores them. Reports graphs that reach farther back with each call, through a value that is
-carried over with its graph. Notes where ``retain_graph=True`` keeps a graph that nothing uses again.
+the line that stores them. Also counts the graphs that an evaluation (after ``eval()``) collects and that no
+backward pass uses. Reports graphs that reach farther back with each call, through a value that is carried over
+with its graph. Notes where ``retain_graph=True`` keeps a graph that nothing uses again.
 
 ## Why is this bad?
 Memory grows with each step until it runs out. If a graph reaches back, each backward pass goes through all earlier
@@ -22,7 +23,7 @@ steps, and the run gets slower and slower.
 
 ## Known limits
 Holders of graphs are looked for in the variables of the functions that run at a step, and up to four levels deep in
-their containers and objects.
+their containers and objects. An evaluation that doesn't call ``eval()`` is not looked at.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/notes/faq.html, "My model reports cuda runtime error(2): out of memory": don't
@@ -35,13 +36,14 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import own_nodes
-from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._scopes import imported, own_nodes
+from gradgate.checker.analysis._source import function_at, tree_of
 from gradgate.checker.analysis._statement import Statement, operand
-from gradgate.checker.fixes import Fix, Replace
+from gradgate.checker.fixes import Fix, PutUnder, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Differentiated, Frame, GraphsKept, Site, Stepped
@@ -55,12 +57,15 @@ _GROWS = 4  # calls in a row whose graphs reach farther back each time
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _reaching_back(run)
     yield from _kept(run)
+    yield from _of_evaluations(run)
     yield from _retained(run)
 
 
 def _kept(run: Run) -> Iterator[Finding]:
     last = {
-        event.backward: event for event in sorted(run.of(GraphsKept), key=lambda event: bool(event.holder))
+        event.backward: event
+        for event in sorted(run.of(GraphsKept), key=lambda event: bool(event.holder))
+        if event.backward
     }
     for event in last.values():
         where = _line_that_keeps(event)
@@ -77,13 +82,42 @@ def _kept(run: Run) -> Iterator[Finding]:
         )
 
 
+def _of_evaluations(run: Run) -> Iterator[Finding]:
+    """Report what an evaluation collects together with its graphs."""
+    trained = {frame[:2] for event in run.of(Backward, Differentiated) for frame in event.site}
+    for event in run.of(GraphsKept):
+        if not event.backward:
+            yield RULE.finding(
+                _line_that_keeps(event) or event.site,
+                f"{event.holder} keeps the graphs of {event.count} forward passes of an evaluation alive, and no "
+                "backward pass uses them.",
+                why="The activations of each batch stay in memory: it grows with the evaluation data.",
+                advice="Evaluate without graphs: put the loop under torch.no_grad().",
+                fix=partial(_without_graphs, trained=trained),
+                count=event.count,
+                evidence={"graphs": event.count, "holder": event.holder},
+            )
+
+
+def _without_graphs(at: Statement, trained: set[tuple[str, int]]) -> Fix:
+    """Put the loop under ``no_grad``, if nothing in it computes a gradient."""
+    if not at.loops or "torch" not in imported(at.file):
+        return ()
+    loop = at.loops[0]
+    lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+    derives = any(file == at.file and line in lines for file, line in trained)
+    return () if derives else (PutUnder(loop.lineno, "with torch.no_grad():"),)
+
+
 def _line_that_keeps(event: GraphsKept) -> Frame | None:
     """Find the line that puts something into the holder, by the holder's name; one that detaches it comes last."""
     names = [name for name in reversed(re.findall(r"[A-Za-z_]\w*", event.holder)) if name != "self"]
     files = dict.fromkeys(frame.file for site in (event.added, event.site, event.backward) for frame in site)
+    # An evaluation's own variable may have the name of another function's.
+    local = function_at(event.added[0]) if event.added and event.holder.isidentifier() else None
     for name in names:
         for file in files:
-            tree = tree_of(file)
+            tree = tree_of(file) if event.backward or local is None else local
             lines = [
                 (_is_safe(node), node.lineno)
                 for node in (ast.walk(tree) if tree is not None else ())

@@ -2,7 +2,8 @@
 
 ## What it does
 Looks for frozen parameters (``requires_grad`` is off, or their gradients are set to zero by hand) that an optimizer
-still moves, by a gradient that was left over, by momentum or by weight decay. Also looks for batch norms whose
+still moves, by a gradient that was left over, by momentum or by weight decay. Looks for parameters that are only
+seemingly frozen, by ``module.requires_grad = False`` or a misspelled attribute. Also looks for batch norms whose
 parameters are all frozen for the whole run, or that run only under ``no_grad``, while their running statistics
 follow the new data, and says how far.
 
@@ -50,6 +51,7 @@ from gradgate.checker.rules.ownership._freeze_fixes import (
     without_gradients,
 )
 from gradgate.checker.rules.ownership._idle_batch_norms import RunWithoutGradients, run_without_gradients
+from gradgate.checker.rules.ownership._misfrozen import misfrozen
 from gradgate.events import Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
 
 _WHY = "The frozen part changes in every step."
@@ -57,6 +59,7 @@ _STEPS = 2
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from misfrozen(run, RULE)
     yield from _stepped(run)
     yield from _zeroed(run)
     yield from _rows(run)
@@ -136,13 +139,21 @@ def _rows(run: Run) -> Iterator[Finding]:
             found[event.optimizer].append(event.skipped_rows)
     for optimizer, steps in found.items():
         if len(steps) >= _STEPS:
+            ids: Ids = frozenset().union(*steps)
+            decays = any(
+                group.weight_decay
+                for event in run.made[optimizer]
+                for group in event.groups
+                if group.parameters & ids
+            )
             yield RULE.finding(
                 run.made[optimizer][0].site,
-                f"A hook sets the gradient of some rows of {run.names(frozenset().union(*steps))} to zero, and "
-                f"{run.optimizer(optimizer)} moved these rows in {len(steps)} steps, by momentum or weight decay.",
+                f"A hook sets the gradient of some rows of {run.names(ids)} to zero, and "
+                f"{run.optimizer(optimizer)} moved these rows in {len(steps)} steps, by "
+                f"{'weight decay' if decays else 'momentum'}.",
                 why=_WHY,
-                advice="Put the parameter in a group without weight decay and momentum, or keep the rows in a "
-                "buffer.",
+                advice=f"Put it in a group of its own with {'weight_decay=0' if decays else 'no momentum'}, or "
+                "keep the rows in a buffer.",
                 count=len(steps),
                 evidence={"steps": len(steps)},
             )

@@ -1,0 +1,136 @@
+"""Graphs that an evaluation collects and that no backward pass ever uses."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from gradgate.checker.recording._node_lines import Stack
+from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._retained_graphs import SUSPICIOUS, candidates, separate_graphs
+from gradgate.events import GraphsKept, Site
+from gradgate.torch_compat import stored_stack
+
+_PHASES = 4  # evaluations that are looked at, wherever they are in the run
+_MOST_NODES = 20_000  # that are noted in one of them
+_GROWTH = 1.25  # of what is alive, before it is looked for again
+_FALLS = 3  # times that most of it was freed: it is kept for a while only
+
+
+@dataclass(eq=False)
+class _Collection:
+    """What one variable keeps. The stacks in the nodes of its graphs show whether a backward pass uses them."""
+
+    event: GraphsKept
+    phase: int
+    stacks: list[weakref.ref[Stack]]
+
+    @property
+    def is_used(self) -> bool:
+        return any(stack is not None and stack.used for stack in (ref() for ref in self.stacks))
+
+
+class EvaluationGraphs:
+    """Follows the graphs that are made between ``eval()`` and the next backward call or ``train()``.
+
+    Each node that the phase's first line makes gets a stack of its own, which dies with the node. When more and
+    more of them are alive, this looks for the variable that holds several graphs without a common node.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._phase = 0
+        self._open = False
+        self._first: Site = ()
+        self._most = self._nodes = self._falls = 0
+        self._alive: dict[int, weakref.ref[Stack]] = {}
+        self._collections: dict[tuple[str, Site], _Collection] = {}
+        self._brief: set[tuple[str, Site]] = set()
+
+    def evaluate(self, evaluating: bool) -> None:
+        """Begin or end a phase: a module's mode was set."""
+        if not evaluating:
+            self._look()
+            self.end()
+        elif not self._open and self._phase < _PHASES:
+            self._open = True
+            self._phase += 1
+            self._first, self._alive = (), {}
+            self._most = self._nodes = self._falls = 0
+            self._recorder.lines.report_to(self._node_made)
+            self._recorder.lines.on()
+
+    def end(self) -> None:
+        """End a phase."""
+        if self._open:
+            self._open = False
+            self._recorder.lines.report_to(None)
+            if not self._recorder.looking:
+                self._recorder.lines.off()
+
+    def used(self, nodes: list[Any]) -> None:
+        """Note that a backward pass or ``autograd.grad`` goes through nodes."""
+        if self._collections or self._open:
+            for node in nodes:
+                stack = stored_stack(node)
+                if isinstance(stack, Stack) and stack.own:
+                    stack.used = True
+            self._collections = {key: each for key, each in self._collections.items() if not each.is_used}
+
+    def finish(self, *, ended: bool) -> None:
+        """Record the collections that nothing used. In a run that was interrupted, only those of earlier phases."""
+        for each in self._collections.values():
+            if ended or not self._open or each.phase < self._phase:
+                self._recorder.add(each.event)
+        self._collections.clear()
+
+    def _node_made(self, stack: Stack) -> Stack:
+        """Return the stack of a node: one of its own, if the line of the phase's first node makes it."""
+        self._nodes += 1
+        if self._nodes > _MOST_NODES:
+            self.end()
+            return stack
+        self._first = self._first or stack.site
+        if stack.site != self._first:
+            return stack
+        if self._most and len(self._alive) < self._most / 2:
+            self._falls, self._most = self._falls + 1, len(self._alive)
+            if self._falls >= _FALLS:
+                self._brief |= {key for key, each in self._collections.items() if each.phase == self._phase}
+                self._collections = {
+                    key: each for key, each in self._collections.items() if key not in self._brief
+                }
+                self.end()
+                return stack
+        if len(self._alive) >= max(SUSPICIOUS, _GROWTH * self._most):
+            self._look()
+        own = Stack(stack)
+        own.site, own.own = stack.site, True
+        key = id(own)
+        self._alive[key] = weakref.ref(own, lambda _, alive=self._alive: alive.pop(key, None))  # type: ignore[misc]
+        return own
+
+    def _look(self) -> None:
+        """Look for what holds the graphs."""
+        if not self._open or len(self._alive) < SUSPICIOUS:
+            return
+        self._most = len(self._alive)
+        with self._recorder.working():
+            for path, scope, tensors in candidates():
+                graphs = [own for nodes in separate_graphs(tensors) if (own := _own_stacks(nodes))]
+                stacks, key = [stack for own in graphs for stack in own], (path, scope)
+                if len(graphs) < SUSPICIOUS or key in self._brief or any(stack.used for stack in stacks):
+                    continue
+                known = self._collections.get(key)
+                if known is None or known.event.count < len(graphs):
+                    event = GraphsKept(self._first, len(graphs), (), path, scope)
+                    self._collections[key] = _Collection(
+                        event, self._phase, [weakref.ref(each) for each in stacks]
+                    )
+                return
+
+
+def _own_stacks(nodes: list[Any]) -> list[Stack]:
+    stacks = (stored_stack(node) for node in nodes)
+    return [each for each in stacks if isinstance(each, Stack) and each.own]

@@ -1,0 +1,108 @@
+"""The edit that a finding offers in a trainer's run makes that run exact."""
+
+import contextlib
+import io
+import runpy
+from pathlib import Path
+
+import pytest
+
+from gradgate.checker.fixes import apply, edits_for
+from gradgate.checker.recording import Watcher
+from gradgate.checker.rules import Finding, check
+
+pytestmark = [  # of Lightning
+    pytest.mark.filterwarnings("ignore:.*(isinstance.treespec|LeafSpec).*"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
+    pytest.mark.filterwarnings("ignore:The number of training batches .* is smaller than the logging"),
+]
+
+ACCELERATE = """
+import torch
+from accelerate import Accelerator
+
+torch.manual_seed(0)
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.TensorDataset(torch.randn(20, 4), torch.randn(20, 1))
+model, optimizer, loader = accelerator.prepare(model, optimizer, torch.utils.data.DataLoader(data, 4))
+for epoch in range(3):
+    for x, y in loader:
+        with accelerator.accumulate(model):
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+LIGHTNING = """
+import lightning as L
+import torch
+
+
+class Model(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch, index):
+        return torch.nn.functional.mse_loss(self.linear(batch[0]), batch[1])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+torch.manual_seed(0)
+data = torch.utils.data.TensorDataset(torch.randn(20, 4), torch.randn(20, 1))
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+trainer = L.Trainer(
+    accelerator="cpu",
+    max_epochs=3,
+    accumulate_grad_batches=2,
+    KEYWORDS
+)
+trainer.fit(Model(), torch.utils.data.DataLoader(data, 4, num_workers=0))
+"""
+
+
+def findings(script: Path) -> list[Finding]:
+    watcher = Watcher(str(script), strict=True)
+    watcher.start()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            runpy.run_path(str(script), run_name="__main__")
+    finally:
+        watcher.stop()
+    return check(watcher.log(), strict=True)
+
+
+QUIET = "logger=False,\n    enable_checkpointing=False,\n    enable_progress_bar=False,"
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        (ACCELERATE, "exact(accelerator)"),
+        (LIGHTNING.replace("KEYWORDS", QUIET), "    callbacks=[ExactAccumulation()],"),
+    ],
+    ids=["accelerate", "lightning"],
+)
+def test_the_edit_makes_the_run_exact(script: str, line: str, tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(script, "utf-8")
+    (found,) = findings(file)
+    assert found.code == "GG103"
+    edited = apply(script.splitlines(), edits_for(found))
+    assert [text for text in edited if text not in script.splitlines()][1:] == [line]
+    after = tmp_path / "edited.py"
+    after.write_text("\n".join(edited), "utf-8")
+    assert findings(after) == []
+
+
+def test_where_there_may_be_other_callbacks_nothing_is_edited(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(LIGHTNING.replace("KEYWORDS", "**quiet,"), "utf-8")
+    (found,) = findings(file)
+    assert edits_for(found) == ()
+    assert "ExactAccumulation()" in found.advice

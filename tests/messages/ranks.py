@@ -1,0 +1,142 @@
+"""Ranks that do not fit together. Each cause runs on two ranks and returns or raises on both."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import gradgate as gg
+from tests.messages import message_of
+
+
+def accumulator(lr: float = 1.0, **options: Any) -> tuple[nn.Module, gg.Accumulator]:
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    return model, gg.Accumulator(torch.optim.SGD(model.parameters(), lr=lr), **{"model": model, **options})
+
+
+def update(rank: int, model: nn.Module, accumulator: gg.Accumulator) -> None:
+    del rank
+    with accumulator.update() as update:
+        update.backward(model(torch.ones(4, 2)).mean(), count=4)
+
+
+def other_rates(rank: int) -> None:
+    update(rank, *accumulator(lr=1.0 + rank))
+
+
+def no_model(rank: int) -> None:
+    update(rank, *accumulator(model=None))
+
+
+def half_a_model(rank: int) -> None:
+    model, head = nn.Linear(2, 1), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=1.0)
+    update(rank, model, gg.Accumulator(optimizer, model=model))
+
+
+def static_graph(rank: int) -> None:
+    model = nn.Linear(2, 1)
+    wrapped = DistributedDataParallel(model, static_graph=True)
+    update(rank, wrapped, gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0), model=wrapped))
+
+
+def inner_model(rank: int) -> None:
+    model = nn.Linear(2, 1)
+    wrapped = DistributedDataParallel(model)
+    update(rank, wrapped, gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0), model=model))
+
+
+def stopped(rank: int, sync: Any = "last") -> None:
+    model, ours = accumulator(sync=sync)
+    with ours.update() as update:
+        for _ in update.micro_batches([1]):
+            loss = model(torch.ones(4, 2)).mean()
+            if rank:
+                loss.register_hook(lambda _: 1 / 0)
+            update.backward(loss, count=4)
+
+
+def stopped_on_the_way(rank: int) -> None:
+    stopped(rank, "overlap")
+
+
+def sparse(rank: int) -> None:
+    del rank
+    model = nn.Embedding(4, 2, sparse=True)
+    ours = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0), model=model, sync="overlap")
+    with ours.update() as update:
+        for _ in update.micro_batches([1]):
+            update.backward(model(torch.tensor([1])).mean(), count=1)
+
+
+def coupled(rank: int, encode: Callable[[Tensor], Tensor], *, on: int = 2) -> None:
+    model, ours = accumulator()
+    with ours.update() as update:
+        if rank < on:
+            update.backward_coupled(
+                lambda x: encode(model(x)), [torch.ones(4, 2)], lambda z: z.double().mean()
+            )
+        else:
+            update.backward(model(torch.ones(4, 2)).mean(), count=4)
+
+
+def coupled_on_one(rank: int) -> None:
+    coupled(rank, lambda z: z, on=1)
+
+
+def coupled_in_other_types(rank: int) -> None:
+    coupled(rank, lambda z: z.double() if rank else z)
+
+
+def coupled_after_the_last_pass(rank: int) -> None:
+    del rank
+    model, ours = accumulator(sync="overlap")
+    with ours.update() as update:
+        for _ in update.micro_batches([1]):
+            update.backward(model(torch.ones(4, 2)).mean(), count=4)
+        update.backward_coupled(model, [torch.ones(4, 2)], torch.mean)
+
+
+def another_after_the_last_pass(rank: int) -> None:
+    del rank
+    model, ours = accumulator(sync="overlap")
+    with ours.update() as update:
+        for _ in update.micro_batches([1]):
+            for name in ("a", "b"):
+                update.backward(model(torch.ones(4, 2)).mean(), count=4, name=name)
+
+
+def unknown_sync(rank: int) -> None:
+    del rank
+    accumulator(sync="always")
+
+
+CASES: dict[str, Callable[[int], None]] = {
+    "an unknown sync": unknown_sync,
+    "ranks with other rates": other_rates,
+    "ranks without a model": no_model,
+    "ranks with half a model": half_a_model,
+    "a static graph": static_graph,
+    "a wrapper around the model": inner_model,
+    "a rank that stopped": stopped,
+    "a rank that stopped in the last pass": stopped_on_the_way,
+    "a sparse gradient on its way": sparse,
+    "a coupled loss on one rank": coupled_on_one,
+    "representations of other types": coupled_in_other_types,
+    "a coupled loss after the last pass": coupled_after_the_last_pass,
+    "another loss after the last pass": another_after_the_last_pass,
+}
+
+
+def messages(rank: int) -> dict[str, tuple[Any, ...]]:
+    """Run all causes one after the other; return what each raises on this rank."""
+    found = {}
+    for name, cause in CASES.items():
+        dist.barrier()
+        found[name] = tuple(message_of(partial(cause, rank)))
+    return found
