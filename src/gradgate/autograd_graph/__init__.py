@@ -3,6 +3,7 @@
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
 from gradgate.autograd_graph._losses import (
+    LOSSES,
     RESHAPES,
     Input,
     NotUnderstoodError,
@@ -17,6 +18,7 @@ from gradgate.autograd_graph._walk import LEAF, Graph, roots_of, walk
 
 __all__ = [
     "LEAF",
+    "LOSSES",
     "REENTRANT_CHECKPOINT",
     "RESHAPES",
     "Graph",
