@@ -31,13 +31,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture
-def nothing_frozen() -> Iterator[None]:
-    """For a test in which the collector has to find what an imported module or class holds."""
-    gc.unfreeze()
-    yield
-    gc.collect(1)  # the young: the rest would take a second
-    gc.freeze()
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Hide what a file has imported and cached, too: replays and trainers collect garbage again and again."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 # Files whose tests share no more than the run of one script: each script is dealt out by itself. They come last, as

@@ -1,15 +1,11 @@
 """Windows in real trainers: how far is each gradient that the optimizer receives from that of the whole window?
 
-Run by the tests in one process, and by torchrun on several ranks, which then share each window.
+Run by the tests in one process, and by ``on_ranks.py`` on several ranks, which then share each window.
 """
 
-import json
-import logging
 import os
 import shutil
-import sys
 import tempfile
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +27,7 @@ WINDOWS = [slice(0, 13), slice(13, 21)]
 QUIET = dict.fromkeys(
     ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
 )
+WRONG = 0.1  # the smallest error, relative to the largest gradient, that counts as wrong
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
@@ -272,19 +269,3 @@ RIGHT = {
         1e-6,
     ),
 }
-
-
-def main() -> None:
-    warnings.simplefilter("ignore")
-    logging.disable()
-    torch.set_num_threads(1)
-    found = {}
-    for name, (run, _) in {**CASES, **RIGHT}.items():
-        found[name] = [run(True), run(False) if name in CASES else []]
-    if RANK == 0:
-        print(json.dumps(found))
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,9 @@
-"""One update in Lightning's manual optimization, on two ranks with unequal numbers of samples. Run by torchrun.
-
-How far is it from the whole batch's?
-"""
+"""The windows of ``exact_cases.py``, and one update in Lightning's manual optimization, on ranks."""
 
 import json
 import logging
 import os
+import sys
 import warnings
 
 import torch
@@ -14,28 +12,21 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gradgate as gg
+from tests.integrations.exact_cases import CASES, QUIET, RIGHT, error, gradients
 
 SAMPLES, MICRO_BATCH = 22, 4
 
-warnings.simplefilter("ignore")
-logging.disable()
-torch.manual_seed(0)
-torch.set_num_threads(1)
-x = torch.randn(SAMPLES, 6, dtype=torch.float64)
-y = (x @ torch.randn(6, 3, dtype=torch.float64)).argmax(1)
-model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-truth = torch.autograd.grad(F.cross_entropy(model(x), y), model.parameters())
-received: list[list[Tensor]] = []
 
-
-@optimizer.register_step_pre_hook
-def note(*_: object) -> None:
-    received.append([parameter.grad.clone() for parameter in model.parameters()])
-
-
-def lightning() -> float:
+def manual() -> tuple[float, float]:
+    """Return the count of an update of unequal shares, and its error relative to the whole batch's."""
     from lightning.pytorch import LightningModule, Trainer
+
+    torch.manual_seed(0)
+    x = torch.randn(SAMPLES, 6, dtype=torch.float64)
+    y = (x @ torch.randn(6, 3, dtype=torch.float64)).argmax(1)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    truth = torch.autograd.grad(F.cross_entropy(model(x), y), model.parameters())
 
     class Exact(LightningModule):
         def __init__(self) -> None:
@@ -61,27 +52,25 @@ def lightning() -> float:
             self.update = update
 
     learner = Exact()
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy="ddp",
-        use_distributed_sampler=False,
-        max_epochs=1,
-        enable_model_summary=False,
-        **quiet,
-    )
-    trainer.fit(learner)
-    return learner.update.count
+    ranks = {"devices": 2, "strategy": "ddp", "use_distributed_sampler": False}
+    trainer = Trainer(accelerator="cpu", max_epochs=1, **ranks, **QUIET)
+    # As each step receives them, so a second step would be noticed.
+    (received,) = gradients(optimizer, lambda: trainer.fit(learner))
+    return learner.update.count, error(received, truth)
 
 
 def main() -> None:
-    count = lightning()
-    (gradients,) = received
-    largest = max(float(gradient.abs().max()) for gradient in truth)
-    off = max(float((one - other).abs().max()) for one, other in zip(gradients, truth, strict=True))
+    warnings.simplefilter("ignore")
+    logging.disable()
+    torch.set_num_threads(1)
+    count, off = manual()
+    errors = {
+        name: [run(True), run(False) if name in CASES else []]
+        for name, (run, _) in {**CASES, **RIGHT}.items()
+    }
     if os.environ["RANK"] == "0":
-        print(json.dumps({"count": count, "error": off / largest}))
+        print(json.dumps({"errors": errors, "manual count": count, "manual error": off}))
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

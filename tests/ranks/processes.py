@@ -29,15 +29,17 @@ fork_ranks(Path(sys.argv[2]))
 
 # What torchrun does, without an interpreter for each rank. The store starts threads, so it comes last.
 LAUNCH = """\
-import os, runpy, sys
+import importlib, os, runpy, sys
 ranks = int(sys.argv[1])
+for name in sys.argv[2].split():
+    importlib.import_module(name)
 pipes = [os.pipe() for _ in range(ranks)]
 for rank, (read, write) in enumerate(pipes):
     if os.fork() == 0:
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
         os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=os.read(read, 16).decode())
         os.environ.update(TORCHELASTIC_USE_AGENT_STORE='True')
-        sys.argv[:] = sys.argv[2:]
+        sys.argv[:] = sys.argv[3:]
         runpy.run_path(sys.argv[0], run_name='__main__')
         sys.exit()
 from torch.distributed import TCPStore
@@ -48,11 +50,14 @@ sys.exit(max(abs(os.waitstatus_to_exitcode(os.wait()[1])) for _ in pipes))
 """
 
 
-def torchrun(script: Path, *arguments: str, ranks: int = 2) -> Completed:
-    """Run a script on ranks of this machine, as ``torchrun --standalone`` starts them."""
+def torchrun(script: Path, *arguments: str, ranks: int = 2, imported: str = "") -> Completed:
+    """Run a script on ranks of this machine, as ``torchrun --standalone`` starts them.
+
+    ``imported``: modules that take seconds to import. They are imported once, and not on each rank.
+    """
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     if hasattr(os, "fork"):
-        return python("-c", LAUNCH, str(ranks), script, *arguments, cwd=Path.cwd(), env=env)
+        return python("-c", LAUNCH, str(ranks), imported, script, *arguments, cwd=Path.cwd(), env=env)
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     return python(*launcher, script, *arguments, cwd=Path.cwd(), env={**env, "OMP_NUM_THREADS": "1"})
 

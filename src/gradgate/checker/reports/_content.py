@@ -64,11 +64,6 @@ class Entry:
         return f"{self.finding.category}{times}"
 
     @property
-    def advice(self) -> str:
-        """What to write instead, in words."""
-        return self.finding.advice
-
-    @property
     def help(self) -> str:
         """The command that explains the rule; "" for a rule that failed."""
         return "" if self.finding.code == "GG000" else f"gradgate explain {self.finding.code}"
