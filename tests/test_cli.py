@@ -63,12 +63,12 @@ def test_the_line_is_found_and_shown_below_what_the_script_prints(tmp_path: Path
 def test_a_script_that_fails_keeps_its_findings(tmp_path: Path) -> None:
     options = ("--format", "json", "--output", "report.json")
     done = gradgate(tmp_path, "check", *options, "train.py", end="1 / 0")
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert done.stdout == "trained\n"
     assert done.stderr.startswith("Traceback (most recent call last):\n")
     assert done.stderr.count("  File ") == 1
     assert re.search(
-        r"\ngradgate: 1 finding after 3 steps, when the script failed; the report is in .*report.json\n$",
+        r"\ngradgate: 1 finding after 3 steps; the script failed with exit code 1; the report is in .*.json\n",
         done.stderr,
     )
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
@@ -109,6 +109,26 @@ def test_the_help_shows_its_examples_line_by_line(capsys: pytest.CaptureFixture[
     assert "\n  gradgate check --output report.html train.py         a page with figures\n" in text
     assert "\\b" not in text
     assert "<bool>" not in text
+    assert "list[str]" not in text
+
+
+def test_the_commands_are_listed_with_whole_sentences(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert "..." not in text.partition("Commands:")[2]
+    assert "\n  check     Run a script under watch: what is wrong, and where.\n" in text
+
+
+def test_a_module_that_is_missing_is_looked_for_in_the_python_that_is_named(tmp_path: Path) -> None:
+    done = gradgate(tmp_path, "check", "train.py", script="import not_installed_here\n")
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: No module named 'not_installed_here'\n" in done.stderr
+    note = f"note The script runs in {sys.executable}, which has no module 'not_installed_here'."
+    assert " ".join(done.stdout.split()).endswith(note)
 
 
 def test_a_script_may_change_the_folder_and_hide_our_modules(tmp_path: Path) -> None:
@@ -259,7 +279,15 @@ def test_an_interrupt_ends_the_run_with_a_report(tmp_path: Path) -> None:
     [
         (
             ["check", "nowhere.py"],
-            "gradgate check: there is no script 'nowhere.py'. Options come before the script.\n",
+            "gradgate check: there is no script 'nowhere.py'.\n",
+        ),
+        (
+            ["check", __file__.removesuffix(".py")],
+            f"gradgate check: there is no script {__file__.removesuffix('.py')!r}. Did you mean {__file__!r}?\n",
+        ),
+        (
+            ["check", "--select", "GG1", "GG2", __file__],
+            "gradgate check: there is no script 'GG2'. Options, each with one value, come before the script.\n",
         ),
         (
             ["check"],
@@ -463,7 +491,7 @@ def test_progress_tells_how_far_the_script_came_while_it_is_judged(tmp_path: Pat
     (tmp_path / "train.py").write_text(loop, "utf-8")
     program = """\
 from gradgate.checker.running import Program, WatchedRun
-watched = WatchedRun(Program("train.py"), max_steps=None, on_end=lambda how, logs: print(watched.progress) or 0)
+watched = WatchedRun(Program("train.py"), max_steps=None, on_end=lambda *_: print(watched.progress) or 0)
 print(watched.progress)
 raise SystemExit(watched.run())
 """

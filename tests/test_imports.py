@@ -81,7 +81,10 @@ MAY_IMPORT = {
         *("checker.analysis", "checker.fixes", "checker.rules"),
         *("rich (lazily)", "plotly (lazily)", "jinja2 (lazily)", "pygments (lazily)"),
     },
-    "checker.running": {"errors", "events", "torch_compat", "checker.recording"},
+    "checker.running": {
+        *("errors", "events", "torch_compat", "checker.recording"),
+        *("IPython (lazily)", "nbformat (lazily)", "traitlets (lazily)"),
+    },
     "integrations": {
         *(
             "accumulation",

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import SGD
 
 import gradgate as gg
+from gradgate.accumulation import RunningSum
 from gradgate.checker.reports import Held, Report, Selection
 from gradgate.checker.rules import rules
 from gradgate.events import Log
@@ -72,12 +73,17 @@ def a_finished_watch() -> Any:
 
 CASES: list[tuple[Callable[[], Any], str]] = [
     (accumulator, "Accumulator(SGD: 2 tensors, 5 parameters)"),
+    (
+        lambda: gg.Accumulator(SGD([nn.Parameter(torch.ones(1))])),
+        "Accumulator(SGD: 1 tensor, 1 parameters)",
+    ),
     (an_update, "Update(step 1, 4 micro-batches, 1,006 items, loss 1.02)"),
     (lambda: gg.windows([1, 2, 3], size=2), "windows(list, size=2)"),
     (lambda: next(iter(gg.windows([1, 2, 3], size=2))), "Window(1 of 2 micro-batches drawn)"),
     (lambda: gg.decay(0.5), "Decay(factor=0.5)"),
     (lambda: gg.log_to(Scalars(), accumulator(), every=10), "Logging(every 10 updates to Scalars, 0 so far)"),
     (gg.NoiseScale, "NoiseScale(no estimate after 0 updates)"),
+    (lambda: RunningSum("fake", counts=[2, 3]), "RunningSum('fake', 2 contributions)"),
     (lambda: gg.Tally(6.0, 3), "Tally(total=6.0, count=3)"),
     (plan, "Plan(100 samples in 3 micro-batches, 255 B, estimated)"),
     (lambda: plan().split(torch.ones(100, 8)), "Split(100 samples in 3 micro-batches)"),

@@ -63,3 +63,15 @@ def test_a_loss_over_pairs_is_warned_of_once(name: str) -> None:
 def test_a_loss_that_takes_items_one_by_one_is_not(name: str) -> None:
     with no_warning():
         train(APART[name])
+
+
+def test_a_term_that_is_used_twice_is_read_once() -> None:
+    """Read once for each of its 2**60 paths, it would never end."""
+    model = nn.Linear(3, 1)
+    accumulator = gg.Accumulator(torch.optim.SGD(model.parameters(), lr=0.1))
+    with accumulator.update() as update:
+        loss = model(torch.ones(4, 3)).mean()
+        for _ in range(60):
+            loss = (loss + loss) / 2
+        update.backward(loss, count=4)
+    assert update.stepped

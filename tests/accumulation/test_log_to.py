@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from torch.utils.tensorboard import SummaryWriter
 
 import gradgate as gg
-from gradgate.errors import OptionError
 from tests.accumulation.one_weight import one_weight, update_by
 from tests.tensors import DEVICE
 
@@ -204,15 +203,3 @@ def test_it_ends_when_it_is_removed_or_its_block_ends() -> None:
     assert [step for step, _ in writer.scalars["loss"]] == [1, 101, 2]
     assert not accumulator._state.gradient_hooks
     assert not accumulator._state.update_hooks
-
-
-def test_what_cannot_be_used_is_refused() -> None:
-    _, _, accumulator = one_weight()
-    with pytest.raises(OptionError, match="log_to: str has no add_scalar"):
-        gg.log_to("runs", accumulator)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="log_to: every is 0; it must be at least 1"):
-        gg.log_to(Recording(), accumulator, every=0)
-    with pytest.raises(OptionError, match="log_to: depth is 0"):
-        gg.log_to(Recording(), accumulator, depth=0)
-    with pytest.raises(OptionError, match="owns no parameter of this Linear"):
-        gg.log_to(Recording(), accumulator, nn.Linear(1, 1))

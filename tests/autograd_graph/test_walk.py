@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gradgate.autograd_graph import Graph, hidden_parameter, roots_of
+from gradgate.autograd_graph import Graph, hidden_parameter, roots_of, walk
 
 
 def random_loss(seed: int) -> tuple[list[nn.Parameter], Tensor]:
@@ -53,6 +53,13 @@ def test_paths_order_and_users_agree_with_a_walk_by_hand(seed: int) -> None:
         assert path[0] is loss.grad_fn
         assert path[-2] is users[0]  # the nearest user
         assert all(after in graph.following[before] for before, after in pairwise(path))
+
+
+def test_a_walk_goes_beyond_the_named_nodes_only() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    loss = weight.exp().sum() + weight.sum()
+    names = [node.name() for node, _ in walk(loss.grad_fn, beyond=["AddBackward0"])]
+    assert names == ["AddBackward0", "SumBackward0", "SumBackward0"]
 
 
 def test_a_shortest_path_is_found() -> None:

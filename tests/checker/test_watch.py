@@ -352,3 +352,14 @@ def pytest_in(folder: Path, *given: str, fresh: bool = False) -> str:
         wide["PYTHONHASHSEED"] = "0"  # as any other setting of python, it takes a new interpreter
     done = python(*command, cwd=folder, env=wide)
     return done.stdout + done.stderr
+
+
+def test_a_loss_with_countless_paths_is_watched_in_time() -> None:
+    """Each value is used twice: the only term is reached on 2**60 paths."""
+    model = nn.Linear(3, 1)
+    with gg.watch() as watching:
+        loss = model(torch.ones(4, 3)).mean()
+        for _ in range(60):
+            loss = (loss + loss) / 2
+        loss.backward()
+    assert watching.summary.backwards == 1

@@ -119,8 +119,3 @@ def test_what_cannot_be_meant_is_refused(
 ) -> None:
     with pytest.raises(OptionError, match=message):
         param_groups(Model(), factors, **{"lr": 0.1, **options})
-
-
-def test_a_model_without_parameters_is_refused() -> None:
-    with pytest.raises(OptionError, match="param_groups: ReLU has no parameters"):
-        param_groups(nn.ReLU(), lr=0.1)

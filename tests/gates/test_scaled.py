@@ -77,13 +77,6 @@ def test_what_is_no_factor_is_refused(factor: object) -> None:
         scaled(nn.Linear(1, 1), factor=factor)  # type: ignore[arg-type]
 
 
-def test_what_is_no_module_is_refused() -> None:
-    with pytest.raises(OptionError, match="scaled: it was given nothing"):
-        scaled(factor=0.1)
-    with pytest.raises(OptionError, match="scaled: it was given Tensor"):
-        scaled(torch.ones(2), factor=0.1)  # type: ignore[arg-type]
-
-
 def test_a_line_says_what_a_handle_holds() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
     with frozen(model) as handle:

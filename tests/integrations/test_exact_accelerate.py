@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedType, ParallelismConfig
 from accelerate.state import AcceleratorState
 from accelerate.utils import GradientAccumulationPlugin
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 import gradgate as gg
-from gradgate.errors import CountError, GradientError, UpdateError
+from gradgate.errors import CountError, GradientError, OptionError, UpdateError
 from gradgate.integrations.accelerate import exact
 from tests.integrations.exact_cases import LABELS, TEXTS, error, gradients, net, tokens
 
@@ -158,6 +158,23 @@ def test_what_would_not_be_exact_is_an_error(kind: type[Loop], raised: type[Exce
     loop = kind()
     with pytest.raises(raised, match=says):
         loop.run()
+
+
+@pytest.mark.parametrize("how", ["FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA"])
+def test_processes_that_shard_are_refused(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator = Loop(exactly=False).accelerator
+    monkeypatch.setattr(accelerator.state, "distributed_type", DistributedType[how])
+    with pytest.raises(OptionError, match=rf"trains with {how}, and only a single process and DDP"):
+        exact(accelerator)
+
+
+@pytest.mark.parametrize("kind", ["tp", "cp", "dp_shard"])
+def test_parallelism_within_a_model_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator = Loop(exactly=False).accelerator
+    parallel = ParallelismConfig(**{f"{kind}_size": 2})
+    monkeypatch.setattr(type(accelerator), "parallelism_config", parallel)
+    with pytest.raises(OptionError, match=f"trains with {kind}_size=2"):
+        exact(accelerator)
 
 
 def test_a_loop_that_is_watched_and_exact_has_no_findings() -> None:

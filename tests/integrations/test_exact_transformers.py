@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers as t
+from accelerate import DistributedType
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor
@@ -198,6 +199,8 @@ def test_sft_of_trl(tmp_path: Path) -> None:
     )
     model = model_of("llama")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    newer = hasattr(t.TrainingArguments, "activation_checkpointing")
+    checkpointing = "activation_checkpointing" if newer else "gradient_checkpointing"
     arguments = trl.SFTConfig(
         tmp_path,
         per_device_train_batch_size=4,
@@ -208,7 +211,7 @@ def test_sft_of_trl(tmp_path: Path) -> None:
         dataset_kwargs={"skip_prepare_dataset": True},
         report_to=[],
         **dict.fromkeys(("use_cpu", "disable_tqdm"), True),
-        **dict.fromkeys(("bf16", "gradient_checkpointing", "dataloader_pin_memory"), False),
+        **dict.fromkeys(("bf16", checkpointing, "dataloader_pin_memory"), False),
         **dict.fromkeys(("save_strategy", "logging_strategy"), "no"),
     )
     data = datasets.Dataset(rows, fingerprint="rows")
@@ -228,6 +231,13 @@ def test_data_parallel_is_refused() -> None:
     trainer = _trainer()
     trainer.args._n_gpu = 2
     with pytest.raises(OptionError, match="trains with DataParallel"):
+        exact(trainer)
+
+
+def test_processes_that_shard_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = _trainer()
+    monkeypatch.setattr(trainer.accelerator.state, "distributed_type", DistributedType.DEEPSPEED)
+    with pytest.raises(OptionError, match="trains with DEEPSPEED, and only a single device and DDP"):
         exact(trainer)
 
 

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import gradgate as gg
-from gradgate.errors import OptionError
 from gradgate.planning import peak_memory
 
 WIDTH, WORDS = 48, 50
@@ -192,22 +191,6 @@ def test_sizes_with_a_constant_part_and_operations_for_each_sample_are_estimated
     for samples in (2, 5, 64) if make is with_a_queue else (4, 64):
         micro = tuple(part[:samples] for part in batch)
         assert plan.peak_bytes(samples) == pytest.approx(tracked(loss_fn, micro), rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("loss_fn", "message"),
-    [
-        (
-            lambda batch: perceptron()(batch[0]),
-            r"returned a tensor of shape \[\d+, 10\]; it returns the loss, a scalar",
-        ),
-        (lambda batch: batch[0].mean(), r"a tensor of shape \[\], without a graph"),
-        (lambda _: 3.0, "returned a float"),
-    ],
-)
-def test_what_is_no_loss_is_refused(loss_fn: Callable[[Any], Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        gg.plan(loss_fn, images(), budget_bytes="1GiB")
 
 
 def test_a_peak_that_leaves_out_what_a_batch_norm_keeps_is_rejected() -> None:

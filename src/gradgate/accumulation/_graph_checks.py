@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 from torch import Tensor
 
@@ -14,9 +13,11 @@ from gradgate.autograd_graph import (
     SamplesMixedError,
     check_items,
     hidden_parameter,
+    walk,
 )
 from gradgate.errors import CoupledLossWarning, GraphError
 
+# Between a loss and its terms: perhaps of two directions, or weighted.
 _TERMS = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "NegBackward0")
 
 
@@ -42,13 +43,8 @@ def warn_if_coupled(loss: Tensor) -> None:
 
     It is recognized if only elementwise operations, softmax and changes of shape lie between these and the loss.
     """
-    todo: list[Any] = [loss.grad_fn]
-    while todo:
-        node = todo.pop()
-        if node is None or not node.next_functions:
-            continue
-        if node.name() in _TERMS:  # perhaps of two directions, or weighted
-            todo += [child for child, _ in node.next_functions]
+    for node, following in walk(loss.grad_fn, beyond=_TERMS):
+        if not following or node.name() in _TERMS:
             continue
         try:
             check_items(node)

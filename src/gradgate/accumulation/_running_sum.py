@@ -20,7 +20,7 @@ T = TypeVar("T")
 _HEADROOM, _HALF_HEADROOM = 2.0**32, 16.0
 
 
-@dataclass
+@dataclass(repr=False)
 class RunningSum:
     """The sum of one loss over a window: ``sum(count * gradient) / unit``, and the counts.
 
@@ -44,6 +44,9 @@ class RunningSum:
     limit: float = _HALF_HEADROOM  # the headroom, once a sum has grown enough for it to matter
     known: float = 0  # the sum of the counts so far that are plain numbers
     aside: list[Tensor | None] | None = None  # its gradients while another loss's are in `.grad`
+
+    def __repr__(self) -> str:
+        return f"RunningSum({self.name!r}, {len(self.counts)} contributions)"
 
     def prepare(
         self, loss: Tensor, count: Count, reduction: Reduction, items: float | None = None

@@ -141,7 +141,7 @@ class Input(NamedTuple):
 
     @property
     def same_size(self) -> bool:
-        """Whether it went in as it is, or as its negative."""
+        """Whether the number entered unscaled, or negated."""
         return self.factor is None or (not isinstance(self.factor, Tensor) and self.factor == -1.0)
 
 

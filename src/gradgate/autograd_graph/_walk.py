@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from torch import Tensor
@@ -12,14 +12,17 @@ LEAF = "torch::autograd::AccumulateGrad"
 """The name of the nodes that add gradient to leaves."""
 
 
-def walk(*roots: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield every node of a graph once, nearest to the roots first, with the nodes that it passes gradient to."""
+def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield every node of a graph once, nearest to the roots first, with the nodes that it passes gradient to.
+
+    With ``beyond``, the walk ends at nodes that have none of these names.
+    """
     queue = list(dict.fromkeys(root for root in roots if root is not None))
     seen = set(queue)
     for node in queue:  # grows during the loop
         following = [child for child, _ in node.next_functions if child is not None]
         yield node, following
-        for child in following:
+        for child in following if beyond is None or node.name() in beyond else ():
             if child not in seen:
                 seen.add(child)
                 queue.append(child)

@@ -21,7 +21,8 @@ _line: list[str] = []
 
 app = typer.Typer(
     name="gradgate",
-    help="Find the line of a training script that is wrong, why it is wrong, and what to write instead.",
+    help="Find what is wrong with the gradients of a training script, and plan what its batch takes.",
+    epilog="Begin with: gradgate check train.py",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # it prints marks of click's as they are
@@ -92,13 +93,14 @@ def _gradgate(
 
 @app.command(
     cls=ScriptCommand,
-    epilog="Exit code: 0 nothing found, 1 warnings or errors found, 2 a wrong option or a script that failed, "
-    "130 interrupted.",
+    short_help="Run a script under watch: what is wrong, and where.",
+    epilog="Exit code: that of the script if it fails. Otherwise 0 nothing found, 1 warnings or errors found, 2 a "
+    "wrong option.",
 )
 def check(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SCRIPT [ARGS]", help="The script and its arguments.", show_default=False),
+        typer.Argument(metavar="SCRIPT [ARGS]", hidden=True),
     ] = None,
     module: Annotated[
         str | None, typer.Option("-m", metavar="MODULE", help="Run a module, as python -m does.")
@@ -148,6 +150,7 @@ def check(
     gradgate check --write-baseline known.json train.py  accept what is there today
     gradgate check --baseline known.json train.py        report only what is new
     gradgate check torchrun --nproc-per-node 2 train.py  several ranks
+    gradgate check train.ipynb                           the cells of a notebook
     """  # noqa: D301  (click reads the backspace: keep the lines below it)
     from gradgate.cli._check import check_program
 
@@ -156,6 +159,40 @@ def check(
     run = partial(run, baseline=baseline, new_baseline=write_baseline)
     form = "diff" if diff else None if format is None else format.value
     _parsed.append(partial(run, form=form, output=output, progress=not no_progress))
+
+
+@app.command(
+    cls=ScriptCommand,
+    short_help="Print what a script's batch takes, and how to split it.",
+    epilog="Exit code: 0 planned, 2 if the script does not show its batch or the budget is too small, that of the "
+    "script if it fails before its first step.",
+)
+def plan(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SCRIPT [ARGS]", hidden=True),
+    ] = None,
+    module: Annotated[
+        str | None, typer.Option("-m", metavar="MODULE", help="Run a module, as python -m does.")
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="The memory to plan for: 8GiB.", show_default="90 % of what is free"
+        ),
+    ] = None,
+) -> None:
+    """Run a script up to its first optimizer step, and print what its batch takes and how to split it.
+
+    The step is not made, and the script ends there. What it does before (reading data, writing files) it does.
+
+    \b
+    gradgate plan train.py                   what the batch takes
+    gradgate plan --budget 8GiB train.py     and how to split it to fit
+    """  # noqa: D301  (click reads the backspace: keep the lines below it)
+    from gradgate.cli._plan import plan_program
+
+    _parsed.append(partial(plan_program, module, arguments or [], budget=budget))
 
 
 @app.command()
@@ -172,7 +209,7 @@ def rules(
         _parsed.append(partial(list_rules, as_json=format is ListFormat.json))
 
 
-@app.command()
+@app.command(short_help="Explain a rule: gradgate explain GG101.")
 def explain(
     name: Annotated[str, typer.Argument(metavar="CODE", help="A code (GG103) or a category.")],
 ) -> None:
@@ -182,7 +219,7 @@ def explain(
     _parsed.append(partial(explain_rule, name))
 
 
-@app.command(name="new-rule")
+@app.command(name="new-rule", short_help="Begin a new rule, in a checkout of gradgate.")
 def new_rule(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The rule's name: clip-misplaced.")],
     code: Annotated[str, typer.Option(metavar="CODE", help="A code that is free: GG306.")],

@@ -71,7 +71,7 @@ def _script_at(args: list[str], flags: Collection[str]) -> int | None:
 
 def _reads_arguments(script: Path) -> bool:
     """Return whether a script, or a file beside it that it may import, reads the command line."""
-    if not script.is_file() or script.suffix != ".py":
+    if not script.is_file() or script.suffix not in (".py", ".ipynb"):
         return True  # a command such as torchrun, or a package
     files = [script, *sorted(script.parent.glob("*.py"))[:_MOST_FILES]]
     return any(_READS_ARGUMENTS.search(file.read_text("utf-8", "replace")) for file in files)

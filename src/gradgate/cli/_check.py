@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -30,12 +29,13 @@ from gradgate.checker.reports import (
 from gradgate.checker.running import How, Program, WatchedRun
 from gradgate.cli._config import configured
 from gradgate.cli._fix import fix_and_check_again
+from gradgate.cli._program import program_of
 from gradgate.cli._progress import Progress
 from gradgate.errors import OptionError
 from gradgate.events import Log
 
 _WHERE = "gradgate check"
-_FOUND, _FAILED, _INTERRUPTED = 1, 2, 130
+_FOUND, _REFUSED = 1, 2
 
 
 def check_program(
@@ -64,7 +64,7 @@ def check_program(
         )
     if (fix is not None or form == "diff") and not can_edit():
         raise OptionError(f"{_WHERE}: edits need LibCST. Run pip install 'gradgate[cli]'.")
-    program = _program(module, arguments)
+    program = program_of(module, arguments, where=_WHERE)
     settings = configured(Path.cwd() if module else Path(program.target).resolve().parent)
     # The command line replaces what the configuration says.
     selected = selection(
@@ -105,38 +105,6 @@ def check_program(
         line.stop()
 
 
-def _program(module: str | None, arguments: list[str]) -> Program:
-    if module:
-        return Program(module, tuple(arguments), is_module=True)
-    if not arguments:
-        raise OptionError(f"{_WHERE}: no script given. Write: gradgate check train.py, or -m module.")
-    name, *rest = arguments
-    script = Path(name)
-    if not script.exists() and (command := _command(name)) is not None:
-        return Program(command, tuple(rest))
-    if name == "-" or (script.exists() and not script.is_file() and not script.is_dir()):
-        raise OptionError(
-            f"{_WHERE}: {name!r} is not a file with lines to report. Save the script to a file."
-        )
-    if not script.exists():
-        raise OptionError(f"{_WHERE}: there is no script {name!r}. Options come before the script.")
-    if script.is_dir() and not (script / "__main__.py").is_file():
-        raise OptionError(f"{_WHERE}: the folder {name!r} has no __main__.py. Name a script in it.")
-    return Program(name, tuple(rest))
-
-
-def _command(name: str) -> str | None:
-    """Return the file of a command that is a Python script, such as torchrun or accelerate."""
-    beside = Path(sys.executable).parent  # the environment may not be activated
-    path = os.pathsep.join([str(beside), os.environ.get("PATH", os.defpath)])
-    found = None if os.sep in name else shutil.which(name, path=path)
-    if found is None:
-        return None
-    with Path(found).open("rb") as file:
-        first = file.readline(256)
-    return found if first.startswith(b"#!") and b"python" in first else None
-
-
 def _report(
     program: Program,
     selected: Selection,
@@ -148,10 +116,17 @@ def _report(
     fix: Sequence[str] | None,
     yes: bool,
     how: How,
+    code: int,
     logs: list[Log],
 ) -> int:
     line.stop()
-    judged = partial(report_on, logs, script=program.target, outcome=how, selection=selected)
+    raised = getattr(sys, "last_value", None)
+    notes = []
+    if isinstance(raised, ModuleNotFoundError):
+        notes = [f"The script runs in {sys.executable}, which has no module {raised.name!r}."]
+    judged = partial(
+        report_on, logs, script=program.target, outcome=how, exit_code=code, selection=selected, notes=notes
+    )
     report = judged(baseline=known)
     try:
         if new_baseline is not None:
@@ -163,14 +138,12 @@ def _report(
             sys.stderr.close()  # the reader has closed the pipe, and Python would complain about it at exit
     except (OSError, ValueError) as error:
         _print_error(f"gradgate: the report cannot be written: {error}\n")
-        return _FAILED
+        return _REFUSED
     if fix is not None and how != "interrupted":
-        code = fix_and_check_again(report, yes=yes, command=fix)
-        if code is not None:
-            return code
-    if how in ("failed", "interrupted"):
-        return _FAILED if how == "failed" else _INTERRUPTED
-    return _FOUND if report.faults else 0
+        second = fix_and_check_again(report, yes=yes, command=fix)
+        if second is not None:
+            return second
+    return code or (_FOUND if report.faults else 0)
 
 
 def _write(report: Report, form: str, output: Path | TextIO) -> None:
@@ -187,9 +160,9 @@ def _write(report: Report, form: str, output: Path | TextIO) -> None:
         output.write(written(report, form) + "\n")
         output.flush()
     found = f"{counted(len(report.findings), 'finding')} after {counted(report.summary.steps, 'step')}"
-    how = {"failed": ", when the script failed", "interrupted": ", when it was interrupted"}
+    how = f"; the script {report.summary.ending}" if report.summary.ending else ""
     where = f"; the report is in {output}" if isinstance(output, Path) else ""
-    _print_error(f"gradgate: {found}{how.get(report.summary.outcome, '')}{where}\n")
+    _print_error(f"gradgate: {found}{how}{where}\n")
 
 
 def _open_stream(stream: TextIO) -> TextIO:

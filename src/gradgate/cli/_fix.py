@@ -25,7 +25,9 @@ def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) ->
     """
     files = rewritten_files((entry.finding.file, tuple(entry.edits)) for entry in report.entries())
     if not files:
-        _say("No finding offers an edit." if report.findings else "Nothing to fix.")
+        misfits = any(entry.edits for entry in report.entries())
+        offers = "The edits do not fit the file" if misfits else "No finding offers an edit"
+        _say(f"{offers}. Make the changes by hand." if report.findings else "Nothing to fix.")
         return None
     sys.stdout.write(f"\n{patch(files)}\n")
     sys.stdout.flush()

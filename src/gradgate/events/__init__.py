@@ -8,6 +8,7 @@ Each field is declared once, with its type and what it means. JSON follows from 
 table of all events: :func:`describe`.
 """
 
+from gradgate.events._cells import Cell, cell_of
 from gradgate.events._describe import describe, fields_of
 from gradgate.events._forward import Cut, GraphsKept, ModeSet, NoGradEntered, Ran, StatisticsMoved
 from gradgate.events._gradients import (
@@ -47,6 +48,7 @@ from gradgate.events._records import Doing, Event, Frame, Group, Ids, Log, Param
 __all__ = [
     "EVENTS",
     "Backward",
+    "Cell",
     "Cleared",
     "Clipped",
     "Combined",
@@ -88,6 +90,7 @@ __all__ = [
     "Unscaled",
     "Wrapped",
     "Written",
+    "cell_of",
     "describe",
     "emit",
     "fields_of",

@@ -13,7 +13,7 @@ Ids: TypeAlias = frozenset[int]
 class Frame(NamedTuple):
     """A line of the user's code on the call stack."""
 
-    file: Annotated[str, "absolute path, or a name such as '<stdin>'"]
+    file: Annotated[str, "absolute path, or a name such as '<stdin>' or 'train.ipynb cell 3'"]
     line: Annotated[int, "from 1"]
     function: Annotated[str, "the function's name, '<module>' at the top level"]
 
@@ -137,7 +137,7 @@ class Log:
         tuple[str, ...], "tracebacks of the watcher's own errors: the log may be incomplete"
     ] = ()
     spans: Annotated[tuple[Span, ...], "how the first part of the run spent its time"] = ()
-    unseen: Annotated[tuple[str, ...], "what this version of torch hides, and the rules that need it"] = ()
+    unseen: Annotated[tuple[str, ...], "what could not be seen or run, and why"] = ()
     not_judged: Annotated[str, "why the rules cannot judge this run, or only its beginning; else ''"] = ""
     circumstances: Annotated[
         Mapping[str, str], "how and where it ran, by label: command, date, device, versions"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, TypeVar
 
 from accelerate import Accelerator
@@ -12,7 +13,7 @@ from torch import Tensor
 from gradgate.errors import GradientError, OptionError, UpdateError
 from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend
-from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of
+from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of, sharding_of
 from gradgate.torch_compat import tensor_version
 
 __all__ = ["exact"]
@@ -52,8 +53,8 @@ def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
     Sources:
         The derivation, with unequal counts and ranks: docs/exactness.md.
     """
-    how = accelerator.distributed_type.name
-    if how != "NO" and not how.startswith("MULTI_"):
+    how = sharding_of(accelerator)
+    if how:
         raise OptionError(
             f"exact: this accelerator trains with {how}, and only a single process and DDP are supported. For "
             "fully_shard, use a gg.Accumulator in a loop of your own (docs/ranks.md)."
@@ -100,12 +101,15 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             mean.add(loss, count)
             with on_purpose():
                 super().backward(loss, **kwargs)
-            owned = of_optimizers(accelerator._optimizers)
-            parameters = parameters_of(owned, *(model.parameters() for model in models))
+            owned: list[Any] = of_optimizers(accelerator._optimizers)
+            of_models = (parameter for model in models for parameter in model.parameters())
             if accelerator.sync_gradients:
                 scaler = accelerator.scaler
+                parameters = parameters_of(owned, of_models)
                 mean.finish(parameters, 1.0 if scaler is None else scaler.get_scale())
-            held = next((parameter for parameter in parameters if parameter.grad is not None), None)
+            held = next(
+                (parameter for parameter in chain(owned, of_models) if parameter.grad is not None), None
+            )
             self._gradgate_left = None if held is None else (held, held.grad, tensor_version.use(held.grad))
 
         def _gradgate_check(self) -> None:

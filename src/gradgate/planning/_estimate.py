@@ -31,13 +31,13 @@ class Estimate:
 
     Args:
         grid: traced passes, each number of samples at each of one to three lengths; the first has the most samples.
-        probe: a pass with another number of samples at any length. With a grid of one number of samples it shows
-            with which power of the samples each size grows.
+        probe: a pass with another number of samples, at any length. If the grid has only one number of samples,
+            the probe shows with which power of them each size grows.
         checked: whether a real pass is among them.
 
     Attributes:
         aligned: sizes are known for each operation. Otherwise operations differ with the batch, and only peaks are.
-        exact: each size is a polynomial that more passes agree with than are needed to find it.
+        exact: each size is a polynomial, and more passes confirm it than its fit needs.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Estimate:
         return [known[available, n] for n in lengths]
 
     def costs(self, lengths: Sequence[int]) -> dict[int, float]:
-        """Return what a sample costs at each length, in floating-point operations; ascending with the length."""
+        """Return the cost of a sample at each length, in floating-point operations; ascending with the length."""
         ascending = sorted(lengths)
         work = self._work[..., None]
         count = len(ascending)

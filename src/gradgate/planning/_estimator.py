@@ -76,7 +76,7 @@ class Estimator:
             many = 13
             grid = [self._trace(many, length) for length in self._lengths]
         numbers: tuple[int, ...] = (many // 2 | 1, _PROBE_SAMPLES, 3 * many // 4, many // 4 | 1)
-        # Between the lengths, if there are several, so that it confirms what is known of these, too.
+        # At a length between two of the grid's, so that it confirms the fit over lengths, too.
         between = _length_between(self._samples, self._lengths)
         real = self._real_probe(grid[-1], between)
         probe = real or self._trace(numbers[0], between)

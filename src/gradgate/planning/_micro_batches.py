@@ -1,4 +1,4 @@
-"""The micro-batches of a batch, and how samples are packed into them and dealt to ranks."""
+"""The micro-batches of a batch: pack samples into them, and deal samples to ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks report to each other in a window, and what follows from it for all of them."""
+"""What ranks report to each other in a window, and what all of them conclude from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Status: TypeAlias = Literal["done", "failed", "out of memory"]
 
 @dataclass(frozen=True)
 class RankStatus:
-    """What one rank reports of its part of a window. Dictionaries are by name of the loss."""
+    """What one rank reports about its part of a window. Dictionaries are by the name of the loss."""
 
     status: Status = "done"
     # Before its last backward pass, before the loss over all representations, or at the end of the window.
@@ -40,7 +40,7 @@ class StatusExchange:
         """Exchange statuses with all ranks.
 
         Raises:
-            RankError: a rank died or did not come.
+            RankError: a rank died, or did not join.
         """
         return cls(tuple(RankStatus(**received) for received in ranks.exchange(asdict(status))))
 
@@ -105,7 +105,7 @@ class StatusExchange:
 
     @property
     def filled(self) -> list[int]:
-        """For each parameter whether any rank has a gradient for it: 0 none, 1 dense, 2 sparse."""
+        """For each parameter, whether any rank has a gradient for it: 0 none, 1 dense, 2 sparse."""
         digits = zip(*(status.filled for status in self.statuses), strict=True)
         return [max(map(int, of_all)) for of_all in digits]
 
@@ -114,7 +114,7 @@ class StatusExchange:
 
 
 def check_agreement(ranks: RankGroup, facts: dict[str, str | float]) -> None:
-    """Raise RankError on all ranks unless they report the same facts: those that differ are named.
+    """Raise RankError on all ranks, naming the facts that differ, unless all report the same ones.
 
     Args:
         ranks: the ranks that have to agree.

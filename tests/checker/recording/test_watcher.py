@@ -15,7 +15,7 @@ import gradgate as gg
 from gradgate.checker.recording import StopRun, Watcher
 
 # private: the buffer's bound: the first events and the last are kept, the gap is counted
-from gradgate.checker.recording._recorder import EventBuffer
+from gradgate.checker.recording._registry import EventBuffer
 from gradgate.checker.rules import check
 from gradgate.events import Backward, Clipped, Cut, Event, Gap, NoGradEntered, Stepped, from_json, to_json
 

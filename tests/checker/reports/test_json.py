@@ -20,6 +20,7 @@ def test_json_holds_the_findings_the_summary_and_nothing_else(tmp_path: Path) ->
         "why": "Gradients that no step uses are lost, and a window that holds more or fewer of them than it is "
         "divided by has the wrong size.",
         "advice": "Step when (i + 1) % 4 == 0:\n    if (i + 1) % 4 == 0:",
+        "help": "gradgate explain GG101",
         "count": 2,
         "evidence": {"windows": [1, 4, 4]},
         "fingerprint": fingerprint(finding(tmp_path / "train.py")),
@@ -42,6 +43,7 @@ def test_json_holds_the_findings_the_summary_and_nothing_else(tmp_path: Path) ->
         "gone": 0,
         "notes": [],
         "outcome": "finished",
+        "exit_code": None,
         "began": True,
     }
 

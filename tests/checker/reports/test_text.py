@@ -42,6 +42,8 @@ train.py:6  error  GG101 accumulation-window, 2 times
   -    6 │ if i % 4 == 0:
   +      │ if (i + 1) % 4 == 0 or i + 1 == len(loader):
 
+  see  gradgate explain GG101
+
 train.py:10  note  GG402 scheduler-cadence
 
        8 │         optimizer.zero_grad()
@@ -53,6 +55,8 @@ train.py:10  note  GG402 scheduler-cadence
   why  Gradients that no step uses are lost, and a window that holds more or fewer of
        them than it is divided by has the wrong size.
   fix  Once.
+
+  see  gradgate explain GG402
 
 ────────────────────────────────────────────────────────────────────────────────────────
 Found 1 error and 1 note.
@@ -185,7 +189,7 @@ def test_colours_can_be_read_on_a_light_ground_and_on_a_dark_one() -> None:
 
 
 def test_only_what_can_be_done_without_is_dim() -> None:
-    assert {part for part, style in _STYLES.items() if "dim" in style} == {"rule", "gutter", "-"}
+    assert {part for part, style in _STYLES.items() if "dim" in style} == {"rule", "gutter", "-", "help"}
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])

@@ -40,7 +40,7 @@ def check(folder: Path, main: str, *options: str) -> "subprocess.CompletedProces
     return python("-m", "gradgate", "check", "--no-progress", *options, "train.py", cwd=folder)
 
 
-@pytest.mark.parametrize(("status", "code"), [(0, 1), (3, 2)])
+@pytest.mark.parametrize(("status", "code"), [(0, 1), (3, 3)])
 def test_a_script_that_leaves_by_os_exit_is_reported(tmp_path: Path, status: int, code: int) -> None:
     done = check(tmp_path, f"train(); os._exit({status})")
     assert MISSING in done.stdout

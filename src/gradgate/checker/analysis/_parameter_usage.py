@@ -29,7 +29,7 @@ _SMALL = 16  # elements of a bare tensor that may be a parameter
 
 
 def unreached(run: Run) -> Ids:
-    """Return the trainable parameters of optimizers that step, which no gradient reached and nobody moved."""
+    """Return the trainable parameters of optimizers that step, which no gradient reached and nothing moved."""
     aside = {optimizer for optimizer in run.made if misdirected(run, optimizer)}
     return frozenset(
         number
@@ -42,7 +42,7 @@ def unreached(run: Run) -> Ids:
 
 
 def unowned(run: Run) -> Ids:
-    """Return the parameters that losses reach, that no optimizer holds, and whose gradients nobody asks for."""
+    """Return the parameters that losses reach, that no optimizer holds, and whose gradients are not requested."""
     if any(each.backward < 0 and each.consumed for each in run.contributions):
         return frozenset()  # gradients are copied from one model to another, which trains
     asked: Ids = frozenset().union(*(event.asked for event in run.of(Differentiated)))
@@ -50,7 +50,7 @@ def unowned(run: Run) -> Ids:
 
 
 def misdirected(run: Run, optimizer: int) -> Ids:
-    """Return what losses reach and nobody trains, if none of an optimizer's steps had a gradient.
+    """Return what losses reach and nothing trains, if none of an optimizer's steps had a gradient.
 
     The optimizer was given other parameters than those that it is to train. A loss that also reaches what some
     optimizer holds is left out: what else it reaches may be fixed on purpose.

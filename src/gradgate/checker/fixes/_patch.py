@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import tokenize
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import unified_diff
 from pathlib import Path
 from typing import NamedTuple
 
+from gradgate.checker.analysis._notebook_text import cells_in, with_source
+from gradgate.checker.analysis._source import whole_text
 from gradgate.checker.fixes._edit import Edit, apply
+from gradgate.events import Cell, cell_of
 
 
 class Rewritten(NamedTuple):
@@ -24,7 +27,8 @@ def rewritten_files(edits: Iterable[tuple[str, tuple[Edit, ...]]]) -> list[Rewri
     """Return the files with the edits of several findings made.
 
     Of findings that change the same line, only the first one's edits are made: the others are computed anew from
-    the file that results. A file that cannot be read is left out.
+    the file that results. A file that cannot be read is left out, and so is a notebook
+    that no tool of Jupyter's has written.
 
     Args:
         edits: the file, and the edits, of each finding.
@@ -34,8 +38,14 @@ def rewritten_files(edits: Iterable[tuple[str, tuple[Edit, ...]]]) -> list[Rewri
         taken = chosen.setdefault(file, {})
         if not any(edit.line in taken for edit in several):
             taken.update({edit.line: edit for edit in several})
-    read = [(_read(file), by_line.values()) for file, by_line in chosen.items() if by_line]
-    return [_made(file, some) for file, some in read if file is not None]
+    made: dict[str, Rewritten] = {}
+    for source, by_line in chosen.items():
+        cell = cell_of(source)
+        path = source if cell is None else cell.notebook  # of which several cells may change
+        current = made.get(path) or _read(path)
+        if by_line and current is not None:
+            made[path] = _made(current, by_line.values(), cell)
+    return [file for file in made.values() if file.after != file.before]
 
 
 def patch(files: Iterable[Rewritten]) -> str:
@@ -64,10 +74,32 @@ def _read(file: str) -> Rewritten | None:
     return Rewritten(path, encoding, text, text)
 
 
-def _made(file: Rewritten, edits: Iterable[Edit]) -> Rewritten:
+def _made(file: Rewritten, edits: Collection[Edit], cell: Cell | None) -> Rewritten:
+    if cell is not None:
+        return file._replace(after=_edited_cell(file.after, edits, cell) or file.after)
     end = "\r\n" if "\r\n" in file.before else "\n"
     lines = apply(file.before.splitlines(), edits)
     return file._replace(after=end.join(lines) + (end if file.before.endswith("\n") else ""))
+
+
+def _made_in_cell(file: Rewritten, cell: Cell, edits: Iterable[Edit]) -> Rewritten | None:
+    """Return a notebook with edits of a cell made; as it was, if a line that changes is not the cell's own."""
+
+
+def _edited_cell(notebook: str, edits: Collection[Edit], cell: Cell) -> str | None:
+    """Return a notebook's text with a cell edited, or None if that cannot be done without changing more."""
+    text = cells_in(notebook).get(cell.number)
+    if text is None:
+        return None
+    source = [line.removesuffix("\n") for line in text.source]
+    ran = whole_text(
+        cell.file
+    ).splitlines()  # magic commands translated: an edit of those would not be the user's
+    if any(
+        edit.instead and source[edit.line - 1 : edit.line] != ran[edit.line - 1 : edit.line] for edit in edits
+    ):
+        return None
+    return with_source(notebook, cell.number, apply(source, edits))
 
 
 def _relative(path: Path) -> str:

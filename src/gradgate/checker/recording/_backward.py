@@ -16,7 +16,6 @@ from gradgate.autograd_graph import Graph
 from gradgate.call_sites import trainer_at_work
 from gradgate.checker.recording._combined import combined
 from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
-from gradgate.checker.recording._fields import is_a, items_of
 from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._patches import Around
@@ -25,6 +24,7 @@ from gradgate.checker.recording._reach import KnownLeaves
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._terms import Terms
+from gradgate.checker.recording._user_objects import is_a, items_of
 from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 

@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from gradgate.checker.recording._fields import is_a, items_of, number_of
 from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._user_objects import is_a, items_of, number_of
 from gradgate.events import Group, OptimizerMade, StateLoaded
 
 

@@ -14,12 +14,18 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.autograd_graph import Graph
 from gradgate.call_sites import kind_of
-from gradgate.checker.recording._fields import fields_of, is_a, number_of
-from gradgate.checker.recording._modules import modules_in, own_buffers, parameters_in
 from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._patches import Around, caller, tracing
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._user_objects import (
+    fields_of,
+    is_a,
+    modules_in,
+    number_of,
+    own_buffers,
+    parameters_in,
+)
 from gradgate.events import Cut, Ids, ModeSet, NoGradEntered, Site, is_on_purpose
 from gradgate.torch_compat import as_torch_itself
 

@@ -13,10 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.call_sites import library_frames, user_frames
-from gradgate.checker.recording._fields import fields_of, is_a, pairs_of, size_of
-from gradgate.checker.recording._modules import named_parameters, own_parameters, parameters_in
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import shape_and_bytes
+from gradgate.checker.recording._user_objects import (
+    fields_of,
+    is_a,
+    named_parameters,
+    own_parameters,
+    pairs_of,
+    parameters_in,
+    size_of,
+)
 
 _SCANS = 8  # times that it is noted which modules hold the parameters
 _SCANNED = (4, 16, 48)  # after these steps in any case

@@ -20,7 +20,6 @@ from torch.utils.data import DataLoader
 
 from gradgate.checker.recording._backward import Backwards
 from gradgate.checker.recording._creation import Creation
-from gradgate.checker.recording._fields import is_a
 from gradgate.checker.recording._forward import CUTS, SAMPLED, Cuts, Modes
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._names import Names
@@ -31,6 +30,7 @@ from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._schedules import SCHEDULERS, Loaders, Scalers, Schedulers
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._unreached import UnreachedParameters
+from gradgate.checker.recording._user_objects import is_a
 from gradgate.checker.recording._writes import WRITES, Writes
 
 _END = object()

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import torch
 
 from gradgate.call_sites import kind_of
-from gradgate.checker.recording._fields import fields_of, is_a
+from gradgate.checker.recording._user_objects import fields_of, is_a
 from gradgate.events import Doing
 from gradgate.torch_compat import dispatch_modes, fake_tensors_on
 

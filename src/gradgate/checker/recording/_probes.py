@@ -123,6 +123,6 @@ def _size(gradient: Any) -> float | None:
     ):
         return None
     try:
-        return largest(gradient.detach())
+        return largest(gradient)
     except (RuntimeError, NotImplementedError):  # a dtype or device without it
         return None

@@ -11,11 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gradgate.checker.recording._fields import is_a, items_of
 from gradgate.checker.recording._gradients import Gradients
-from gradgate.checker.recording._modules import parameters_in
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._user_objects import is_a, items_of, parameters_in
 from gradgate.events import Ids, Reduced, Sharded, Wrapped
 from gradgate.torch_compat import anything_compiled
 

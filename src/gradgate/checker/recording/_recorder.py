@@ -5,26 +5,23 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from gradgate.call_sites import here
-from gradgate.checker.recording._modules import Modules
 from gradgate.checker.recording._node_lines import Lines
 from gradgate.checker.recording._patches import Patches
-from gradgate.checker.recording._registry import Numbers, Parameters
+from gradgate.checker.recording._registry import EventBuffer, Modules, Numbers, Parameters
 from gradgate.checker.recording._work import Counted, Turn, Work, watching
 from gradgate.events import Doing, Event, Gap, Ids, Site, Span, Written
 
-_HEAD, _TAIL = 20_000, 10_000  # events that are kept, of the first ones and the last
-_RECENT = 256  # events among which one is looked for to replace it
 _FIRST_STEPS = 60  # steps that are looked at closely
 _FIRST_CALLS = 480  # backward calls, in a loop without an optimizer
 _LEAST_STEPS = 12  # the same, if looking is slow
 _SLOW_SECONDS = 2.0
+_LEAST_BUSY = 0.25  # share of the time that the process is taken to have run
 _PATIENT_SECONDS, _PATIENT_SHARE = 0.5, 0.3  # of a short run, and of what the run itself has taken
 _BLOCK = 8  # after that, blocks of this many steps are looked at, at growing distances
 _MOST_FAILURES = 4  # of the watcher's own that are kept
@@ -48,42 +45,6 @@ class _Thread(threading.local):
     closures = 0  # steps with a closure that are running
     newest_key = -1  # the newest graph node that was seen
     last_key = -1  # the newest one at the last step
-
-
-class EventBuffer:
-    """The first events of a run and the last ones. A :class:`Gap` says how many are missing between."""
-
-    def __init__(self, head: int = _HEAD, tail: int = _TAIL) -> None:
-        self._first: list[Event] = []
-        self._last: deque[Event] = deque(maxlen=tail)
-        self._head = head
-        self.count = 0
-
-    def add(self, event: Event) -> None:
-        """Append an event."""
-        self.count += 1
-        if len(self._first) < self._head:
-            self._first.append(event)
-        else:
-            self._last.append(event)
-
-    def replace(self, event: Event, by: Event | None) -> None:
-        """Put another event in the place of a recent one, or remove that."""
-        for kept in (self._last, self._first):
-            for place in range(len(kept) - 1, max(len(kept) - _RECENT, 0) - 1, -1):
-                if kept[place] is event:
-                    if by is None:
-                        del kept[place]
-                        self.count -= 1
-                    else:
-                        kept[place] = by
-                    return
-
-    def events(self) -> tuple[Event, ...]:
-        """Return the events that were kept."""
-        missing = self.count - len(self._first) - len(self._last)
-        gap = (Gap((), missing),) if missing else ()
-        return (*self._first, *gap, *self._last)
 
 
 class Recorder:
@@ -122,7 +83,12 @@ class Recorder:
         self.active = False
         self.seconds = 0.0  # spent watching
         self._began = self.clock
-        self.busy = 0.0  # the same in processor time: on a busy machine the close look isn't shorter
+        self._busy = 0.0  # the same in processor time: on a busy machine the close look isn't shorter
+        self._measured = (
+            time.perf_counter(),
+            0.0,
+            time.process_time(),
+        )  # when last, and seconds watching till then
         self.thread = _Thread()
         self._in_backward = 0
         self._written: tuple[tuple[Any, ...], set[int]] | None = None
@@ -219,9 +185,11 @@ class Recorder:
             self._look(False)
             return
         self.thread.last_key = self.thread.newest_key
+        if self.looking:
+            self._measure()
         # Seconds, or a third of a short run.
         patience = min(_SLOW_SECONDS, _PATIENT_SECONDS + _PATIENT_SHARE * (self.clock - self._began))
-        slow = self.busy > patience and self.steps >= _LEAST_STEPS
+        slow = self.steps >= _LEAST_STEPS and self._busy > patience
         if self.steps < _FIRST_STEPS and not slow:
             self._look(True)
             return
@@ -229,6 +197,14 @@ class Recorder:
         if since >= _BLOCK:
             self._next_block = 2 * self.steps
         self._look(0 <= since < _BLOCK or self.steps < self._look_until)
+
+    def _measure(self) -> None:
+        """Estimate the processor time of the watcher's work, once a step: reading it is a system call."""
+        now = time.perf_counter(), self.seconds, time.process_time()
+        wall, watching, busy = (after - before for after, before in zip(now, self._measured, strict=True))
+        self._measured = now
+        # On a machine that others use, the process waits. So it does for a device, but then the watcher waits, too.
+        self._busy += watching * min(max(busy / wall, _LEAST_BUSY), 1.0)
 
     def rests(self) -> bool:
         """Return whether nothing is recorded anymore of a loop without an optimizer.

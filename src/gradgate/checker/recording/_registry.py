@@ -1,18 +1,60 @@
-"""Small numbers for the user's objects. All objects are held weakly, so nothing is kept alive."""
+"""What is kept of a run: events, and small numbers for the user's objects. Objects are held weakly."""
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gradgate.events import Ids, Site
+from gradgate.checker.recording._patches import Patches
+from gradgate.checker.recording._user_objects import modules_in
+from gradgate.events import Event, Gap, Ids, Site
 
 T = TypeVar("T")
+
+_HEAD, _TAIL = 20_000, 10_000  # events that are kept, of the first ones and the last
+_RECENT = 256  # events among which one is looked for to replace it
+
+
+class EventBuffer:
+    """The first events of a run and the last ones. A :class:`Gap` says how many are missing between."""
+
+    def __init__(self, head: int = _HEAD, tail: int = _TAIL) -> None:
+        self._first: list[Event] = []
+        self._last: deque[Event] = deque(maxlen=tail)
+        self._head = head
+        self.count = 0
+
+    def add(self, event: Event) -> None:
+        """Append an event."""
+        self.count += 1
+        if len(self._first) < self._head:
+            self._first.append(event)
+        else:
+            self._last.append(event)
+
+    def replace(self, event: Event, by: Event | None) -> None:
+        """Put another event in the place of a recent one, or remove that."""
+        for kept in (self._last, self._first):
+            for place in range(len(kept) - 1, max(len(kept) - _RECENT, 0) - 1, -1):
+                if kept[place] is event:
+                    if by is None:
+                        del kept[place]
+                        self.count -= 1
+                    else:
+                        kept[place] = by
+                    return
+
+    def events(self) -> tuple[Event, ...]:
+        """Return the events that were kept."""
+        missing = self.count - len(self._first) - len(self._last)
+        gap = (Gap((), missing),) if missing else ()
+        return (*self._first, *gap, *self._last)
 
 
 class Numbers(Generic[T]):
@@ -148,3 +190,41 @@ class Parameters:
     def tensors(self, ids: Iterable[int]) -> list[tuple[int, Tensor]]:
         """Return the parameters of these numbers that are alive and still leaves: FSDP turns some into views."""
         return [(number, tensor) for number, tensor in self.numbers.alive(ids) if tensor.is_leaf]
+
+
+class Modules:
+    """The modules that are alive, as far as they were met. They are held weakly.
+
+    A module is met when it is created, copied or given a parameter during the watch, and when a variable of a
+    running function leads to it. The process is not searched: what no variable leads to, the loop does not train.
+    """
+
+    def __init__(self) -> None:
+        # By identity: a user's class may define equality, with attributes that its constructor has not set yet.
+        self._alive: dict[int, weakref.ref[nn.Module]] = {}
+
+    def install(self, patches: Patches) -> None:
+        """Watch how modules are created, also while torch compiles or uses fake tensors."""
+        patches.wrap(nn.Module, "__init__", self._called)
+        patches.wrap(nn.Module, "__setstate__", self._called)  # copy.deepcopy and pickle
+        patches.wrap(nn.Module, "register_parameter", self._called)
+
+    def _called(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(module, *args, **kwargs)
+        self._meet(module)
+        return result
+
+    def _meet(self, module: nn.Module) -> None:
+        key, alive = id(module), self._alive
+        if key not in alive or alive[key]() is not module:
+            alive[key] = weakref.ref(module, lambda _: alive.pop(key, None))
+
+    def meet(self, module: nn.Module) -> None:
+        """Note a module that a variable holds, and all that are in it."""
+        for inner in modules_in(module):
+            self._meet(inner)
+
+    def alive(self) -> list[nn.Module]:
+        """Return every module that was met and is alive."""
+        modules = (ref() for ref in list(self._alive.values()))
+        return [module for module in modules if module is not None]

@@ -14,11 +14,17 @@ from torch import Tensor, nn
 
 from gradgate.autograd_graph import LEAF, walk
 from gradgate.call_sites import user_frames
-from gradgate.checker.recording._fields import fields_of, is_a, items_of, key_text, pairs_of
-from gradgate.checker.recording._modules import children_of
 from gradgate.checker.recording._names import variables_of
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._user_objects import (
+    children_of,
+    fields_of,
+    is_a,
+    items_of,
+    key_text,
+    pairs_of,
+)
 from gradgate.events import Frame, GraphsKept, Site
 from gradgate.torch_compat import node_number
 

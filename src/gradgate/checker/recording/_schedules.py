@@ -14,11 +14,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 
 from gradgate.autograd_graph import roots_of
-from gradgate.checker.recording._fields import fields_of, is_a, items_of, number_of, pairs_of
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._steps import Steps
+from gradgate.checker.recording._user_objects import fields_of, is_a, items_of, number_of, pairs_of
 from gradgate.events import (
     EpochEnded,
     EpochStarted,

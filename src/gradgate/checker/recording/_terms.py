@@ -30,6 +30,7 @@ from gradgate.events import Ids, Site, Term
 from gradgate.torch_compat import node_number
 
 _MOST_TERMS = 128
+_MOST_PATHS = 1 << 12  # to terms: a recurrence that uses each value twice has exponentially many
 _MOST_WITH_REACH = 12
 _MOST_MASK = 1 << 22  # elements of a mask that is looked at
 _PLAIN = {"MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum"}
@@ -61,7 +62,9 @@ class Terms:
         nodes: dict[int, Any] = {}
         joints: dict[int, Site] = {}  # by node, the sum nearest to the root on the way to it
         todo: list[tuple[Any, _Factors, bool]] = [(root, (), False)]
-        while todo and len(found) < _MOST_TERMS:
+        for _ in range(_MOST_PATHS):
+            if not todo or len(found) >= _MOST_TERMS:
+                break
             node, factors, scaled = todo.pop()
             key = node_number.use(node)
             inputs = _inputs(node)

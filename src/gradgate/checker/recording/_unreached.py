@@ -10,13 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradgate.checker.recording._fields import fields_of, is_a, items_of
 from gradgate.checker.recording._forward import Cuts
-from gradgate.checker.recording._modules import children_of, own_buffers, own_parameters
 from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import Numbers, is_sharded
 from gradgate.checker.recording._samples import sample, statistics_drift
+from gradgate.checker.recording._user_objects import (
+    children_of,
+    fields_of,
+    is_a,
+    items_of,
+    own_buffers,
+    own_parameters,
+)
 from gradgate.events import Ran, StatisticsMoved
 from gradgate.torch_compat import anything_compiled, tensor_version
 

@@ -39,8 +39,6 @@ class Worker(Protocol):
     """Whose work it is."""
 
     seconds: float
-    busy: float  # seconds of processor time; measured only while looking, since that takes a system call
-    looking: bool
 
     def failed(self, failure: BaseException, /) -> bool:
         """Return whether an error of the work ends here."""
@@ -49,13 +47,12 @@ class Worker(Protocol):
 class Work:
     """A piece of the watcher's work. A class, because a generator takes twice as long, and this runs often."""
 
-    __slots__ = ("_busy", "_itself", "_lock", "_start", "_worker")
+    __slots__ = ("_itself", "_lock", "_start", "_worker")
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
     def __enter__(self) -> None:
-        self._busy = time.thread_time() if self._worker.looking else None
         self._start = time.perf_counter()
         self._lock = Turn.lock
         self._lock.acquire()
@@ -69,8 +66,6 @@ class Work:
         self._lock.release()
         worker = self._worker
         worker.seconds += time.perf_counter() - self._start
-        if self._busy is not None:
-            worker.busy += time.thread_time() - self._busy
         return error is not None and worker.failed(error)
 
 

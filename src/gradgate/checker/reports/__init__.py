@@ -8,7 +8,7 @@ from gradgate.checker.reports._rules import rule_page, rule_pages, shown_section
 from gradgate.checker.reports._select import Selection, selection
 from gradgate.checker.reports._summary import Held, Summary
 from gradgate.checker.reports._text import show, to_text
-from gradgate.checker.reports._words import counted, duration
+from gradgate.checker.reports._words import counted, duration, place_of
 
 __all__ = [
     "Held",
@@ -21,6 +21,7 @@ __all__ = [
     "duration",
     "fingerprint",
     "form_of",
+    "place_of",
     "read_baseline",
     "report_on",
     "rule_page",

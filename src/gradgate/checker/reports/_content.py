@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gradgate.checker.fixes import Edit, edits_for
 from gradgate.checker.reports._summary import Held, Summary
-from gradgate.checker.reports._words import counted, duration, listed, short_path
+from gradgate.checker.reports._words import counted, duration, listed, place_of
 from gradgate.checker.rules import Finding
 from gradgate.events import Log
 
@@ -50,7 +50,7 @@ class Entry:
     @property
     def place(self) -> str:
         """The file, as seen from the working directory, and the line."""
-        return f"{short_path(self.finding.file)}:{self.finding.line}"
+        return place_of(self.finding.file, self.finding.line)
 
     @property
     def severity(self) -> str:
@@ -64,9 +64,9 @@ class Entry:
         return f"{self.finding.category}{times}"
 
     @property
-    def advice(self) -> str:
-        """What to write instead, in words."""
-        return self.finding.advice
+    def help(self) -> str:
+        """The command that explains the rule; "" for a rule that failed."""
+        return "" if self.finding.code == "GG000" else f"gradgate explain {self.finding.code}"
 
     @functools.cached_property
     def edits(self) -> Sequence[Edit]:
@@ -108,8 +108,7 @@ class Content:
     def verdict(self) -> tuple[str, str]:
         """Return the sentence that says how the run went, and its severity: that of an entry, or "ok"."""
         summary, name, found = self.summary, self.script or "the loop", self.tally()
-        if summary.outcome in ("failed", "interrupted"):
-            how = "failed" if summary.outcome == "failed" else "was interrupted"
+        if how := summary.ending:
             when = f"after {counted(summary.steps, 'step')}" if summary.began else "before training began"
             until = f" Found until then: {found}." if found else " No mistakes found until then."
             return f"{name} {how} {when}.{until if summary.began or found else ''}", "error"

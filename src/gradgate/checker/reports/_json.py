@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from gradgate.checker.analysis._notebook_text import line_in_file
 from gradgate.checker.reports._baseline import fingerprint
 from gradgate.checker.reports._content import Content, Entry, source_line
 from gradgate.checker.reports._rules import rule_page
+from gradgate.checker.reports._summary import Summary
 from gradgate.checker.rules import Rule, rules
+from gradgate.events import cell_of
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ROOT = "%SRCROOT%"
@@ -32,9 +35,12 @@ def to_json(report: Content) -> str:
 def _record(entry: Entry) -> dict[str, Any]:
     fields = ("code", "category", "severity", "file", "line", "message", "why", "count", "evidence")
     record = {name: getattr(entry.finding, name) for name in fields}
+    if (cell := cell_of(entry.finding.file)) is not None:
+        record |= {"file": cell.notebook, "cell": cell.number}
     return record | {
         "fingerprint": fingerprint(entry.finding),
-        "advice": entry.advice,
+        "advice": entry.finding.advice,
+        "help": entry.help,
         "edits": [dataclasses.asdict(edit) for edit in entry.edits],
     }
 
@@ -56,11 +62,16 @@ def to_sarif(report: Content, *, version: str = "") -> str:
         "tool": {"driver": driver | ({"version": version} if version else {})},
         "originalUriBaseIds": {_ROOT: {"uri": Path.cwd().as_uri().rstrip("/") + "/"}},
         "columnKind": "unicodeCodePoints",
-        "invocations": [{"executionSuccessful": report.summary.outcome in ("finished", "stopped")}],
+        "invocations": [_invocation(report.summary)],
         "results": [_result(entry) for entry in report.entries()],
         "properties": {"script": report.script},
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def _invocation(summary: Summary) -> dict[str, Any]:
+    code = {} if summary.exit_code is None else {"exitCode": summary.exit_code}
+    return {"executionSuccessful": not summary.ending, **code}
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -75,23 +86,37 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 def _result(entry: Entry) -> dict[str, Any]:
     finding = entry.finding
-    line = source_line(finding.file, finding.line)
-    region: dict[str, Any] = {"startLine": max(1, finding.line)}
-    if line.strip():
-        region["snippet"] = {"text": line}
     numbers = {rule.code: number for number, rule in enumerate(rules())}
+    where = f"{entry.place}: " if cell_of(finding.file) else ""
     return {
         "ruleId": finding.code,
         **({"ruleIndex": numbers[finding.code]} if finding.code in numbers else {}),
         "level": _LEVELS[finding.severity],
-        "message": {"text": f"{finding.message}\n{finding.why}\n{entry.advice}"},
-        "locations": [{"physicalLocation": {"artifactLocation": _artifact(finding.file), "region": region}}],
-        **({"fixes": [_fix(entry)]} if entry.edits else {}),
+        "message": {"text": f"{where}{finding.message}\n{finding.why}\n{finding.advice}"},
+        "locations": [_location(entry)],
+        **({"fixes": [_fix(entry)]} if entry.edits and not cell_of(finding.file) else {}),
         "occurrenceCount": max(1, finding.count),
         # By this a host recognises a finding after lines above it were added or removed.
         "partialFingerprints": {"gradgate/v2": fingerprint(finding)},
         "properties": {"category": finding.category, "evidence": _plain(dict(finding.evidence))},
     }
+
+
+def _location(entry: Entry) -> dict[str, Any]:
+    """Return a finding's place. That of a cell is the line of the notebook's file, which hosts can show."""
+    file, line = entry.finding.file, entry.finding.line
+    text, cell = source_line(file, line), cell_of(file)
+    number = max(1, line) if cell is None else line_in_file(cell, line)
+    region: dict[str, Any] = {} if number is None else {"startLine": number}
+    if region and text.strip():
+        region["snippet"] = {"text": text}
+    place = {"artifactLocation": _artifact(cell.notebook if cell else file)} | (
+        {"region": region} if region else {}
+    )
+    if cell is None:
+        return {"physicalLocation": place}
+    logical = {"name": f"cell {cell.number}", "fullyQualifiedName": entry.place, "kind": "module"}
+    return {"physicalLocation": place, "logicalLocations": [logical]}
 
 
 def _fix(entry: Entry) -> dict[str, Any]:
@@ -108,7 +133,7 @@ def _fix(entry: Entry) -> dict[str, Any]:
             {"deletedRegion": region, **({"insertedContent": {"text": text}} if text else {})}
         )
     change = {"artifactLocation": _artifact(entry.finding.file), "replacements": replacements}
-    return {"description": {"text": entry.advice}, "artifactChanges": [change]}
+    return {"description": {"text": entry.finding.advice}, "artifactChanges": [change]}
 
 
 def _artifact(file: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from gradgate.checker.reports._summary import summarized
 from gradgate.checker.reports._text import to_notebook, to_text
 from gradgate.checker.reports._unmoved import unmoved
 from gradgate.checker.reports._words import counted
-from gradgate.checker.rules import Finding, check, check_ranks
+from gradgate.checker.rules import Finding, check, check_ranks, in_order
 from gradgate.events import Log
 
 
@@ -58,12 +58,15 @@ def report_on(
     *,
     script: str = "",
     outcome: str = "finished",
+    exit_code: int | None = None,
     selection: Selection | None = None,
     baseline: Collection[str] | None = None,
+    notes: Sequence[str] = (),
 ) -> Report:
     """Check the logs of a run's processes and return what they show as one report.
 
-    ``baseline`` holds the fingerprints of findings that are known and not reported again.
+    ``exit_code`` is the script's; None for a loop in this process. ``baseline`` holds the fingerprints of findings
+    that are known and not reported again. ``notes`` are sentences for the summary.
     """
     selection = selection or Selection()
     findings = merged([(log, check(log)) for log in logs], check_ranks(logs))
@@ -72,13 +75,13 @@ def report_on(
     selected = [finding for finding in findings if selection.takes(finding)]
     audible = [finding for finding in selected if not any(ignore.covers(finding) for ignore in used)]
     kept = [finding for finding in audible if fingerprint(finding) not in (baseline or ())]
-    notes = [note for ignore in ignores for note in ignore.misnamed()]
+    notes = [*notes, *(note for ignore in ignores for note in ignore.misnamed())]
     if not can_edit() and any(finding.fix for finding in kept):
         notes.append("Fixes are shown as text only: edits need LibCST, pip install 'gradgate[cli]'.")
     if not any(finding.severity != "info" for finding in findings):
         notes += [sentence for log in logs for sentence in unmoved(log)]
     summary = replace(
-        summarized(logs, outcome, notes),
+        summarized(logs, outcome, notes, exit_code=exit_code),
         silenced=len(selected) - len(audible),
         unused=tuple(str(each) for each in ignores if each not in used and not any(each.misnamed())),
         known=len(audible) - len(kept),
@@ -101,12 +104,12 @@ def merged(by_log: Sequence[tuple[Log, Sequence[Finding]]], across: Sequence[Fin
     """
     if len(by_log) == 1:
         return list(by_log[0][1])
-    found: dict[tuple[str, int, str], list[tuple[Log, Finding]]] = {}
+    found: dict[tuple[str, int, int, str], list[tuple[Log, Finding]]] = {}
     for log, findings in by_log:
         for finding in findings:
-            found.setdefault((finding.file, finding.line, finding.code), []).append((log, finding))
+            found.setdefault(in_order(finding), []).append((log, finding))
     for finding in across:
-        found.setdefault((finding.file, finding.line, finding.code), [(by_log[0][0], finding)])
+        found.setdefault(in_order(finding), [(by_log[0][0], finding)])
     return [_folded(same) for _, same in sorted(found.items(), key=lambda item: item[0])]
 
 

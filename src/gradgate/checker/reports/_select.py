@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from gradgate.checker.analysis._source import statement_at, whole_text
-from gradgate.checker.reports._words import short_path
+from gradgate.checker.reports._words import place_of
 from gradgate.checker.rules import Finding, rules
 from gradgate.errors import OptionError
 from gradgate.events import Frame
@@ -73,7 +73,7 @@ class Ignore:
                 )
 
     def __str__(self) -> str:
-        return f"{short_path(self.file)}:{self.line}"
+        return place_of(self.file, self.line)
 
 
 @functools.lru_cache(maxsize=64)
@@ -88,7 +88,7 @@ def ignores_in(file: str) -> tuple[Ignore, ...]:
 
 
 def _comments(text: str) -> Mapping[int, str]:
-    """Return the comments of a source, by line. A cell of a notebook may be no Python: its lines are returned."""
+    """Return the comments of a source, by line. A notebook cell may not be Python; then its lines are returned."""
     if "gradgate" not in text:
         return {}
     try:

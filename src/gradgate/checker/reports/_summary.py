@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -38,18 +39,35 @@ class Summary:
     gone: int = 0  # findings of the baseline that this run did not show
     notes: tuple[str, ...] = ()  # what could not be checked, and why
     outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
+    exit_code: int | None = (
+        None  # the script's own, 128 + its number for a signal; None: a loop in this process
+    )
 
     @property
     def began(self) -> bool:
         """Whether training had begun."""
         return bool(self.steps or self.backwards)
 
+    @property
+    def ending(self) -> str:
+        """How the script ended too early: "failed with exit code 3", "was ended by SIGTERM"; "" if it did not."""
+        if self.outcome == "failed":
+            return f"failed with exit code {self.exit_code}" if self.exit_code else "failed"
+        if self.outcome != "interrupted":
+            return ""
+        number = (self.exit_code or 0) - 128
+        if number == signal.SIGINT or number not in map(int, signal.Signals):
+            return "was interrupted"
+        return f"was ended by {signal.Signals(number).name}"
+
     def __repr__(self) -> str:
         done = f"{counted(self.steps, 'step')}, {counted(self.backwards, 'backward call')}"
         return f"Summary({done}, {self.outcome} after {duration(self.seconds)})"
 
 
-def summarized(logs: Sequence[Log], outcome: str, notes: Sequence[str]) -> Summary:
+def summarized(
+    logs: Sequence[Log], outcome: str, notes: Sequence[str], *, exit_code: int | None = None
+) -> Summary:
     """Return the summary of a run from the logs of its processes, with these and the logs' own notes."""
     trained = [log for log in logs if log.steps or log.backwards]
     if trained:
@@ -62,6 +80,7 @@ def summarized(logs: Sequence[Log], outcome: str, notes: Sequence[str]) -> Summa
         equal=len({(log.steps, log.backwards) for log in trained}) <= 1,
         notes=tuple(dict.fromkeys([*(note for log in logs for note in _notes(log)), *notes])),
         outcome=outcome,
+        exit_code=exit_code,
     )
 
 

@@ -29,6 +29,7 @@ _STYLES = {
     "note": "bold bright_blue",
     "ok": "bold",
     "gutter": "dim",
+    "help": "dim",
     "here": "bold",
     "message": "bold",
     "-": "dim",
@@ -57,7 +58,7 @@ def to_notebook(report: Content) -> str:
             Mark(f"{entry.finding.code} {entry.finding.category}", _NOTEBOOK_COLORS[entry.severity]),
             f"{entry.place.rpartition('/')[2]}  {''.join(line.text for line in entry.source(0))}",
             entry.finding.message,
-            entry.advice,
+            entry.finding.advice,
         )
         for entry in report.entries()
     ]
@@ -107,12 +108,13 @@ def _show_in_colour(report: Content, file: TextIO, width: int) -> None:
 
 def _lines(report: Content, width: int) -> Iterator[Line]:
     """Yield the lines of a report, none wider than ``width`` except for added code and long paths."""
+    last = {finding.code: finding for finding in report.findings}  # ten findings of one code need one hint
     for file, entries in groupby(report.entries(), key=lambda entry: entry.finding.file):
         name = short_path(file)
         yield [(f"── {name} ───".ljust(width, "─"), "rule")]
         yield []
         for entry in entries:
-            yield from _entry(entry, width)
+            yield from _entry(entry, width, with_help=entry.finding is last[entry.finding.code])
             yield []
     if report.findings:
         yield [("─" * width, "rule")]
@@ -124,7 +126,7 @@ def _lines(report: Content, width: int) -> Iterator[Line]:
             yield [(f"{'' if number else label:9}{text}", "")]
 
 
-def _entry(entry: Entry, width: int) -> Iterator[Line]:
+def _entry(entry: Entry, width: int, *, with_help: bool) -> Iterator[Line]:
     severity, finding = entry.severity, entry.finding
     yield [(f"{entry.place}  ", "place"), (f"{severity}  {finding.code}", severity), (f" {entry.rule}", "")]
     if source := entry.source(_AROUND):
@@ -133,10 +135,13 @@ def _entry(entry: Entry, width: int) -> Iterator[Line]:
     yield []
     yield from _paragraph("", finding.message, width)
     yield from _paragraph("why", finding.why, width)
-    yield from _paragraph("fix", entry.advice, width)
+    yield from _paragraph("fix", entry.finding.advice, width)
     if 0 < len(changed := entry.changes(0)) <= _MOST_CHANGED:
         yield []
         yield from (_source_line(line, severity, width) for line in changed)
+    if with_help and entry.help:
+        yield []
+        yield [(f"  see  {entry.help}", "help")]
 
 
 def _source_line(line: SourceLine, severity: str, width: int) -> Line:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gradgate.events import cell_of
+
 
 def counted(number: int, noun: str) -> str:
     """Return "1 step" or "2,000 steps"."""
@@ -23,6 +25,11 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def place_of(file: str, line: int) -> str:
+    """Return "train.py:12", or "train.ipynb cell 3, line 5"."""
+    return f"{short_path(file)}{', line ' if cell_of(file) else ':'}{line}"
 
 
 def short_path(path: str) -> str:

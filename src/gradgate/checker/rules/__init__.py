@@ -1,7 +1,7 @@
 """The rules: events in, findings out. Nothing here imports torch, so any saved log can be judged."""
 
-from gradgate.checker.rules._check import check, check_ranks, rules
+from gradgate.checker.rules._check import check, check_ranks, in_order, rules
 from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import Rule
 
-__all__ = ["Finding", "Rule", "Severity", "check", "check_ranks", "rules"]
+__all__ = ["Finding", "Rule", "Severity", "check", "check_ranks", "in_order", "rules"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Log
+from gradgate.events import Log, cell_of
 
 # A mistake, and its symptoms in the same parameters.
 _EXPLAINS: dict[str, frozenset[str]] = {
@@ -48,7 +48,12 @@ def check(log: Log, *, strict: bool = False) -> list[Finding]:
     """
     run = Run(log)
     found = [finding for rule in rules() for finding in _judged(rule, partial(rule.judge, run), log, strict)]
-    return sorted(fold(found), key=lambda finding: (finding.file, finding.line, finding.code))
+    return sorted(fold(found), key=in_order)
+
+
+def in_order(finding: Finding) -> tuple[str, int, int, str]:
+    """Return the key by which findings are sorted: file, number of the cell, line, code."""
+    return *(cell_of(finding.file) or (finding.file, 0)), finding.line, finding.code
 
 
 def check_ranks(logs: Sequence[Log], *, strict: bool = False) -> list[Finding]:

@@ -61,7 +61,7 @@ def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
 
 
 def _terminated(number: int, _: FrameType | None) -> None:
-    _process.last_words("interrupted", 0)
+    _process.last_words("interrupted", 128 + number)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeAlias
 
+from gradgate.checker.running._notebook import run_notebook
+from gradgate.events import cell_of
 from gradgate.torch_compat import run_module_as_main
 
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -33,6 +35,11 @@ class Program:
     is_module: bool = False
 
     @property
+    def is_notebook(self) -> bool:
+        """Whether it is a notebook, whose code cells are run."""
+        return not self.is_module and self.target.endswith(".ipynb")
+
+    @property
     def file(self) -> str:
         """The source file; "" for a module, which would have to be imported."""
         if not self.is_module:
@@ -40,13 +47,20 @@ class Program:
         return ""
 
 
-def run(program: Program) -> tuple[How, int]:
+def run(program: Program, notes: list[str]) -> tuple[How, int]:
     """Run a program to its end, show what it raises, and return how it ended and with which exit code.
+
+    ``notes`` gets a sentence for each part of a notebook that was left out.
 
     ``__main__`` stays the program's after this returns: what it registered with ``atexit`` may need it.
     """
     try:
-        (_run_module if program.is_module else _run_path)(program)
+        if program.is_module:
+            _run_module(program)
+        elif program.is_notebook:
+            _run_notebook(program, notes)
+        else:
+            _run_path(program)
     except BaseException as error:  # noqa: BLE001  (whatever a script raises must not end gradgate)
         return _ended_by(error)
     return "finished", 0
@@ -62,7 +76,8 @@ def _ended_by(error: BaseException) -> tuple[How, int]:
         if not isinstance(error.code, int):
             sys.stderr.write(f"{error.code}\n")  # as Python does
             return "failed", 1
-        return "failed" if error.code else "finished", error.code
+        code = error.code & 0xFF if os.name == "posix" else error.code  # as the shell will see it
+        return "failed" if code else "finished", code
     if isinstance(error, KeyboardInterrupt):  # whoever pressed Ctrl-C waits for the report
         return "interrupted", 130
     shown_as_python_does(error)
@@ -92,6 +107,13 @@ def _run_path(program: Program) -> None:
     exec(compile(source, program.file, "exec", dont_inherit=True), main.__dict__)
 
 
+def _run_notebook(program: Program, notes: list[str]) -> None:
+    path = Path(program.target).resolve()
+    sys.argv[:] = [program.target, *program.arguments]
+    _set_first_path(str(path.parent))
+    run_notebook(path, _new_main(), notes)
+
+
 def _run_module(program: Program) -> None:
     sys.argv[:] = ["-m", *program.arguments]
     _new_main()
@@ -118,8 +140,11 @@ def shown_as_python_does(error: BaseException) -> None:
     drop_own_frames(error)
     kind, trace = type(error), error.__traceback__
     sys.last_type, sys.last_value, sys.last_traceback = kind, error, trace
+    show = sys.excepthook
+    if show is sys.__excepthook__ and any(cell_of(each.filename) for each in traceback.extract_tb(trace)):
+        show = traceback.print_exception  # which knows the lines of cells
     try:
-        sys.excepthook(kind, error, trace)
+        show(kind, error, trace)
     except Exception:  # noqa: BLE001  (whatever the script's hook raises, its error must be shown)
         traceback.print_exception(kind, error, trace)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -25,12 +27,12 @@ class WatchedRun:
     Args:
         program: what to run.
         max_steps: optimizer steps after which each of its processes is stopped.
-        on_end: called once, with how the program ended and the logs of its processes. Its result is the exit code,
-            also if the program ends the process itself.
+        on_end: called once, with how the program ended, its exit code and the logs of its processes. Its result is
+            the exit code of this process, also if the program ends the process itself.
     """
 
     def __init__(
-        self, program: Program, *, max_steps: int | None, on_end: Callable[[How, list[Log]], int]
+        self, program: Program, *, max_steps: int | None, on_end: Callable[[How, int, list[Log]], int]
     ) -> None:
         self._program = program
         self._on_end = on_end
@@ -40,6 +42,7 @@ class WatchedRun:
         self._ranks = LocalRanks()
         self._ending = threading.RLock()
         self._code: int | None = None
+        self._notes: list[str] = []
         self._reached = 0, 0  # when last asked
 
     def run(self) -> int:
@@ -48,16 +51,17 @@ class WatchedRun:
         A child that the program forked returns here, too, with its own exit code.
         """
         self._children = ChildLogs(self._max_steps)
-        _process.watch_this_process(self._children.settings, self._left)
+        _process.watch_this_process(self._children.settings, self._end)
         guard_exits()
         guard_termination()
         hook_into_forks()
-        how, code = run(self._program)
-        how = _end_as_python_does() or how
+        how, code = run(self._program, self._notes)
+        if _interrupted_at_exit():
+            how, code = "interrupted", 128 + signal.SIGINT
         if _process.is_child():
             _process.leave_log(_plain(how))
             return code
-        return self._end(how)
+        return self._end(how, code)
 
     @property
     def reports(self) -> bool:
@@ -72,17 +76,13 @@ class WatchedRun:
             self._reached = watcher.steps, watcher.backwards
         return self._reached
 
-    def _left(self, how: How, _: int) -> int:
-        """End a program that does not return to :meth:`run`."""
-        return self._end(how)
-
-    def _end(self, how: How) -> int:
+    def _end(self, how: How, code: int) -> int:
         with self._ending:  # a second thread waits here for the end of the process
             if self._code is None:
-                self._code = self._ended(how)
+                self._code = self._ended(how, code)
         return self._code
 
-    def _ended(self, how: How) -> int:
+    def _ended(self, how: How, code: int) -> int:
         watcher = _process.current()
         self._reached = self.progress
         _process.let_go()
@@ -92,7 +92,8 @@ class WatchedRun:
             if how == "finished" and watcher.told_to_stop:
                 how = "stopped"  # the script caught StopRun and returned
             watcher.stop(_plain(how))
-            logs = [watcher.log()]
+            log = watcher.log()
+            logs = [replace(log, unseen=(*log.unseen, *self._notes))]
         if self._children is not None:
             logs += self._children.take()
         # Import gradgate's modules from here on, whatever is in the script's folder, and name files as seen from
@@ -102,16 +103,16 @@ class WatchedRun:
             os.chdir(self._folder)
         if not self.reports:
             self._ranks.hand_over(logs)
-            return 2 if how == "failed" else 0  # the rank that reports says whether something was found
-        return self._on_end(how, logs + self._ranks.gather(wait=how == "finished"))
+            return code  # the rank that reports says whether something was found
+        return self._on_end(how, code, logs + self._ranks.gather(wait=how == "finished"))
 
 
 def _plain(how: How) -> Literal["finished", "stopped", "failed"]:
     return "stopped" if how == "interrupted" else how
 
 
-def _end_as_python_does() -> How | None:
-    """Wait for threads and run what was registered for the exit.
+def _interrupted_at_exit() -> bool:
+    """Wait for threads and run what was registered for the exit; return whether Ctrl-C cut that short.
 
     Both come before the report, so that nothing is printed after it, and children that nobody waited for have left
     their logs. At the real end of the interpreter nothing is left to do.
@@ -120,5 +121,5 @@ def _end_as_python_does() -> How | None:
         end_threads()
         run_exit_functions()
     except KeyboardInterrupt:
-        return "interrupted"
-    return None
+        return True
+    return False

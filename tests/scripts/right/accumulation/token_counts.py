@@ -1,4 +1,4 @@
-"""Looks like a sum that nobody divides: the sum of each micro-batch is divided by the valid tokens of the
+"""Looks like a sum that nothing divides: the sum of each micro-batch is divided by the valid tokens of the
 whole window, counted before the first backward."""
 
 import argparse

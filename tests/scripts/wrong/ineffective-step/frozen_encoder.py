@@ -1,4 +1,4 @@
-"""The optimizer is given the frozen encoder, and the head is trained by nobody."""
+"""The optimizer is given the frozen encoder, and the head is trained by nothing."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""The rollback swaps in a deep copy of the best model, whose tensors the optimizer does not know, so all later epochs step a network nobody uses."""
+"""The rollback swaps in a deep copy of the best model, whose tensors the optimizer does not know, so all later epochs step a network that is no longer used."""
 
 import copy
 

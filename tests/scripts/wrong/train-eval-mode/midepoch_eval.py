@@ -1,4 +1,4 @@
-"""The evaluation in the middle of an epoch switches the model to eval mode and nobody switches it back before the rest of the epoch is trained."""
+"""The evaluation in the middle of an epoch switches the model to eval mode and nothing switches it back before the rest of the epoch is trained."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The target network's values enter the loss with their graph, so every backward pass also computes gradients for the target network that nobody uses."""
+"""The target network's values enter the loss with their graph, so every backward pass also computes gradients for the target network that no step uses."""
 
 import argparse
 import random

@@ -1,4 +1,4 @@
-"""The target network is run with a graph, and fills up with gradients that nobody reads or clears: 18 kB of
+"""The target network is run with a graph, and fills up with gradients that nothing reads or clears: 18 kB of
 them, of norm 0.60 in the end, and twice the memory saved for backward."""
 
 import random

@@ -1,5 +1,5 @@
 """The teacher answers with a graph, and the distillation loss is differentiated through it as well: 548 kB of
-gradients that nobody clears, and 737 kB saved for backward in place of 8."""
+gradients that nothing clears, and 737 kB saved for backward in place of 8."""
 
 from dataclasses import dataclass
 

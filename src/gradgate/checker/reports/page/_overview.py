@@ -147,7 +147,7 @@ def _first(holds: Callable[[int], bool], last: int) -> int:
 
 
 def _pins(view: RunView, findings: Sequence[Finding]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the lines and labels that stand for findings. Labels at one step are stacked."""
+    """Return the lines and labels that mark findings. Labels at one step are stacked."""
     lines: list[dict[str, Any]] = []
     labels: list[dict[str, Any]] = []
     stacked: dict[int, int] = defaultdict(int)

@@ -84,7 +84,7 @@ def _packed_plotly() -> str:
 
 
 def _sections(log: Log, findings: Sequence[Finding]) -> dict[str, Figure | str]:
-    """Return by name what there is to draw: plotly figures, and HTML."""
+    """Return the sections that have something to show, by name: plotly figures, and HTML."""
     view = RunView(log)
     drawn = {name: _drawn(lambda: draw(view, findings)) for name, draw in _SECTIONS.items()}  # noqa: B023
     return {name: section for name, section in drawn.items() if section is not None}
@@ -115,7 +115,7 @@ def highlighted(lines: Sequence[SourceLine]) -> list[tuple[SourceLine, str]]:
 
 
 def _copied(changes: Sequence[SourceLine]) -> str:
-    """Return the lines that a fix adds, as the copy button copies them."""
+    """Return the lines that a fix adds, for the copy button."""
     return "\n".join(line.text for line in changes if line.mark == "+")
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from gradgate.checker.analysis import Contribution, Run, StepWindow
 from gradgate.checker.reports._content import source_line
-from gradgate.checker.reports._words import short_path
+from gradgate.checker.reports._words import place_of
 from gradgate.events import Ids, Log, Site, Stepped
 
 _MOST_GROUPS = 18
@@ -136,7 +136,7 @@ def label_of(site: Site) -> str:
     frame = site[0]
     text = source_line(frame.file, frame.line).strip()
     text = text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
-    place = f"{short_path(frame.file).rpartition('/')[2]}:{frame.line}"
+    place = place_of(frame.file, frame.line).rpartition("/")[2]
     return f"{text}  {place}" if text else place
 
 

@@ -45,7 +45,7 @@ class TimedWindow:
 
     @property
     def seconds(self) -> float:
-        """The time from the end of the step before to the end of its own."""
+        """The time from the end of the previous step to the end of the window's own."""
         return self.spans[-1].end - self.began
 
 
@@ -79,7 +79,7 @@ def _timed(view: RunView) -> list[TimedWindow]:
 
 
 def phases(view: RunView, timed: TimedWindow) -> list[Phase]:
-    """Return the phases of a window. Time before a backward call that is nothing else counts as forward."""
+    """Return the phases of a window. Time before a backward call that no span covers counts as forward."""
     rows = of_window(view.run, timed.window, list(timed.window.micro)) or []
     weights = [", ".join(map(_weight, row)) for row in rows]
     count = len(timed.window.micro)

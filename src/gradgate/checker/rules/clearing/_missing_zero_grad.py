@@ -49,7 +49,7 @@ _WHY = "Every step applies the gradients of all earlier steps again, and the upd
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    yield from _lent(run)
+    yield from _shared_gradients(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
     for window in run.windows:
         if not run.asks_again(window) and _repeats(run, window):
@@ -74,10 +74,10 @@ def _judge(run: Run) -> Iterator[Finding]:
         )
 
 
-def _lent(run: Run) -> Iterator[Finding]:
-    """Report a model whose gradients another model's parameters are given, if nobody clears it between the steps.
+def _shared_gradients(run: Run) -> Iterator[Finding]:
+    """Report a model that shares its gradients with another model's parameters, if nothing clears its own.
 
-    ``zero_grad`` sets the gradients that were lent to None; the lender keeps them, and adds to them.
+    The optimizer's ``zero_grad`` only sets the other model's ``.grad`` to None.
     """
     reached = frozenset[int]().union(*{event.reached for event in run.of(Backward)})
     given = [
@@ -85,31 +85,31 @@ def _lent(run: Run) -> Iterator[Finding]:
         for window in run.windows
         if any(each.backward < 0 for each in window.fresh) and not window.parameters & reached
     ]
-    lenders = reached - run.owned
+    sources = reached - run.owned
     cleared = [event.parameters for event in run.of(Cleared)]
     cleared += [event.parameters for event in run.of(Written) if event.target == "gradient"]
-    lenders -= frozenset[int]().union(*cleared)
+    sources -= frozenset[int]().union(*cleared)
     models: dict[str, set[int]] = defaultdict(set)
-    for number in lenders:
+    for number in sources:
         models[run.parameter(number).root].add(number)
     for optimizer in {window.optimizer for window in given}:
         windows = [window for window in given if window.optimizer == optimizer]
-        borrowers = frozenset[int]().union(*(window.parameters for window in windows))
-        clearing = [event.site for event in run.of(Cleared) if event.site and event.parameters & borrowers]
-        for root, lender in models.items():
-            name = root or run.name(min(lender))
-            calls = [event for event in run.of(Backward) if event.reached & lender]
-            if min(len(windows), len(calls)) < _LEAST or _shapes(run, lender) != _shapes(run, borrowers):
+        receivers = frozenset[int]().union(*(window.parameters for window in windows))
+        clearing = [event.site for event in run.of(Cleared) if event.site and event.parameters & receivers]
+        for root, source in models.items():
+            name = root or run.name(min(source))
+            calls = [event for event in run.of(Backward) if event.reached & source]
+            if min(len(windows), len(calls)) < _LEAST or _shapes(run, source) != _shapes(run, receivers):
                 continue
             yield RULE.finding(
                 clearing[-1] if clearing else calls[0].site,
-                f"Nothing clears the gradients of {run.names(lender)}, which {run.names(borrowers)} are given for "
+                f"Nothing clears the gradients of {run.names(source)}, which {run.names(receivers)} are given for "
                 f"{len(windows)} steps: each backward() adds to those of all earlier steps.",
                 why=_WHY,
                 advice=f"Clear the gradients where they are made, too: {name}.zero_grad().",
                 count=len(windows),
-                evidence={"steps": len(windows), "parameters": len(lender)},
-                about=lender | borrowers,
+                evidence={"steps": len(windows), "parameters": len(source)},
+                about=source | receivers,
             )
 
 

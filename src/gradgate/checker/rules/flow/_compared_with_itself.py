@@ -6,8 +6,8 @@ whose two sides were equal, element by element, in each backward call: a target 
 compared with, a teacher that is the student, two views that no augmentation has made different.
 
 ## Why is this bad?
-The term is zero and so is its gradient. Beside other terms nobody notices: the loss falls, and the term trains
-nothing.
+The term is zero and so is its gradient. Next to other terms this is easy to miss: the loss falls, and the term
+trains nothing.
 
 ## Example
     logits = student(x)

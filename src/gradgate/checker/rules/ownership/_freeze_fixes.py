@@ -20,16 +20,6 @@ def requires_grad(node: ast.AST) -> ast.expr | None:
     return node.value if isinstance(node, ast.Assign) and named else None
 
 
-def really_frozen(at: Statement, *, of_module: bool) -> Fix:
-    """Freeze what an attribute without effect was to freeze."""
-    target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
-    if not isinstance(target, ast.Attribute):
-        return ()
-    frozen = ast.unparse(target.value)
-    text = f"{frozen}.requires_grad_(False)" if of_module else f"{frozen}.requires_grad = False"
-    return Insert(text, after=at.line), Delete(at.line)
-
-
 def without_gradients(at: Statement, names: set[str]) -> Fix:
     """Drop the gradients of what is frozen, so that no step moves it any more."""
     value = next(filter(None, map(requires_grad, at.expressions())), None)

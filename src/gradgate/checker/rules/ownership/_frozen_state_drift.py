@@ -47,68 +47,25 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.ownership._freeze_fixes import (
     evaluated,
     none_instead,
-    really_frozen,
     requires_grad,
     without_gradients,
 )
 from gradgate.checker.rules.ownership._idle_batch_norms import RunWithoutGradients, run_without_gradients
-from gradgate.events import Frame, Ids, ModeSet, Parameter, Site, StatisticsMoved, Stepped, Written
+from gradgate.checker.rules.ownership._misfrozen import misfrozen
+from gradgate.events import Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
 
 _WHY = "The frozen part changes in every step."
 _STEPS = 2
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    yield from _misfrozen(run)
+    yield from misfrozen(run, RULE)
     yield from _stepped(run)
     yield from _zeroed(run)
     yield from _rows(run)
     yield from _statistics(run)
     for norms in run_without_gradients(run):
         yield _of_network(run, norms)
-
-
-def _misfrozen(run: Run) -> Iterator[Finding]:
-    """Yield parameters that an attribute without effect was to freeze, and that steps moved."""
-    moved = frozenset[int]().union(*(event.moved for event in run.of(Stepped)))
-    found: dict[Frame, set[int]] = defaultdict(set)
-    for number in moved:
-        parameter = run.parameters[number]
-        if parameter.misfrozen and parameter.trainable:
-            line = _setting_line(run, parameter)
-            if line is not None:
-                found[line].add(number)
-    for line, ids in found.items():
-        attribute = run.parameters[min(ids)].misfrozen
-        of_module = attribute == "requires_grad"
-        yield RULE.finding(
-            line,
-            f"Setting {attribute} {'of a module ' if of_module else ''}freezes nothing: {run.log.steps} steps "
-            f"moved {run.names(frozenset(ids))} all the same.",
-            why="Python accepts any attribute; PyTorch reads only requires_grad, of each parameter.",
-            advice="Call requires_grad_(False) on the module instead."
-            if of_module
-            else "The attribute is called requires_grad.",
-            fix=partial(really_frozen, of_module=of_module),
-            count=run.log.steps,
-            evidence={"parameters": len(ids)},
-        )
-
-
-def _setting_line(run: Run, parameter: Parameter) -> Frame | None:
-    """Return the line that sets the attribute from outside: a class may have such a field of its own."""
-    parts = parameter.name.split(".")[:-1]
-    for file in files_of({event.site for event in run.of(Stepped)}):
-        tree = tree_of(file)
-        for node in ast.walk(tree) if tree is not None else ():
-            target = node.targets[0] if isinstance(node, ast.Assign) else None
-            if not isinstance(target, ast.Attribute) or target.attr != parameter.misfrozen:
-                continue
-            of = ast.unparse(target.value).rpartition(".")[2]
-            known = of in parts if target.attr == "requires_grad" else of != "self"
-            if known and getattr(node.value, "value", None) is False:  # type: ignore[attr-defined]
-                return Frame(file, target.lineno, "")
-    return None
 
 
 def _stepped(run: Run) -> Iterator[Finding]:
@@ -182,13 +139,21 @@ def _rows(run: Run) -> Iterator[Finding]:
             found[event.optimizer].append(event.skipped_rows)
     for optimizer, steps in found.items():
         if len(steps) >= _STEPS:
+            ids: Ids = frozenset().union(*steps)
+            decays = any(
+                group.weight_decay
+                for event in run.made[optimizer]
+                for group in event.groups
+                if group.parameters & ids
+            )
             yield RULE.finding(
                 run.made[optimizer][0].site,
-                f"A hook sets the gradient of some rows of {run.names(frozenset().union(*steps))} to zero, and "
-                f"{run.optimizer(optimizer)} moved these rows in {len(steps)} steps, by momentum or weight decay.",
+                f"A hook sets the gradient of some rows of {run.names(ids)} to zero, and "
+                f"{run.optimizer(optimizer)} moved these rows in {len(steps)} steps, by "
+                f"{'weight decay' if decays else 'momentum'}.",
                 why=_WHY,
-                advice="Put the parameter in a group without weight decay and momentum, or keep the rows in a "
-                "buffer.",
+                advice=f"Put it in a group of its own with {'weight_decay=0' if decays else 'no momentum'}, or "
+                "keep the rows in a buffer.",
                 count=len(steps),
                 evidence={"steps": len(steps)},
             )

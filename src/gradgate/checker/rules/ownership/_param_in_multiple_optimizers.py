@@ -36,7 +36,7 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._origins import list_line
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
@@ -89,13 +89,19 @@ def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Fin
     # If one optimizer holds all of the other's parameters, it is the one that took too much.
     taking = first if _held(run, first) > _held(run, second) else second
     site = run.made[taking][0].site
+    names = {each: run.optimizer(each) for each in (first, second)}
+    if len(set(names.values())) == 1:  # of a list, or of different functions
+        names = {
+            each: f"{run.made[each][0].kind} of line {innermost(run.made[each][0].site).line}"
+            for each in names
+        }
     them = "it" if len(ids) == 1 else "them"
     return RULE.finding(
         list_line(site) or site,
-        f"{run.optimizer(first)} and {run.optimizer(second)} both step {run.names(ids)} with the same gradient, "
+        f"{names[first]} and {names[second]} both step {run.names(ids)} with the same gradient, "
         f"{len(steps)} times.",
         why="It moves twice for one gradient, and neither optimizer's averages reflect both steps.",
-        advice=f"Keep {them} in only one of the two: remove {them} from {run.optimizer(taking)}.",
+        advice=f"Keep {them} in only one of the two: remove {them} from {names[taking]}.",
         count=len(steps),
         evidence={"parameters": len(ids), "steps": len(steps)},
     )

@@ -34,10 +34,12 @@ from functools import partial
 from gradgate.checker.analysis._parameter_usage import made_line, replaced
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, functions
+from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Delete, Fix, Insert, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.events import Parameter
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -53,12 +55,25 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"{swap.steps} of its steps left the new one{'s' if len(new) > 1 else ''} as "
             f"{'they were' if len(new) > 1 else 'it was'}.",
             why="The optimizer does not step the parameters that get gradients.",
-            advice=f"Make {optimizer} after this line, or write into the old parameters: load_state_dict(), or "
-            "copy_() under torch.no_grad().",
+            advice=_advice(optimizer, new, old),
             fix=partial(_fix, names=[parameter.name for parameter in new], optimizer=optimizer),
             count=swap.steps,
             evidence={"new": len(new), "old": len(old), "steps": swap.steps},
         )
+
+
+def _advice(optimizer: str, new: list[Parameter], old: list[Parameter]) -> str:
+    """Return how the optimizer gets the new parameters, or keeps the old ones, by what made the new ones."""
+    line = text_of(made_line(new[0], old))
+    if not {each.shape for each in new} <= {each.shape for each in old}:
+        add = f"{optimizer}.add_param_group({{'params': ...}})"
+        return f"Make {optimizer} after this line, or add the new parameters here: {add}."
+    if "Parameter(" in line:
+        later = "" if len(new) > len(old) else f", or make {optimizer} after this line"
+        return f"Write into the old parameter instead: copy_(), under torch.no_grad(){later}."
+    if "copy" in line:
+        return f"Make {optimizer} after this line, or write into the old parameters: load_state_dict()."
+    return f"Make {optimizer} after this line."
 
 
 def _fix(at: Statement, names: list[str], optimizer: str) -> Fix:

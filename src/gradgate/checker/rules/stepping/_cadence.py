@@ -98,3 +98,18 @@ def low(run: Run, cadence: Cadence) -> float:
     found = rates(run, cadence)
     peak = found.index(max(found))
     return sum(rate < GONE * found[peak] for rate in found[peak:]) / len(found)
+
+
+def near(first: float, second: float) -> bool:
+    """Say whether two lengths are about the same."""
+    return 0.8 * second <= first <= 1.25 * second
+
+
+def unit(cadence: Cadence) -> str:
+    """Return how often a schedule that is never advanced is to be: its length shows the unit."""
+    length, steps = cadence.made.horizon, len(cadence.steps)
+    if cadence.made.kind == "OneCycleLR" or (length and near(length, steps)):
+        return "after each optimizer.step()"
+    if cadence.made.kind == "ExponentialLR" or (length and length <= cadence.epochs):
+        return "once an epoch, after its last optimizer.step()"
+    return "after optimizer.step(): once an epoch or once a step, whichever its length counts"

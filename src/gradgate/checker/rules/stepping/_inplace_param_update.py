@@ -178,7 +178,8 @@ def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
         where,
         f"{run.names(_ids(pulling))} are moved {least:.0%} of the way to values that never change, {hit} times.",
         why="Each optimizer step is partly reverted, and the other network learns nothing.",
-        advice="Write the average into the target: target.lerp_(source, tau), under no_grad.",
+        advice="Move the average towards the trained values instead: "
+        f"average.lerp_(trained, {max(1 - least, 0.001):.2g}), under torch.no_grad().",
         count=hit,
         evidence={"share": least, "writes": hit},
     )

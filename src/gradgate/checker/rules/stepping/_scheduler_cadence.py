@@ -31,12 +31,11 @@ of the run. The loss still falls, only more slowly.
 A schedule that is too slow is found only in a run that ends by itself and has as many steps, or micro-batches, as
 the schedule is long; a run that is stopped early is not reported. Without a length, and where no DataLoader shows
 the epochs, only a rate that is close to zero for a large part of the run is reported. The names of variables are
-not read. Schedules written by hand, without ``torch.optim.lr_scheduler``, are not followed, nor are a scheduler
-that is built anew in each epoch and a ``LambdaLR`` whose function counts steps up to an unknown length.
+not read. Schedules written by hand are not followed, nor are a scheduler that is built anew in each epoch and a
+``LambdaLR`` without a known length.
 
 ## Sources
-https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate: "Learning rate scheduling should be
-applied after optimizer's update".
+https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
 """
 
 from __future__ import annotations
@@ -51,7 +50,16 @@ from gradgate.checker.analysis._statement import Statement, last_name, method, o
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.stepping._cadence import GONE, Cadence, cadences, low, micro_batches, rates
+from gradgate.checker.rules.stepping._cadence import (
+    GONE,
+    Cadence,
+    cadences,
+    low,
+    micro_batches,
+    near,
+    rates,
+    unit,
+)
 from gradgate.events import Scheduled, SchedulerMade, Site, Stepped
 
 _WHY = "The rate doesn't follow the schedule: for most of the run it is at the wrong point."
@@ -83,10 +91,7 @@ def _never(run: Run, optimizer: int, cadence: Cadence) -> Iterator[Finding]:
         f"{cadence.made.kind} is never advanced: {run.optimizer(optimizer)} makes {len(cadence.steps)} steps, all "
         f"at its first rate, {rate:g}.",
         why=_WHY,
-        advice=(
-            "Call scheduler.step() after optimizer.step(): once per epoch or once per step, matching the "
-            "unit of its length."
-        ),
+        advice=f"Call scheduler.step() {unit(cadence)}.",
         evidence={"steps": len(cadence.steps), "advanced": 0},
     )
 
@@ -142,7 +147,7 @@ def _fast(run: Run, cadence: Cadence) -> Finding | None:
     has_course = length is not None and kind in (*_ONE_COURSE, "MultiStepLR")
     if calls >= 1.5 * steps and cadence.filled() < 0.8:
         over = has_course and calls >= 1.5 * (length or 0)
-        fits = length is None or 2 * length < calls or (kind in _ONE_COURSE and _near(length, steps))
+        fits = length is None or 2 * length < calls or (kind in _ONE_COURSE and near(length, steps))
         if fits and (over or _is_gone(run, cadence)):
             known = f", and is over after {(length or 0) / calls:.0%} of them" if over else ""
             message = f"{kind} is advanced {cadence.counts}, at each micro-batch{known}."
@@ -205,12 +210,10 @@ def _slow(run: Run, cadence: Cadence) -> Finding | None:
         finding = _in_micro_batches(run, cadence, micro)
         if finding is not None:
             return finding
-    if made.kind == "OneCycleLR" and 4 * calls <= length and not _near(length, steps):
+    if made.kind == "OneCycleLR" and 4 * calls <= length and not near(length, steps):
         message = f"{made.kind} is {length:g} steps long, and the run ends after {calls / length:.0%} of it."
-        return _finding(
-            run, cadence, message, f"as often as it is long, or make it {calls} long", at=made.site
-        )
-    if 2 * calls > min(length, steps) or not _near(length, steps):
+        return _finding(run, cadence, message, f"{length:g} times, or make it {calls} long", at=made.site)
+    if 2 * calls > min(length, steps) or not near(length, steps):
         return None
     message = f"{made.kind} is {length:g} long, as the run has {steps} steps, and is advanced {calls} times."
     return _finding(run, cadence, message, "after each optimizer.step(), in the inner loop", _after_step)
@@ -232,10 +235,6 @@ def _in_micro_batches(run: Run, cadence: Cadence, micro: int) -> Finding | None:
         count=calls,
         evidence={"advanced": calls, "micro_batches": micro, "length": made.horizon},
     )
-
-
-def _near(first: float, second: float) -> bool:
-    return 0.8 * second <= first <= 1.25 * second
 
 
 def _finding(

@@ -1,4 +1,4 @@
-"""zero_grad(set_to_none=False) zeroes the lent tensor, which both models share."""
+"""zero_grad(set_to_none=False) zeroes the tensor in place, which both models share."""
 
 import torch
 from torch import nn

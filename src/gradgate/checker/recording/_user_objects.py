@@ -12,11 +12,12 @@ import functools
 import inspect
 import types
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 _bases_of: Any = type.__dict__["__mro__"].__get__  # a metaclass may define both names
 _names_in: Any = type.__dict__["__dict__"].__get__
@@ -92,3 +93,61 @@ def code_of(function: Any) -> types.CodeType | None:
     if type(function) is not types.FunctionType:
         function = inspect.getattr_static(type(function), "__call__", None)
     return function.__code__ if type(function) is types.FunctionType else None
+
+
+# A user's class may define parameters(), children() and the like: none of it is called. A module whose
+# constructor is still running may not have its dictionaries yet.
+
+
+def _held(module: nn.Module, name: str) -> list[tuple[str, Any]]:
+    held = fields_of(module).get(name)
+    if is_a(held, dict):
+        return [(key, value) for key, value in dict.items(held) if value is not None]  # type: ignore[arg-type]
+    if type(held).__module__.startswith("torch.jit"):
+        return [(key, value) for key, value in held.items() if value is not None]  # type: ignore[union-attr]
+    return []
+
+
+def own_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that a module holds itself."""
+    return [parameter for _, parameter in _held(module, "_parameters")]
+
+
+def own_buffers(module: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers that a module holds itself, by name."""
+    return dict(_held(module, "_buffers"))
+
+
+def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the modules that a module holds itself, with their names."""
+    return _held(module, "_modules")
+
+
+def modules_in(module: nn.Module) -> list[nn.Module]:
+    """Return a module and all that are in it, each once."""
+    found = {id(module): module}
+    waiting = [module]
+    for each in waiting:  # grows during the loop
+        for _, child in children_of(each):
+            if id(child) not in found:
+                found[id(child)] = child
+                waiting.append(child)
+    return waiting
+
+
+def parameters_in(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of a module and of all that are in it, each once."""
+    several = [each for inner in modules_in(module) for each in own_parameters(inner)]
+    return list({id(each): each for each in several}.values())
+
+
+def named_parameters(
+    module: nn.Module, prefix: str = "", _outer: tuple[int, ...] = ()
+) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters of a module and of all that are in it, by every name that leads to them."""
+    for name, parameter in _held(module, "_parameters"):
+        yield prefix + name, parameter
+    outer = (*_outer, id(module))
+    for name, child in children_of(module):
+        if id(child) not in outer:
+            yield from named_parameters(child, f"{prefix}{name}.", outer)

@@ -1,0 +1,164 @@
+"""The lines from which a script's loss is computed, as a function. Nothing is executed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gradgate.checker.analysis._source import function_at, path_to
+from gradgate.events import Frame
+
+_LEAVES = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
+
+
+class UnknownLossError(Exception):
+    """The source does not show how the loss is computed. The text says why."""
+
+
+@dataclass(frozen=True)
+class LossSource:
+    """How a loss is computed.
+
+    Attributes:
+        statements: what is computed before.
+        loss: the expression on which ``backward`` is called.
+        forward_line: the first line that calls a module.
+        autocast: what is entered around both of them and left before the step: ``torch.autocast("cuda")``.
+    """
+
+    statements: tuple[ast.stmt, ...]
+    loss: ast.expr
+    forward_line: int
+    autocast: tuple[ast.withitem, ...]
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """The first line and the last one."""
+        nodes: list[ast.stmt | ast.expr] = [*self.statements, self.loss]
+        return min(node.lineno for node in nodes), max(node.end_lineno or node.lineno for node in nodes)
+
+    @property
+    def names(self) -> list[str]:
+        """The names that it reads and does not set, sorted."""
+        read: set[str] = set()
+        known: set[str] = set()
+        for node in (part for each in (*self.autocast, *self.statements, self.loss) for part in _parts(each)):
+            read |= set(_names(node, ast.Load)) - known
+            known |= set(_names(node, ast.Store))
+        return sorted(read)
+
+    def function(self, batch: Sequence[str]) -> str:
+        """Return the source of ``loss_fn(_batch)``, for a batch that is a dict with these names."""
+        taken = [f"{name} = _batch[{name!r}]" for name in batch]
+        body = [*taken, *map(ast.unparse, self.statements), f"return {ast.unparse(self.loss)}"]
+        heads = ["def loss_fn(_batch):", *(f"with {ast.unparse(item)}:" for item in self.autocast)]
+        lines = [f"{' ' * at}{head}" for at, head in enumerate(heads)]
+        return "\n".join(
+            [*lines, *(f"{' ' * len(heads)}{line}" for text in body for line in text.splitlines())]
+        )
+
+
+def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
+    """Return how the loss is computed whose gradients an optimizer steps.
+
+    Args:
+        frame: where ``optimizer.step`` is called.
+        forward_lines: the lines of the same function in which modules were called.
+
+    Raises:
+        UnknownLossError: the source does not show it.
+    """
+    function = function_at(frame)
+    if function is None:
+        raise UnknownLossError("its source cannot be read")
+    calls = list(_backward_calls(function))
+    if len(calls) != 1:
+        many = "calls backward several times" if calls else "does not call backward"
+        raise UnknownLossError(f"the function that steps the optimizer {many}")
+    ((call, loss),) = calls
+    here = path_to(frame.file, call.lineno)
+    loop = next((node.lineno for node in reversed(here) if isinstance(node, (ast.For, ast.While))), 0)
+    last = call.end_lineno or call.lineno
+    first = min((line for line in forward_lines if loop <= line <= last), default=None)
+    if first is None:
+        raise UnknownLossError("the loop that calls backward does not call the model")
+    ways = path_to(frame.file, first), here
+    shared = next((at for at, (one, other) in enumerate(zip(*ways, strict=False)) if one is not other), None)
+    if shared is None:  # one statement, or one in the other
+        statements: Sequence[ast.stmt] = ()
+        if len(ways[0]) != len(ways[1]) or not isinstance(ways[1][-1], ast.Expr):
+            raise UnknownLossError("the model is called where the source does not show it")
+    else:
+        block = _block_of(ways[0][shared - 1], ways[0][shared])
+        if ways[1][shared] not in block or not isinstance(ways[1][shared], ast.Expr):
+            raise UnknownLossError("backward is not called in the block that calls the model")
+        statements = block[block.index(ways[0][shared]) : block.index(ways[1][shared])]  # type: ignore[arg-type]
+    outside = path_to(frame.file, frame.line)
+    left = [node for node in here if isinstance(node, ast.With) and node not in outside]
+    autocast = tuple(item for node in left for item in node.items if "autocast" in ast.unparse(item))
+    return LossSource(tuple(_needed(statements, loss)), loss, first, autocast)
+
+
+def _needed(statements: Sequence[ast.stmt], loss: ast.expr) -> list[ast.stmt]:
+    """Return the statements that set what the loss reads, directly or through others."""
+    needed, kept = set(_names(loss, ast.Load)), []
+    for statement in reversed(statements):
+        if needed & set(_names(statement, ast.Store)):
+            if any(isinstance(node, _LEAVES) for node in ast.walk(statement)):
+                raise UnknownLossError(
+                    f"the statement in line {statement.lineno} cannot stand in a function of its own"
+                )
+            kept.append(statement)
+            needed |= set(_names(statement, ast.Load))
+    return kept[::-1]
+
+
+def _backward_calls(function: ast.AST) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield each call of ``backward`` with its loss, also behind a scaler, and ``accelerator.backward(loss)``."""
+    for node in _own(function):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "backward"
+        ):
+            loss = node.args[0] if node.args else node.func.value
+            if (
+                isinstance(loss, ast.Call)
+                and isinstance(loss.func, ast.Attribute)
+                and loss.func.attr == "scale"
+            ):
+                loss = loss.args[0]
+            yield node, loss
+
+
+def _own(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function without those of functions in it."""
+    for child in ast.iter_child_nodes(function):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            yield child
+            yield from _own(child)
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the simple statements in a statement, and the heads of compound ones, in order."""
+    inside = list(ast.iter_child_nodes(node))
+    if not any(isinstance(child, (ast.stmt, ast.excepthandler)) for child in inside):
+        yield node
+        return
+    for child in inside:
+        yield from _parts(child) if isinstance(child, (ast.stmt, ast.excepthandler)) else (child,)
+
+
+def _block_of(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
+    blocks: Iterator[list[ast.stmt]] = (getattr(parent, name, []) for name in ("body", "orelse", "finalbody"))
+    return next((block for block in blocks if child in block), [])
+
+
+def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
+    """Yield the names that a node reads, or sets. ``total += loss`` reads what it sets."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name) and isinstance(each.ctx, context):
+            yield each.id
+        elif isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name) and context is ast.Load:
+            yield each.target.id

@@ -1,0 +1,70 @@
+"""Parameters that are only seemingly frozen: by an attribute that PyTorch doesn't read."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._slices import files_of
+from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Delete, Fix, Insert
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.events import Frame, Parameter, Stepped
+
+
+def misfrozen(run: Run, rule: Rule) -> Iterator[Finding]:
+    """Yield parameters that an attribute without effect was to freeze, and that steps moved."""
+    moved = frozenset[int]().union(*(event.moved for event in run.of(Stepped)))
+    found: dict[Frame, set[int]] = defaultdict(set)
+    for number in moved:
+        parameter = run.parameters[number]
+        if parameter.misfrozen and parameter.trainable:
+            line = _setting_line(run, parameter)
+            if line is not None:
+                found[line].add(number)
+    for line, ids in found.items():
+        attribute = run.parameters[min(ids)].misfrozen
+        of_module = attribute == "requires_grad"
+        yield rule.finding(
+            line,
+            f"Setting {attribute} {'of a module ' if of_module else ''}freezes nothing: {run.log.steps} steps "
+            f"moved {run.names(frozenset(ids))} all the same.",
+            why="Python accepts any attribute; PyTorch reads only requires_grad, of each parameter.",
+            advice="Call requires_grad_(False) on the module instead."
+            if of_module
+            else "The attribute is called requires_grad.",
+            fix=partial(_really_frozen, of_module=of_module),
+            count=run.log.steps,
+            evidence={"parameters": len(ids)},
+        )
+
+
+def _setting_line(run: Run, parameter: Parameter) -> Frame | None:
+    """Return the line that sets the attribute from outside: a class may have such a field of its own."""
+    parts = parameter.name.split(".")[:-1]
+    for file in files_of({event.site for event in run.of(Stepped)}):
+        tree = tree_of(file)
+        for node in ast.walk(tree) if tree is not None else ():
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if not isinstance(target, ast.Attribute) or target.attr != parameter.misfrozen:
+                continue
+            of = ast.unparse(target.value).rpartition(".")[2]
+            known = of in parts if target.attr == "requires_grad" else of != "self"
+            if known and getattr(node.value, "value", None) is False:  # type: ignore[attr-defined]
+                return Frame(file, target.lineno, "")
+    return None
+
+
+def _really_frozen(at: Statement, *, of_module: bool) -> Fix:
+    """Freeze what an attribute without effect was to freeze."""
+    target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
+    if not isinstance(target, ast.Attribute):
+        return ()
+    frozen = ast.unparse(target.value)
+    text = f"{frozen}.requires_grad_(False)" if of_module else f"{frozen}.requires_grad = False"
+    return Insert(text, after=at.line), Delete(at.line)

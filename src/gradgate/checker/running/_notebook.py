@@ -1,0 +1,241 @@
+"""Run the code cells of a notebook, in order and in one namespace, as Jupyter does."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import importlib.util
+import inspect
+import linecache
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gradgate.errors import OptionError
+from gradgate.events import Cell
+
+_NEEDED = ("nbformat", "IPython")
+_WITH_A_PERSON = re.compile(
+    "connect_info|cpaste|debug|ed|edit|gui|load|loadpy|man|notebook|page|paste|pdb|pdef|pdoc|pfile|pinfo2?|psearch|"
+    "psource|pycat|qtconsole|recall|rep|rerun"
+)
+# The code behind these is run as a cell's own, so that its lines are known. `%%capture name` keeps its output.
+_AROUND_CELL = re.compile(r"%%(time|prun|capture(?=\s*$))\b.*")
+_AROUND_LINE = re.compile(r"(\s*)%(?:time|prun)\s+(?=\S)")
+_CONTINUED = re.compile(r"\s*[%!].*\\$")
+
+
+def check_notebook(path: Path, *, where: str) -> None:
+    """Check before the run that a notebook can be run.
+
+    Raises:
+        OptionError: a package is missing, the file is no notebook, or it is not in Python.
+    """
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise OptionError(
+            f"{where}: a notebook needs {' and '.join(missing)}, not installed here. "
+            "Run pip install 'gradgate[notebook]'."
+        )
+    notebook = _read(path, where)
+    kernel = notebook.metadata.get("kernelspec", {})
+    language = kernel.get("language") or notebook.metadata.get("language_info", {}).get("name") or "python"
+    if language.lower() not in ("python", "ipython"):
+        raise OptionError(f"{where}: {str(path)!r} is a notebook in {language}. Only Python is checked.")
+
+
+def _read(path: Path, where: str = "gradgate check") -> Any:
+    import nbformat
+
+    try:
+        return nbformat.read(path, as_version=4)
+    except Exception as error:  # noqa: BLE001  (nbformat raises what its parts raise)
+        text = next(iter(str(error).splitlines()), "")
+        raise OptionError(
+            f"{where}: {str(path)!r} is not a notebook ({type(error).__name__}: {text})."
+        ) from None
+
+
+def run_notebook(path: Path, main: ModuleType, notes: list[str]) -> None:
+    """Run a notebook in its own folder, as Jupyter does. What its cells raise is raised.
+
+    Args:
+        path: an absolute path.
+        main: the module in which the cells run.
+        notes: gets a sentence for each magic command that was left out.
+    """
+    cells = [cell for cell in _read(path).cells if cell.cell_type == "code" and cell.source.strip()]
+    os.chdir(path.parent)
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as Jupyter sets it
+    left_out = _LeftOut(path.name)
+    with _shell(main) as shell, contextlib.closing(asyncio.new_event_loop()) as loop:
+        try:
+            for number, cell in enumerate(cells, start=1):
+                left_out.number = number
+                tags = cell.metadata.get("tags", ())
+                if "skip-execution" in tags:
+                    left_out.add("a cell", "it has the tag skip-execution")
+                    continue
+                try:
+                    _run_cell(shell, Cell(str(path), number), cell.source, left_out, loop)
+                except Exception:
+                    if "raises-exception" not in tags:
+                        raise
+                    traceback.print_exc()
+        finally:
+            notes += left_out.sentences()
+
+
+@contextlib.contextmanager
+def _shell(main: ModuleType) -> Iterator[Any]:
+    """Make IPython's shell, which leaves neither a history nor settings behind."""
+    from IPython.core.displayhook import DisplayHook
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    class Shown(DisplayHook):  # type: ignore[misc]
+        """Shows what a cell's last line returns."""
+
+        def write_output_prompt(self) -> None:
+            """Write the cell's number, which versions of IPython count differently."""
+            sys.stdout.write(f"Out[{self.shell.execution_count}]: ")
+
+    class Shell(InteractiveShell):  # type: ignore[misc]
+        """A shell without windows."""
+
+        displayhook_class = Shown
+
+        def enable_gui(self, gui: Any = None) -> None:
+            """Do nothing: figures are shown as text."""
+
+        def system(self, cmd: str) -> None:
+            """Run a command of the system's shell in this terminal."""
+            sys.stdout.flush()
+            self.system_raw(cmd)
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    folder = tempfile.mkdtemp(prefix="gradgate-ipython-")
+    process = os.getpid()
+    try:
+        yield Shell.instance(user_module=main, ipython_dir=folder, config=config)
+    finally:
+        if os.getpid() == process:  # not in a fork, which comes along here too
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run_cell(shell: Any, cell: Cell, source: str, left_out: _LeftOut, loop: Any) -> None:
+    shell.execution_count = cell.number
+    text = shell.transform_cell(_as_lines_of_the_cell(source, left_out))
+    # None instead of a time keeps the entry for as long as the process lives.
+    linecache.cache[cell.file] = (len(text), None, text.splitlines(keepends=True), cell.file)
+    try:
+        tree = shell.compile.ast_parse(text, cell.file)
+    except SyntaxError as error:
+        raise error.with_traceback(None) from None  # python names the line, and no frame of IPython's
+    _stand_in_for_magics(shell, tree, left_out)
+    shell.events.trigger("pre_execute")
+    began = time.perf_counter()
+    body, last = tree.body, []
+    if body and isinstance(body[-1], ast.Expr) and not text.rstrip().endswith(";"):
+        body, last = body[:-1], body[-1:]  # shown, as `single` shows it
+    with shell.builtin_trap, shell.display_trap, shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
+        for part, mode in ((ast.Module(body, []), "exec"), (ast.Interactive(last), "single")):
+            code = shell.compile(part, cell.file, mode)
+            result = eval(code, shell.user_ns)
+            if code.co_flags & inspect.CO_COROUTINE:
+                loop.run_until_complete(result)
+    if "# %%time" in text.splitlines():
+        sys.stdout.write(f"Wall time: {time.perf_counter() - began:.3g} s\n")
+    shell.events.trigger("post_execute")
+
+
+def _as_lines_of_the_cell(source: str, left_out: _LeftOut) -> str:
+    """Return a cell whose lines keep their numbers when IPython translates it."""
+    lines = source.splitlines()
+    first = next(at for at, line in enumerate(lines) if line.strip())
+    if found := _AROUND_CELL.match(lines[first]):
+        lines[first] = f"# {lines[first]}"
+        if found[1] != "time":  # which _run_cell does
+            left_out.add(f"%%{found[1]}", "its cell ran without it")
+    elif lines[first].startswith("%%"):
+        return source  # no Python
+    lines[:first] = ["#"] * first  # IPython drops empty lines at the top
+    for at, line in enumerate(lines):
+        if found := _AROUND_LINE.match(line):
+            lines[at] = line[: found.end(1)] + line[found.end() :]
+            left_out.add(found[0].strip(), "its line ran without it")
+        elif _CONTINUED.match(line):  # of several lines IPython makes one
+            end = next(
+                (end for end in range(at, len(lines)) if not lines[end].endswith("\\")), len(lines) - 1
+            )
+            words = [part.rstrip("\\").strip() for part in lines[at + 1 : end + 1]]
+            lines[at : end + 1] = [" ".join([line.rstrip("\\"), *words]), *[""] * (end - at)]
+    return "\n".join(lines) + "\n"
+
+
+def _stand_in_for_magics(shell: Any, tree: ast.AST, left_out: _LeftOut) -> None:
+    """Put something in the place of each magic of a cell that only a notebook's server or a person can serve."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            continue
+        kind = {"run_line_magic": "line", "run_cell_magic": "cell"}.get(node.func.attr)
+        name = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+        if kind is None or not isinstance(name, str):
+            continue
+        magic = shell.find_magic(name, kind)
+        if magic is None:
+            stand_in = left_out.instead_of(
+                kind, name, "IPython does not know it outside of a notebook's server"
+            )
+        elif _WITH_A_PERSON.fullmatch(name):
+            stand_in = left_out.instead_of(kind, name, "it needs a person")
+        elif name == "matplotlib" and not hasattr(magic, "stands_in"):
+            stand_in = left_out.unless_inline(magic)
+        else:
+            continue
+        shell.magics_manager.magics[kind][name] = stand_in
+
+
+class _LeftOut:
+    """The magic commands that were not run, with the cells that have them."""
+
+    def __init__(self, notebook: str) -> None:
+        self.number = 0
+        self._notebook = notebook
+        self._cells: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
+
+    def add(self, what: str, why: str) -> None:
+        self._cells[what, why][self.number] = None
+
+    def instead_of(self, kind: str, name: str, why: str) -> Callable[..., None]:
+        def stand_in(*_: Any) -> None:
+            self.add(f"{'%' if kind == 'line' else '%%'}{name}", why)
+
+        return stand_in
+
+    def unless_inline(self, magic: Any) -> Callable[[str], Any]:
+        def stand_in(line: str) -> Any:
+            if line.strip() in ("inline", "agg", "--list", "-l"):
+                return magic(line)
+            return self.add(f"%matplotlib {line}".strip(), "figures are not shown")
+
+        stand_in.stands_in = True  # type: ignore[attr-defined]
+        return stand_in
+
+    def sentences(self) -> Iterator[str]:
+        for (what, why), cells in self._cells.items():
+            numbers = ", ".join(map(str, cells))
+            place = f"{self._notebook} cell{'s' * (len(cells) > 1)} {numbers}"
+            yield f"{place}: {what} was left out; {why}."

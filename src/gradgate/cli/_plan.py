@@ -1,0 +1,185 @@
+"""``gradgate plan``: run a script up to its first optimizer step, and plan the batch that it has there."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from gradgate.byte_sizes import as_bytes, format_bytes
+from gradgate.checker.analysis._loss_source import LossSource, UnknownLossError, loss_source
+from gradgate.checker.reports import counted, place_of
+from gradgate.checker.running import How, Program, WatchedRun, after_import
+from gradgate.cli._program import program_of
+from gradgate.errors import GradgateError, OptionError
+from gradgate.events import Frame, Log
+
+_WHERE = "gradgate plan"
+_CALL = """\
+Write the loss as a function in {script}, and call there
+
+    import gradgate as gg
+
+    def loss_fn(batch):
+        ...                       # what {script} computes from a batch
+        return loss
+
+    print(gg.plan(loss_fn, batch, {budget}optimizer={optimizer}))
+
+docs/plan.md explains what a batch may look like.
+"""
+
+
+def plan_program(module: str | None, arguments: list[str], *, budget: str | None) -> int:
+    """Run a script or module up to its first optimizer step, print its batch's plan, and return the exit code."""
+    program = program_of(module, arguments, where=_WHERE)
+    if budget is not None:
+        _check_budget(budget)
+    paused = _Paused(program, budget)
+    after_import("torch", paused.wait_for_step)
+    return WatchedRun(program, max_steps=1, on_end=paused.tell).run()
+
+
+def _check_budget(budget: str) -> None:
+    try:
+        as_bytes(budget)
+    except OptionError:
+        raise OptionError(
+            f"{_WHERE}: --budget is {budget!r}. Write a number with a unit: --budget 8GiB."
+        ) from None
+
+
+class _Paused:
+    """A script that is about to make its first optimizer step."""
+
+    def __init__(self, program: Program, budget: str | None) -> None:
+        self._program, self._budget = program, budget
+        # By frame: the lines that call modules, with the length of the first tensor that the first one gets.
+        self._forwards: dict[Any, dict[int, int]] = defaultdict(dict)
+        self._said: list[str] | None = None
+        self._unknown = self._refused = ""
+        self._optimizer = "optimizer"
+
+    def wait_for_step(self) -> None:
+        """Note the lines that call the model, and plan when an optimizer steps."""
+        from torch.nn.modules.module import register_module_forward_pre_hook
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        self._hooks = (
+            register_module_forward_pre_hook(self._called),
+            register_optimizer_step_pre_hook(self._steps),
+        )
+
+    def _called(self, _: Any, inputs: Any) -> None:
+        import torch
+
+        from gradgate.call_sites import user_frames
+        from gradgate.pytree import tensors_in
+
+        if torch.is_grad_enabled():
+            length = next((len(each) for each in tensors_in(inputs) if each.ndim), 0)
+            for frame in user_frames():
+                self._forwards[frame].setdefault(frame.f_lineno, length)
+
+    def _steps(self, optimizer: Any, *_: Any) -> None:
+        from gradgate.checker.recording import StopRun
+
+        for hook in self._hooks:
+            hook.remove()
+        try:
+            self._said = list(self._planned(optimizer))
+        except UnknownLossError as error:
+            self._unknown = str(error)
+        except GradgateError as error:
+            self._refused = str(error).removeprefix("plan: ")
+        except Exception as error:  # noqa: BLE001  (whatever the script's lines raise where they run again)
+            self._unknown = (
+                f"the lines that compute the loss raise {type(error).__name__} when run again: {error}"
+            )
+        finally:
+            self._forwards.clear()
+        raise StopRun
+
+    def _planned(self, optimizer: Any) -> Iterator[str]:
+        """Yield the lines that say what the batch takes."""
+        from gradgate.call_sites import user_frames
+        from gradgate.planning import plan
+
+        frames = user_frames()
+        frame = next((each for each in frames if each in self._forwards), None)
+        if frame is None:
+            raise UnknownLossError("the function that steps the optimizer does not call the model")
+        file = frame.f_code.co_filename
+        names = {**frame.f_globals, **frame.f_locals}
+        self._optimizer = next((name for name, value in names.items() if value is optimizer), "optimizer")
+        found = loss_source(Frame(file, frame.f_lineno, frame.f_code.co_name), self._forwards[frame])
+        batch = _batch_in(found, names, self._forwards[frame][found.forward_line])
+        space = names | {"batch": batch}
+        try:
+            exec(compile(found.function(list(batch)), f"<loss of {file}>", "exec"), space)
+        except SyntaxError as error:  # a `continue` without its loop
+            raise UnknownLossError(
+                f"its lines cannot stand in a function of their own: {error.msg}"
+            ) from None
+        made = plan(space["loss_fn"], batch, budget_bytes=self._budget, optimizer=optimizer)
+        first, last = found.lines
+        yield f"stopped      at the first optimizer step, {place_of(file, frame.f_lineno)}; it was not made"
+        yield f"loss         {place_of(file, first)}{f'-{last}' if last > first else ''}"
+        yield f"batch        {', '.join(f'{name} {_shown(value)}' for name, value in batch.items())}"
+        samples = sum(len(part.indices) for part in made.parts)
+        whole = made.resident.total_bytes + made.peak_bytes(samples)
+        yield f"whole batch  {counted(samples, 'sample')} at once would take {format_bytes(whole)}"
+        yield ""
+        yield str(made)
+
+    def tell(self, how: How, code: int, _: list[Log]) -> int:
+        """Print the plan, or what to call instead."""
+        script = self._program.target
+        if self._said is not None:
+            sys.stdout.write("\n".join(self._said) + "\n")
+            return 0
+        if code:
+            sys.stderr.write(
+                f"{_WHERE}: {script} ended with exit code {code} before its first optimizer step.\n"
+            )
+            return code
+        if self._refused:
+            sys.stderr.write(f"{_WHERE}: {self._refused}\n")
+            return 2
+        why = self._unknown or f"{script} made no step of a torch optimizer in this process"
+        budget = f'budget_bytes="{self._budget}", ' if self._budget else ""
+        call = _CALL.format(script=script, budget=budget, optimizer=self._optimizer)
+        sys.stderr.write(f"{_WHERE}: cannot tell how the loss is computed from a batch: {why}.\n{call}")
+        return 2
+
+
+def _batch_in(found: LossSource, names: dict[str, Any], samples: int) -> dict[str, Any]:
+    """Return the variables that hold the samples from which the loss is computed.
+
+    Tensors of another length than the model's input belong to all samples: class weights, a mask. If the model gets
+    its input by keyword, ``samples`` is 0, and all tensors are the batch's.
+    """
+    from torch.nn import Parameter
+
+    from gradgate.pytree import tensors_in
+
+    batch = {}
+    for name in found.names:
+        tensors = [each for each in tensors_in(names.get(name)) if not isinstance(each, Parameter)]
+        if any(each.requires_grad for each in tensors):
+            raise UnknownLossError(f"{name} comes from an earlier part of the graph")
+        if any(not samples or (each.ndim and len(each) == samples) for each in tensors):
+            batch[name] = names[name]
+    if not batch:
+        raise UnknownLossError(
+            f"no variable holds the tensors from which the loss in line {found.lines[0]} is computed"
+        )
+    return batch
+
+
+def _shown(value: Any) -> str:
+    """Return the shapes of a batch's part: "[64, 3, 32, 32]"."""
+    from gradgate.pytree import tensors_in
+
+    return " ".join(str(list(each.shape)) for each in tensors_in(value))

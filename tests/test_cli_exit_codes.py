@@ -1,0 +1,142 @@
+"""How a watched script ended is passed on as the exit code, and named in words and in JSON."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradgate.checker.reports import Summary
+from tests.interpreter import python
+
+SCRIPT = """\
+import os, signal, sys, threading, time
+import torch
+
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(3):
+    {clear}
+    weight.square().sum().backward()
+    optimizer.step()
+{end}
+"""
+RIGHT, WRONG = "optimizer.zero_grad()", "pass"
+
+
+def check(folder: Path, end: str, clear: str = WRONG) -> tuple[int, str, int]:
+    """Return gradgate's exit code, its verdict, and the script's exit code as JSON has it."""
+    (folder / "train.py").write_text(SCRIPT.format(clear=clear, end=end), "utf-8")
+    saved = "import gradgate.cli; gradgate.cli.main(['check', '--no-progress', *sys.argv[1:], 'train.py'])"
+    shown = python("-c", f"import sys; {saved}", cwd=folder)
+    written = python("-c", f"import sys; {saved}", "--output", "report.json", cwd=folder)
+    assert written.returncode == shown.returncode
+    (verdict,) = [
+        line for line in shown.stdout.splitlines() if line.startswith(("Found", "No mis", "train.py "))
+    ]
+    assert ("GG201" in shown.stdout) == (clear == WRONG)
+    return (
+        shown.returncode,
+        verdict,
+        json.loads((folder / "report.json").read_text("utf-8"))["summary"]["exit_code"],
+    )
+
+
+FAILED = "train.py failed with exit code {} after 3 steps. Found until then: 1 error."
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "own", "verdict"),
+    [
+        ("", 1, 0, "Found 1 error."),
+        ("sys.exit(0)", 1, 0, "Found 1 error."),
+        ("sys.exit()", 1, 0, "Found 1 error."),
+        ("os._exit(0)", 1, 0, "Found 1 error."),
+        ("sys.exit(3)", 3, 3, FAILED.format(3)),
+        ("os._exit(3)", 3, 3, FAILED.format(3)),
+        ("sys.exit(-1)", 255, 255, FAILED.format(255)),
+        ("sys.exit(256)", 1, 0, "Found 1 error."),  # the system keeps the lowest byte
+        ("sys.exit('no data')", 1, 1, FAILED.format(1)),
+        ("1 / 0", 1, 1, FAILED.format(1)),
+        (
+            "raise KeyboardInterrupt",
+            130,
+            130,
+            "train.py was interrupted after 3 steps. Found until then: 1 error.",
+        ),
+        ("import atexit; atexit.register(os._exit, 4)", 4, 4, FAILED.format(4)),
+        ("os.execv('/bin/sh', ['sh', '-c', 'exit 7'])", 7, 7, FAILED.format(7)),
+    ],
+)
+def test_the_scripts_exit_code_is_passed_on_and_beats_the_findings(
+    tmp_path: Path, end: str, code: int, own: int, verdict: str
+) -> None:
+    assert check(tmp_path, end) == (code, verdict, own)
+
+
+@pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit(3)", 3)])
+def test_a_script_without_findings_keeps_its_exit_code(tmp_path: Path, end: str, code: int) -> None:
+    verdict = "train.py failed with exit code 3 after 3 steps. No mistakes found until then."
+    assert check(tmp_path, end, RIGHT) == (code, verdict if code else "No mistakes found.", code)
+
+
+def test_a_terminated_script_is_named_by_its_signal_and_dies_of_it(tmp_path: Path) -> None:
+    end = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
+    verdict = "train.py was ended by SIGTERM after 3 steps. Found until then: 1 error."
+    assert check(tmp_path, end) == (-signal.SIGTERM, verdict, 128 + signal.SIGTERM)
+
+
+RANKS = """\
+import os, sys
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(3):
+    weight.square().sum().backward()
+    optimizer.step()
+dist.barrier()
+dist.destroy_process_group()
+sys.exit(5 if os.environ["RANK"] == sys.argv[1] else 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failing", ["0", "1", "none"])
+def test_a_failing_rank_fails_the_launcher_whose_code_is_passed_on(tmp_path: Path, failing: str) -> None:
+    (tmp_path / "train.py").write_text(RANKS, "utf-8")
+    launcher = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, "-m", "gradgate", "check", "--no-progress", "--output", "report.json"]
+    done = subprocess.run(
+        [*command, *launcher, "train.py", failing],
+        cwd=tmp_path,
+        env={**os.environ},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr.decode()
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert [finding["code"] for finding in report["findings"]] == ["GG201"]
+    code = 0 if failing == "none" else 1
+    assert (report["summary"]["exit_code"], report["summary"]["processes"]) == (code, 2)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "ending"),
+    [
+        ("finished", 0, ""),
+        ("stopped", 0, ""),
+        ("failed", None, "failed"),  # a loop in this process
+        ("failed", 3, "failed with exit code 3"),
+        ("interrupted", 130, "was interrupted"),
+        ("interrupted", None, "was interrupted"),
+        ("interrupted", 143, "was ended by SIGTERM"),
+    ],
+)
+def test_an_ending_is_put_into_words(outcome: str, code: int | None, ending: str) -> None:
+    assert Summary(3, 3, 1.0, 0.1, outcome=outcome, exit_code=code).ending == ending
