@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias, TypeGuard
 
 from gradgate.checker.analysis._source import path_to, tree_of
@@ -134,14 +134,23 @@ def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
     return value, place
 
 
-def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function, without those of functions and classes inside it."""
-    todo = list(ast.iter_child_nodes(node))
+@functools.lru_cache(maxsize=1024)
+def own_nodes(node: ast.AST) -> tuple[ast.AST, ...]:
+    """Return the nodes of a function in the order of its text, without those of functions and classes inside it."""
+    found: list[ast.AST] = []
+    todo = list(ast.iter_child_nodes(node))[::-1]
     while todo:
-        inner = todo.pop(0)
-        yield inner
+        inner = todo.pop()
+        found.append(inner)
         if not is_function(inner) and not isinstance(inner, ast.ClassDef):
-            todo[:0] = ast.iter_child_nodes(inner)
+            todo += list(ast.iter_child_nodes(inner))[::-1]
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=1024)
+def own_calls(node: ast.AST) -> tuple[ast.Call, ...]:
+    """Return the calls among a function's own nodes."""
+    return tuple(inner for inner in own_nodes(node) if isinstance(inner, ast.Call))
 
 
 def key_of(node: ast.AST) -> str:
