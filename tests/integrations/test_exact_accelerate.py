@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from accelerate import Accelerator, DistributedType, ParallelismConfig
+from accelerate import Accelerator, DistributedType, ParallelismConfig, __version__
 from accelerate.state import AcceleratorState
 from accelerate.utils import GradientAccumulationPlugin
 from torch import Tensor
@@ -158,6 +158,28 @@ def test_what_would_not_be_exact_is_an_error(kind: type[Loop], raised: type[Exce
     loop = kind()
     with pytest.raises(raised, match=says):
         loop.run()
+
+
+def divides_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    backward, calls = Accelerator.backward, iter(range(1, 100))
+    monkeypatch.setattr(Accelerator, "backward", lambda self, loss: backward(self, loss / next(calls)))
+
+
+def drops_every_other_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    backward, calls = Accelerator.backward, iter(range(100))
+    monkeypatch.setattr(Accelerator, "backward", lambda self, loss: next(calls) % 2 or backward(self, loss))
+
+
+@pytest.mark.parametrize("change", [divides_by_position, drops_every_other_loss])
+def test_another_way_of_accumulating_is_an_error_that_names_the_version(
+    change: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop(rate=1.0)
+    before = torch.nn.utils.parameters_to_vector(loop.net.parameters()).detach().clone()
+    change(monkeypatch)
+    with pytest.raises(UpdateError, match=rf"^accelerate {__version__}: .* this version of accelerate"):
+        loop.run()
+    assert torch.equal(before, torch.nn.utils.parameters_to_vector(loop.net.parameters()).detach())
 
 
 @pytest.mark.parametrize("how", ["FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA"])

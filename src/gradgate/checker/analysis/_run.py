@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
+from operator import itemgetter
 
 from gradgate.checker.analysis._history import Contribution, History, StepWindow
 from gradgate.events import (
@@ -27,6 +29,9 @@ class Run:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.events = log.events
+        self._by_kind: dict[type[Event], list[tuple[int, Event]]] = defaultdict(list)
+        for number, event in enumerate(log.events):
+            self._by_kind[type(event)].append((number, event))
         self.parameters = log.parameters
         self.owners: dict[int, set[int]] = defaultdict(set)  # parameter: optimizers that hold it
         self.stepping: Counter[int] = Counter()  # optimizer: its steps
@@ -45,11 +50,12 @@ class Run:
 
     def of(self, *kinds: type[Event]) -> list:  # type: ignore[type-arg]
         """Return the events of some kinds, in order."""
-        return [event for event in self.events if isinstance(event, kinds)]
+        return [event for _, event in self.numbered(*kinds)]
 
     def numbered(self, *kinds: type[Event]) -> Iterator[tuple[int, Event]]:
-        """Yield number and event of some kinds."""
-        return ((number, event) for number, event in enumerate(self.events) if isinstance(event, kinds))
+        """Yield number and event of some kinds, in order."""
+        several = [self._by_kind.get(kind, ()) for kind in kinds]
+        return iter(several[0] if len(several) == 1 else sorted(chain(*several), key=itemgetter(0)))
 
     def backward(self, number: int) -> Backward:
         """Return the backward event of that number."""

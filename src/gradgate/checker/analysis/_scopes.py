@@ -136,14 +136,21 @@ def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
 
 @functools.lru_cache(maxsize=1024)
 def own_nodes(node: ast.AST) -> tuple[ast.AST, ...]:
-    """Return the nodes of a function in order, without those of functions and classes inside it."""
+    """Return the nodes of a function in the order of its text, without those of functions and classes inside it."""
     found: list[ast.AST] = []
     todo = list(ast.iter_child_nodes(node))[::-1]
     while todo:
-        found.append(todo.pop())
-        if not is_function(found[-1]) and not isinstance(found[-1], ast.ClassDef):
-            todo += list(ast.iter_child_nodes(found[-1]))[::-1]
+        inner = todo.pop()
+        found.append(inner)
+        if not is_function(inner) and not isinstance(inner, ast.ClassDef):
+            todo += list(ast.iter_child_nodes(inner))[::-1]
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=1024)
+def own_calls(node: ast.AST) -> tuple[ast.Call, ...]:
+    """Return the calls among a function's own nodes."""
+    return tuple(inner for inner in own_nodes(node) if isinstance(inner, ast.Call))
 
 
 def key_of(node: ast.AST) -> str:

@@ -18,7 +18,7 @@ from gradgate.checker.analysis._scopes import (
     functions,
     is_function,
     may_be_module,
-    own_nodes,
+    own_calls,
     parameters_of,
     part_of,
     returned,
@@ -136,9 +136,7 @@ class Slice:
         place = parameters_of(function).index(name)
         module = function.name in ("forward", "__call__")
         for scope in self._scopes():
-            for node in own_nodes(scope.node):
-                if not isinstance(node, ast.Call):
-                    continue
+            for node in own_calls(scope.node):
                 calls = (
                     may_be_module(node, scope.file, self.files) and takes(function, node) if module else None
                 )
