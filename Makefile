@@ -2,6 +2,7 @@
 PYTHON := python3
 ARGS :=
 TORCH :=
+DEVICE := cuda
 
 # Another version of torch has an environment of its own. Types are those of the torch in constraints.txt.
 VENV := .venv$(if $(TORCH),-torch-$(TORCH))
@@ -22,13 +23,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test format format-check lint types suite docs-test docs bench package clean
+.PHONY: help demo test format format-check lint types suite docs-test docs bench gpu package clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */\1|/' | while IFS='|' read -r name text; do \
 	    printf '  make %-13s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo "  PYTHON=python3.12 picks the interpreter; ARGS='...' goes to the program that a target runs."
+	@echo "  make gpu DEVICE=cpu tries what runs without a GPU, and only prints."
 	@echo "  TORCH=2.15.0 tests with that version of torch, in .venv-torch-2.15.0 (several gigabytes)."
 
 demo: $(READY)  ## train in micro-batches beside the whole batch, and check scripts with a mistake in them
@@ -75,7 +77,10 @@ docs: docs-test  ## the documents as a site, in build/docs, after their examples
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees -c docs/_site . build/docs
 
 bench: $(READY)  ## every benchmark, one after the other
-	@set -e; for file in benchmarks/[!_]*.py; do echo "==> $$file"; $(BIN)/python "$$file" $(ARGS); done
+	@set -e; for file in $(filter-out benchmarks/gpu.py,$(wildcard benchmarks/[!_]*.py)); do echo "==> $$file"; $(BIN)/python "$$file" $(ARGS); done
+
+gpu: $(READY)  ## what needs a GPU: tests, time, plans, CUDA graphs, NCCL; writes a section of docs/performance.md
+	@$(BIN)/python benchmarks/gpu.py --device $(DEVICE) $(if $(filter cpu,$(DEVICE)),,--write) $(ARGS)
 
 package:  ## build wheel and sdist into dist/, check both, and try the wheel in an empty environment
 	@echo "==> package: dist/"

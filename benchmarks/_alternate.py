@@ -31,6 +31,9 @@ def alternate(
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Ratio]:
     """Run every variant once per round, rotate their order each round, and compare each round with itself."""
+    # Freeing one large block raises glibc's thresholds for returning memory to the system. Otherwise a benchmark
+    # measures how often gradients of some 128 KiB are given back and faulted in again, which varies by process.
+    torch.empty(1 << 22)
     names = list(variants)
     for _ in range(warm_up):
         for run in variants.values():
@@ -84,7 +87,9 @@ def arguments(question: str) -> argparse.Namespace:
 
 def report(question: str, sections: list[str], output: Path | None) -> None:
     """Print the sections under a heading that says how they were measured. Write them to `output` too, if given."""
-    hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or _cpu()
+    hardware = (
+        torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or cpu_name()
+    )
     head = (
         f"# {question}\n\n`{' '.join(['python', *sys.argv])}`, Python {platform.python_version()}, torch "
         f"{torch.__version__}, {hardware}, {torch.get_num_threads()} thread(s)\n"
@@ -95,7 +100,7 @@ def report(question: str, sections: list[str], output: Path | None) -> None:
         output.write_text(text, "utf-8")
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return platform.machine()

@@ -34,6 +34,37 @@ class Transformer(nn.Module):
         return self.head(self.body(self.tokens(x) + self.places[: x.shape[1]], mask=mask, is_causal=True))
 
 
+class Recurrent(nn.Module):
+    """A language model of two LSTM layers."""
+
+    def __init__(self, vocabulary: int = 512, width: int = 256) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.body = nn.LSTM(width, width, num_layers=2, batch_first=True)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(self.tokens(x))[0])
+
+
+def convolutional() -> nn.Module:
+    """A network of six convolutions, for images of 32 by 32."""
+    layers: list[nn.Module] = []
+    for channels_in, channels in ((3, 32), (32, 64), (64, 128)):
+        layers += [nn.Conv2d(channels_in, channels, 3, padding=1), nn.GroupNorm(8, channels), nn.ReLU()]
+        layers += [nn.Conv2d(channels, channels, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128 * 4 * 4, 10))
+
+
+def texts(samples: int, device: str) -> Batch:
+    ids = torch.randint(512, (samples, 129), device=device)
+    return ids[:, :-1], ids[:, 1:]
+
+
+def images(samples: int, device: str) -> Batch:
+    return torch.randn(samples, 3, 32, 32, device=device), torch.randint(10, (samples,), device=device)
+
+
 def medium(device: str = "cpu") -> tuple[nn.Module, list[Batch]]:
     """A 6-layer transformer, and 8 micro-batches of 2 sequences of 128 tokens."""
     text = [torch.randint(512, (2, 129)).to(device) for _ in range(8)]

@@ -48,7 +48,7 @@ def main() -> None:
 
         def by_gradgate(forward=forward, parameters=parameters) -> None:  # type: ignore[no-untyped-def]
             loss = forward()
-            backward(loss, torch.ones_like(loss), [p for p in parameters if p.requires_grad], False)
+            backward(loss, torch.ones_like(loss), tuple(p for p in parameters if p.requires_grad), False)
             for parameter in parameters:
                 parameter.grad = None
 

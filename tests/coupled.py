@@ -1,5 +1,4 @@
-"""Losses over the representations of a whole batch, and two encoders for them: what the tests of coupled losses "
-"share."""
+"""Losses over the representations of a whole batch, and two encoders for them, shared by several tests."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

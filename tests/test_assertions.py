@@ -4,6 +4,7 @@ That warnings are errors holds for all tests, so a test of which this is the poi
 """
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ CHECKS = {"raises", "warns", "fail", "no_warning"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@functools.cache
 def called_by(function: Function) -> set[str]:
     """Return the names, without what they are attributes of, that a function calls."""
     called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
@@ -21,6 +23,7 @@ def called_by(function: Function) -> set[str]:
     }
 
 
+@functools.cache
 def asserts(function: Function) -> bool:
     """Say whether a function asserts something itself. ``assert_still(...)`` is an assertion, too."""
     return any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(function)) or any(

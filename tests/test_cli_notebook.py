@@ -92,6 +92,17 @@ def test_a_comment_in_a_cell_silences_its_line(tmp_path: Path) -> None:
     assert (done.returncode, "silenced 1 finding" in done.stdout) == (0, True)
 
 
+def test_a_baseline_holds_when_cells_are_added_and_not_for_the_same_mistake_again(tmp_path: Path) -> None:
+    notebook(tmp_path, SETUP, WRONG)
+    assert check(tmp_path, "--write-baseline", "known.json", "train.ipynb").returncode == 0
+    notebook(tmp_path, SETUP, "print('more')", WRONG)
+    assert check(tmp_path, "--baseline", "known.json", "train.ipynb").returncode == 0
+    notebook(tmp_path, SETUP, "print('more')", WRONG, WRONG)
+    done = check(tmp_path, "--baseline", "known.json", "train.ipynb")
+    assert "\ntrain.ipynb cell 4, line 3  error" in done.stdout
+    assert "\ntrain.ipynb cell 3, line 3  error" not in done.stdout
+
+
 def test_fix_edits_the_cells_and_leaves_the_rest_of_the_file_as_it_was(tmp_path: Path) -> None:
     path = notebook(tmp_path, SETUP, f"%%time\n{WRONG}", "print('größer')")
     before = path.read_text("utf-8")

@@ -179,6 +179,55 @@ def test_the_plan_is_that_of_the_loss_function_written_by_hand(
     assert f"{samples} in 1 micro-batch" not in done.stdout  # the budget splits it
 
 
+AUTOCAST = """\
+for x, y in loader:
+    with torch.autocast("cpu", torch.bfloat16):  # left before the step, and part of the pass
+        loss = F.cross_entropy(model(x), y)
+        if not loss.isfinite():
+            continue
+        loss.backward()
+    optimizer.step()
+"""
+AUTOCAST_CALL = """\
+def loss_fn(batch):
+    with torch.autocast("cpu", torch.bfloat16):
+        return F.cross_entropy(model(batch[0]), batch[1])
+"""
+SHARED = """\
+weight = torch.rand(10)
+for x, y in loader:
+    F.cross_entropy(model(x), y, weight).backward()
+    optimizer.step()
+"""
+SHARED_CALL = """\
+weight = torch.rand(10)
+def loss_fn(batch):
+    return F.cross_entropy(model(batch[0]), batch[1], weight)
+"""
+KEYWORDS = """\
+for x, y in loader:
+    batch = {"input": x}
+    F.cross_entropy(model(**batch), y).backward()
+    optimizer.step()
+"""
+KEYWORDS_CALL = """\
+def loss_fn(batch):
+    return F.cross_entropy(model(batch[0]), batch[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "call"),
+    [(AUTOCAST, AUTOCAST_CALL), (SHARED, SHARED_CALL), (KEYWORDS, KEYWORDS_CALL)],
+    ids=["autocast", "shared", "keywords"],
+)
+def test_a_loop_is_read_as_it_is_meant(tmp_path: Path, loop: str, call: str) -> None:
+    done = plan(tmp_path, MLP + loop, "--budget", "1MiB", "train.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    by_hand = f"{MLP}{call}batch = next(iter(loader))\n{PRINT.format(budget='1MiB')}"
+    assert done.stdout.splitlines()[5:] == python("-c", by_hand, cwd=tmp_path).stdout.splitlines()
+
+
 def test_without_a_budget_it_is_what_is_free(tmp_path: Path) -> None:
     done = plan(tmp_path, MLP + MLP_LOOP, "train.py")
     assert done.returncode == 0
@@ -218,18 +267,21 @@ def test_nothing_is_stepped_and_nothing_behind_the_step_happens(tmp_path: Path) 
             "h comes from an earlier part of the graph",
         ),
         (
-            "for x, y in loader:\n    loss = F.cross_entropy(model(x), y)\n    if loss.isnan():\n        continue\n"
-            "    loss.backward()\n    optimizer.step()",
-            "line 12 may leave the loop before backward is called",
+            "def train():\n    for x, y in loader:\n        for h in [x]:\n            if h is None:\n"
+            "                return\n            h = model(h)\n        h.square().mean().backward()\n"
+            "        optimizer.step()\ntrain()",
+            "the statement in line 12 cannot stand in a function of its own",
         ),
         ("print('nothing')", "train.py made no step of a torch optimizer in this process"),
     ],
-    ids=["two losses", "no batch", "half a graph", "leaves", "no step"],
+    ids=["two losses", "no batch", "half a graph", "returns", "no step"],
 )
 def test_what_cannot_be_told_is_said_with_the_call_to_write(tmp_path: Path, loop: str, why: str) -> None:
     done = plan(tmp_path, MLP + loop, "--budget", "1MiB", "train.py")
     assert done.returncode == 2, done.stdout
-    assert done.stderr.startswith(f"gradgate plan: cannot tell what a batch is: {why}.\n")
+    assert done.stderr.startswith(
+        f"gradgate plan: cannot tell how the loss is computed from a batch: {why}.\n"
+    )
     assert '\n    print(gg.plan(loss_fn, batch, budget_bytes="1MiB", optimizer=optimizer))\n' in done.stderr
 
 

@@ -12,6 +12,7 @@ from tests.interpreter import python
 from tests.pages import ROOT
 
 CASES = sorted(ROOT.glob("docs/cases/*.md"))
+WIDEST = 118  # characters of code that the site shows at 1280 pixels without cutting a line
 PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")})
 
 
@@ -28,6 +29,14 @@ def test_links_lead_to_a_file_and_to_a_heading_of_it(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert not anchor or anchor in pages.anchors(target), link
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("docs/*.md"), *CASES], ids=name)
+def test_code_shows_what_it_prints_and_is_as_wide_as_a_page(page: Path) -> None:
+    code = [block for block in pages.blocks(page) if block.language in ("python", "py", "text")]
+    assert [line for block in code for line in block.text.splitlines() if len(line) > WIDEST] == []
+    scaffolding = re.compile(r"assert |from pytest import|with (raises|warns)\(")
+    assert [line for block in code for line in block.text.splitlines() if scaffolding.match(line)] == []
 
 
 def test_the_index_of_cases_asks_the_question_of_each_page() -> None:

@@ -73,6 +73,10 @@ def a_finished_watch() -> Any:
 
 CASES: list[tuple[Callable[[], Any], str]] = [
     (accumulator, "Accumulator(SGD: 2 tensors, 5 parameters)"),
+    (
+        lambda: gg.Accumulator(SGD([nn.Parameter(torch.ones(1))])),
+        "Accumulator(SGD: 1 tensor, 1 parameters)",
+    ),
     (an_update, "Update(step 1, 4 micro-batches, 1,006 items, loss 1.02)"),
     (lambda: gg.windows([1, 2, 3], size=2), "windows(list, size=2)"),
     (lambda: next(iter(gg.windows([1, 2, 3], size=2))), "Window(1 of 2 micro-batches drawn)"),

@@ -43,6 +43,7 @@ include_patterns = [
     "README.md",
     "README.zh-CN.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "changelog.d/README.md",
     "docs/**.md",
     "examples/*",

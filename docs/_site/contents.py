@@ -17,6 +17,7 @@ NOT_LISTED = {
     "README",
     "README.zh-CN",
     "CONTRIBUTING",
+    "SECURITY",
     "changelog.d/README",
 }  # at the top; the home page links to them
 

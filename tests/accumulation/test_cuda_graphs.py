@@ -96,7 +96,6 @@ def trained(run: Callable[[nn.Module], Callable[[Tensor], Tensor]]) -> list[Tens
         micro_batches = torch.randn(5, 4, 8, device="cuda").unbind()
         with accumulator.update() as update:
             for x in update.micro_batches(micro_batches):
-                torch.compiler.cudagraph_mark_step_begin()
                 update.backward(forward(x).square().mean(), count=12)
     return [parameter.detach() for parameter in model.parameters()]
 

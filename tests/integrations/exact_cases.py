@@ -260,6 +260,10 @@ RIGHT = {
         1e-6,
     ),
     "transformers, llama": (lambda exact: transformers("llama", exact), 1e-6),
+    "transformers, tokens of each rank": (
+        lambda exact: transformers("llama", exact, average_tokens_across_devices=False),
+        1e-6,
+    ),
     "transformers, divided": (
         lambda exact: transformers("llama", exact, truth=mean_of_logits, func=divided),
         1e-6,

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedType, ParallelismConfig, __version__
 from accelerate.state import AcceleratorState
 from accelerate.utils import GradientAccumulationPlugin
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 import gradgate as gg
-from gradgate.errors import CountError, GradientError, UpdateError
+from gradgate.errors import CountError, GradientError, OptionError, UpdateError
 from gradgate.integrations.accelerate import exact
 from tests.integrations.exact_cases import LABELS, TEXTS, error, gradients, net, tokens
 
@@ -158,6 +158,45 @@ def test_what_would_not_be_exact_is_an_error(kind: type[Loop], raised: type[Exce
     loop = kind()
     with pytest.raises(raised, match=says):
         loop.run()
+
+
+def divides_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    backward, calls = Accelerator.backward, iter(range(1, 100))
+    monkeypatch.setattr(Accelerator, "backward", lambda self, loss: backward(self, loss / next(calls)))
+
+
+def drops_every_other_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    backward, calls = Accelerator.backward, iter(range(100))
+    monkeypatch.setattr(Accelerator, "backward", lambda self, loss: next(calls) % 2 or backward(self, loss))
+
+
+@pytest.mark.parametrize("change", [divides_by_position, drops_every_other_loss])
+def test_another_way_of_accumulating_is_an_error_that_names_the_version(
+    change: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop(rate=1.0)
+    before = torch.nn.utils.parameters_to_vector(loop.net.parameters()).detach().clone()
+    change(monkeypatch)
+    with pytest.raises(UpdateError, match=rf"^accelerate {__version__}: .* this version of accelerate"):
+        loop.run()
+    assert torch.equal(before, torch.nn.utils.parameters_to_vector(loop.net.parameters()).detach())
+
+
+@pytest.mark.parametrize("how", ["FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA"])
+def test_processes_that_shard_are_refused(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator = Loop(exactly=False).accelerator
+    monkeypatch.setattr(accelerator.state, "distributed_type", DistributedType[how])
+    with pytest.raises(OptionError, match=rf"trains with {how}, and only a single process and DDP"):
+        exact(accelerator)
+
+
+@pytest.mark.parametrize("kind", ["tp", "cp", "dp_shard"])
+def test_parallelism_within_a_model_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator = Loop(exactly=False).accelerator
+    parallel = ParallelismConfig(**{f"{kind}_size": 2})
+    monkeypatch.setattr(type(accelerator), "parallelism_config", parallel)
+    with pytest.raises(OptionError, match=f"trains with {kind}_size=2"):
+        exact(accelerator)
 
 
 def test_a_loop_that_is_watched_and_exact_has_no_findings() -> None:

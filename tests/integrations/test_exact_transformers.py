@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers as t
+from accelerate import DistributedType
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor
@@ -230,6 +231,13 @@ def test_data_parallel_is_refused() -> None:
     trainer = _trainer()
     trainer.args._n_gpu = 2
     with pytest.raises(OptionError, match="trains with DataParallel"):
+        exact(trainer)
+
+
+def test_processes_that_shard_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = _trainer()
+    monkeypatch.setattr(trainer.accelerator.state, "distributed_type", DistributedType.DEEPSPEED)
+    with pytest.raises(OptionError, match="trains with DEEPSPEED, and only a single device and DDP"):
         exact(trainer)
 
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from tests.interpreter import Completed, python
 
 TIMEOUT_SECONDS = 15
+ROLL_CALL_SECONDS = 2  # ranks of one machine that are there say so at once
 
 ROOT = Path(__file__).parents[2]
 TOGETHER = """\
@@ -103,6 +104,10 @@ def _run(
     timeout: timedelta,
 ) -> None:
     torch.set_num_threads(1)
+    # private: how long ranks watch which of them is missing
+    from gradgate.ranks import _process_group
+
+    _process_group._ROLL_CALL_SECONDS = ROLL_CALL_SECONDS
     try:
         dist.init_process_group(
             "gloo", f"file://{folder}/store", timeout=timeout, rank=rank, world_size=ranks

@@ -156,4 +156,4 @@ def test_torchrun_is_checked_as_it_is_written(tmp_path: Path) -> None:
     assert code == 1
     assert [(one["line"], one["category"]) for one in found["findings"]] == marked(script)
     assert found["findings"][0]["evidence"]["ranks"] == [0, 1]
-    assert found["summary"]["processes"] == 2
+    assert (found["summary"]["exit_code"], found["summary"]["processes"]) == (0, 2)

@@ -17,7 +17,7 @@ from tests.reference import assert_same
 
 pytestmark = pytest.mark.slow
 
-SHORT_SECONDS = 6  # that are waited for a rank that does not come
+SHORT_SECONDS = 4  # that are waited for a rank that does not come
 WIDE = "DefaultCPUAllocator: not enough memory"  # what a CPU says
 
 
@@ -100,7 +100,7 @@ def leaving(rank: int, how: str) -> Any:
     except RankError as error:
         return str(error), same(values(net), before)
     if how == "stays":
-        time.sleep(SHORT_SECONDS + 4)  # evaluates, say
+        time.sleep(SHORT_SECONDS + 1)  # evaluates, say
     return "ended", True
 
 

@@ -134,7 +134,7 @@ class Accumulator(CoupledSteps, Checkpointed):
     def __repr__(self) -> str:
         sizes = [parameter.numel() for parameter in self._settings.parameters]
         kinds = ", ".join(type(optimizer).__name__ for optimizer in self._settings.optimizers)
-        return f"Accumulator({kinds}: {len(sizes)} tensors, {sum(sizes):,} parameters)"
+        return f"Accumulator({kinds}: {len(sizes)} tensor{'s' * (len(sizes) > 1)}, {sum(sizes):,} parameters)"
 
     @property
     def samples_that_fit(self) -> int | None:

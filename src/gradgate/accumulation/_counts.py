@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import (
+    LOSSES,
     NotUnderstoodError,
     check_items,
     divisor_of,
@@ -106,7 +107,10 @@ def divided_by(loss: Tensor) -> float | None:
 
 def _reduced(loss: Tensor) -> Any:
     """Return the node of the mean or sum that produced a loss, ignoring changes of sign and shape."""
-    node: Any = _within_ddp(loss)
+    node: Any = loss.grad_fn
+    if node is None or node.name() in LOSSES:
+        return node
+    node = _within_ddp(loss)
     while node is not None:
         inputs = inputs_of(node)
         if inputs is None or len(inputs) > 1 or not inputs[0].same_size:

@@ -46,7 +46,8 @@ class CoupledWindow(OpenWindow):
             encode: takes a micro-batch, returns its representations: a tensor, or a tuple, dict or dataclass of
                 tensors, with the items along dimension 0. For a statistic of the whole micro-batch, dimension 0 has
                 size 1; scalars, shape ``[]``, are stacked. Tensors of integers, such as labels, are passed on.
-            micro_batches: the micro-batches of the window: a list, a window of :func:`windows`. All are held.
+            micro_batches: the micro-batches of the window: a list, a window of :func:`windows`. All are held. A
+                plan makes them of one batch: ``[micro.data for micro in plan.split(batch)]``.
             loss_fn: takes the representations of the window: what ``encode`` returns, with the micro-batches
                 concatenated along dimension 0. Returns the loss, shape ``[]``, not divided by anything. Parameters
                 that it uses, such as a temperature, get their gradient.

@@ -83,9 +83,8 @@ class GradientSums:
             if self._sharded is not None:
                 if receiving is not None:
                     raise UpdateError(
-                        "backward: into does not work under fully_shard, where a backward pass fills every "
-                        "parameter that the loss reaches. Stop the gradient to the rest instead: "
-                        "gg.stop_gradient(...)."
+                        "backward: into does not work under fully_shard, where a backward pass fills all that the "
+                        "loss reaches. Stop the gradient to the rest instead: gg.stop_gradient(...)."
                     )
                 self._torn = True
                 per_item = items or (1.0 if reduction == "sum" else count)
@@ -203,10 +202,9 @@ class GradientSums:
         for parameter, gradient, before in self._watched:
             if parameter.grad is not gradient or (gradient is not None and version(gradient) != before):
                 raise GradientError(
-                    "update: .grad was changed inside the block, outside update.backward(...): by zero_grad, "
-                    "a clip, scaler.unscale_ or a separate backward. The sum of the window is lost; the "
-                    "window was rolled back. Leave these to the update: Accumulator(clip_norm=..., "
-                    "scaler=...), update.backward(loss)."
+                    "update: .grad was changed inside the block, outside update.backward(...): by zero_grad, a "
+                    "clip, scaler.unscale_ or another backward. The window was rolled back. Leave these to the "
+                    "update: Accumulator(clip_norm=..., scaler=...), update.backward(loss)."
                 )
 
     def combine(

@@ -25,7 +25,7 @@ class SmallBatch(NamedTuple):
 
 
 class FirstGradient:
-    """The norm of what a window's first micro-batch put into ``.grad``. Reads nothing from a device until asked.
+    """The norm of what a window's first micro-batch put into ``.grad``. Only ``read`` synchronizes.
 
     Args:
         parameters: the owned parameters, whose ``.grad`` hold the first sum of the window.

@@ -4,6 +4,7 @@ from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
 from gradgate.autograd_graph._losses import (
+    LOSSES,
     RESHAPES,
     Input,
     NotUnderstoodError,
@@ -18,6 +19,7 @@ from gradgate.autograd_graph._walk import LEAF, Graph, roots_of, walk
 
 __all__ = [
     "LEAF",
+    "LOSSES",
     "REENTRANT_CHECKPOINT",
     "RESHAPES",
     "Graph",

@@ -12,7 +12,7 @@ from gradgate.checker.analysis._loss_source import LossSource, UnknownLossError,
 from gradgate.checker.reports import counted, place_of
 from gradgate.checker.running import How, Program, WatchedRun, after_import
 from gradgate.cli._program import program_of
-from gradgate.errors import BudgetError, GradgateError, OptionError
+from gradgate.errors import GradgateError, OptionError
 from gradgate.events import Frame, Log
 
 _WHERE = "gradgate plan"
@@ -55,9 +55,10 @@ class _Paused:
 
     def __init__(self, program: Program, budget: str | None) -> None:
         self._program, self._budget = program, budget
-        self._forwards: dict[Any, set[int]] = defaultdict(set)  # by frame: the lines that call modules
+        # By frame: the lines that call modules, with the length of the first tensor that the first one gets.
+        self._forwards: dict[Any, dict[int, int]] = defaultdict(dict)
         self._said: list[str] | None = None
-        self._unknown = self._too_small = ""
+        self._unknown = self._refused = ""
         self._optimizer = "optimizer"
 
     def wait_for_step(self) -> None:
@@ -70,14 +71,16 @@ class _Paused:
             register_optimizer_step_pre_hook(self._steps),
         )
 
-    def _called(self, *_: Any) -> None:
+    def _called(self, _: Any, inputs: Any) -> None:
         import torch
 
         from gradgate.call_sites import user_frames
+        from gradgate.pytree import tensors_in
 
         if torch.is_grad_enabled():
+            length = next((len(each) for each in tensors_in(inputs) if each.ndim), 0)
             for frame in user_frames():
-                self._forwards[frame].add(frame.f_lineno)
+                self._forwards[frame].setdefault(frame.f_lineno, length)
 
     def _steps(self, optimizer: Any, *_: Any) -> None:
         from gradgate.checker.recording import StopRun
@@ -86,10 +89,10 @@ class _Paused:
             hook.remove()
         try:
             self._said = list(self._planned(optimizer))
-        except BudgetError as error:
-            self._too_small = str(error).removeprefix("plan: ")
-        except (UnknownLossError, GradgateError) as error:
-            self._unknown = str(error).removeprefix("plan: ").rstrip(".")
+        except UnknownLossError as error:
+            self._unknown = str(error)
+        except GradgateError as error:
+            self._refused = str(error).removeprefix("plan: ")
         except Exception as error:  # noqa: BLE001  (whatever the script's lines raise where they run again)
             self._unknown = (
                 f"the lines that compute the loss raise {type(error).__name__} when run again: {error}"
@@ -111,9 +114,14 @@ class _Paused:
         names = {**frame.f_globals, **frame.f_locals}
         self._optimizer = next((name for name, value in names.items() if value is optimizer), "optimizer")
         found = loss_source(Frame(file, frame.f_lineno, frame.f_code.co_name), self._forwards[frame])
-        batch = _batch_in(found, names)
+        batch = _batch_in(found, names, self._forwards[frame][found.forward_line])
         space = names | {"batch": batch}
-        exec(compile(found.function(list(batch)), f"<loss of {file}>", "exec"), space)
+        try:
+            exec(compile(found.function(list(batch)), f"<loss of {file}>", "exec"), space)
+        except SyntaxError as error:  # a `continue` without its loop
+            raise UnknownLossError(
+                f"its lines cannot stand in a function of their own: {error.msg}"
+            ) from None
         made = plan(space["loss_fn"], batch, budget_bytes=self._budget, optimizer=optimizer)
         first, last = found.lines
         yield f"stopped      at the first optimizer step, {place_of(file, frame.f_lineno)}; it was not made"
@@ -136,18 +144,22 @@ class _Paused:
                 f"{_WHERE}: {script} ended with exit code {code} before its first optimizer step.\n"
             )
             return code
-        if self._too_small:
-            sys.stderr.write(f"{_WHERE}: {self._too_small}\n")
+        if self._refused:
+            sys.stderr.write(f"{_WHERE}: {self._refused}\n")
             return 2
         why = self._unknown or f"{script} made no step of a torch optimizer in this process"
         budget = f'budget_bytes="{self._budget}", ' if self._budget else ""
         call = _CALL.format(script=script, budget=budget, optimizer=self._optimizer)
-        sys.stderr.write(f"{_WHERE}: cannot tell what a batch is: {why}.\n{call}")
+        sys.stderr.write(f"{_WHERE}: cannot tell how the loss is computed from a batch: {why}.\n{call}")
         return 2
 
 
-def _batch_in(found: LossSource, names: dict[str, Any]) -> dict[str, Any]:
-    """Return what the loss is computed from, beside modules and numbers: tensors, and containers of tensors."""
+def _batch_in(found: LossSource, names: dict[str, Any], samples: int) -> dict[str, Any]:
+    """Return the variables that hold the samples from which the loss is computed.
+
+    Tensors of another length than the model's input belong to all samples: class weights, a mask. If the model gets
+    its input by keyword, ``samples`` is 0, and all tensors are the batch's.
+    """
     from torch.nn import Parameter
 
     from gradgate.pytree import tensors_in
@@ -157,7 +169,7 @@ def _batch_in(found: LossSource, names: dict[str, Any]) -> dict[str, Any]:
         tensors = [each for each in tensors_in(names.get(name)) if not isinstance(each, Parameter)]
         if any(each.requires_grad for each in tensors):
             raise UnknownLossError(f"{name} comes from an earlier part of the graph")
-        if tensors:
+        if any(not samples or (each.ndim and len(each) == samples) for each in tensors):
             batch[name] = names[name]
     if not batch:
         raise UnknownLossError(

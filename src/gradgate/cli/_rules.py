@@ -93,8 +93,7 @@ def _shown(tests: Path, rule: Rule) -> tuple[str, str]:
                 encoding="utf-8",
                 check=False,
             )
-        printed = done.stdout[done.stdout.rfind("── train.py ──") :]
-        if f" {rule.code} " in printed:
-            source = script.relative_to(tests.parent).as_posix()
-            return rule.code, shown_section(source, f"gradgate {' '.join(command)}", printed)
+        source = script.relative_to(tests.parent).as_posix()
+        if section := shown_section(rule, source, f"gradgate {' '.join(command)}", done.stdout):
+            return rule.code, section
     return rule.code, ""

@@ -44,7 +44,8 @@ class Frozen:
         names = ", ".join(type(module).__name__ for module in self._frozen if module not in inner)
         parameters = {each for module in self._frozen for each in module.parameters(recurse=False)}
         size = sum(parameter.numel() for parameter in parameters)
-        return f"Frozen({names or 'nothing'}: {len(parameters)} tensors, {size:,} parameters)"
+        tensors = f"{len(parameters)} tensor{'s' * (len(parameters) != 1)}"
+        return f"Frozen({names or 'nothing'}: {tensors}, {size:,} parameter{'s' * (size != 1)})"
 
     def unfreeze(self, *modules: nn.Module) -> None:
         """Unfreeze these modules, or all if none is given. Others stay frozen.

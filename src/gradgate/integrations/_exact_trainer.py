@@ -14,7 +14,7 @@ from transformers import Trainer, TrainerCallback
 from gradgate.errors import OptionError
 from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend
-from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of
+from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of, sharding_of
 
 AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
 
@@ -52,10 +52,10 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
     Sources:
         The derivation, with unequal counts and ranks: docs/exactness.md.
     """
-    how = trainer.accelerator.distributed_type.name
-    if (how != "NO" and not how.startswith("MULTI_")) or trainer.args.n_gpu > 1:
+    how = "DataParallel" if trainer.args.n_gpu > 1 else sharding_of(trainer.accelerator)
+    if how:
         raise OptionError(
-            f"exact: this trainer trains with {'DataParallel' if trainer.args.n_gpu > 1 else how}, and only a "
+            f"exact: this trainer trains with {how}, and only a "
             "single device and DDP are supported. Start the script with torchrun, one process for each GPU."
         )
     extended: Any = extend(trainer, _exact_trainer)

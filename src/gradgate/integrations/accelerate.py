@@ -13,7 +13,7 @@ from torch import Tensor
 from gradgate.errors import GradientError, OptionError, UpdateError
 from gradgate.events import on_purpose
 from gradgate.integrations._extended import extend
-from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of
+from gradgate.integrations._window_mean import WindowMean, of_optimizers, parameters_of, sharding_of
 from gradgate.torch_compat import tensor_version
 
 __all__ = ["exact"]
@@ -53,8 +53,8 @@ def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
     Sources:
         The derivation, with unequal counts and ranks: docs/exactness.md.
     """
-    how = accelerator.distributed_type.name
-    if how != "NO" and not how.startswith("MULTI_"):
+    how = sharding_of(accelerator)
+    if how:
         raise OptionError(
             f"exact: this accelerator trains with {how}, and only a single process and DDP are supported. For "
             "fully_shard, use a gg.Accumulator in a loop of your own (docs/ranks.md)."

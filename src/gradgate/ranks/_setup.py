@@ -167,8 +167,8 @@ def _group(option: RanksOption) -> dist.ProcessGroup | None:
         return option or None
     if option.ndim != 1:
         raise OptionError(
-            f"Accumulator: ranks is a mesh of {option.ndim} dimensions {option.mesh_dim_names}. Pass the one that "
-            "data is split along: ranks=mesh['data']."
+            f"Accumulator: ranks is a mesh of {option.ndim} dimensions {option.mesh_dim_names}. Pass the dimension "
+            "that data is split along: ranks=mesh['data']."
         )
     return option.get_group()
 

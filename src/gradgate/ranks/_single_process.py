@@ -68,7 +68,7 @@ class SingleProcess:
         """Begin a window. With ``may_replay``, it can run again if memory runs out."""
 
     def hold(self) -> None:
-        """Let the engine synchronize nothing by itself."""
+        """Keep the engine from synchronizing on its own."""
 
     def even(self, window: Iterable[T]) -> Iterable[T]:
         """Return the window; if every pass needs all ranks, as long as the longest window of any rank."""

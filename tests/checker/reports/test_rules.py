@@ -32,11 +32,17 @@ def test_what_is_printed_stands_between_the_example_and_what_to_use_instead() ->
         "It.\n\n## Example\n    a()\n\n## Use instead\n    b()",
         lambda run: iter(()),
     )
-    printed = "── train.py ───\n\ntrain.py:1  error\n\n  What.\n\n─────\nFound 1 error.\n"
-    shown = shown_section("tests/a.py", "gradgate check train.py", printed)
+    printed = (
+        "── train.py ───\n\ntrain.py:1  note  GG405 other\n\n  It.\n\n"
+        "train.py:2  error  GG999 made-up\n\n  What.\n\n─────\nFound 1 error.\n"
+    )
+    shown = shown_section(rule, "tests/a.py", "gradgate check train.py", printed)
     assert shown == (
         "## What the checker prints\nFor `tests/a.py`, saved as `train.py`:\n\n"
-        "```console\n$ gradgate check train.py\ntrain.py:1  error\n\n  What.\n```\n\n"
+        "```console\n$ gradgate check train.py\ntrain.py:2  error  GG999 made-up\n\n  What.\n```\n\n"
+    )
+    assert (
+        shown_section(rule, "tests/a.py", "gradgate check train.py", printed.replace("GG999", "GG998")) == ""
     )
     page = rule_page(rule, shown)
     assert page == rule_page(rule).replace("## Use instead", f"{shown}## Use instead")

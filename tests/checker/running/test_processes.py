@@ -49,8 +49,8 @@ def processes(method):
     print(method, [process.exitcode for process in started])
 
 
-def workers(method):
-    loader = torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=2, multiprocessing_context=method)
+def workers(method, number):
+    loader = torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=number, multiprocessing_context=method)
     print(method, sum(x.sum().item() for x, _ in loader))
 
 
@@ -80,7 +80,7 @@ def test_processes_of_multiprocessing_are_watched_and_their_findings_merged(tmp_
 
 
 def test_loaders_workers_are_silent_and_unwatched(tmp_path: Path) -> None:
-    done, report = check(tmp_path, "workers('fork'); workers('spawn'); train()")
+    done, report = check(tmp_path, "workers('fork', 2); workers('spawn', 1); train()")
     assert done.stdout == "fork 0.0\nspawn 0.0\n"
     assert done.stderr.count("\n") == 1  # our own line
     assert places(report) == [("GG101", WRONG)]

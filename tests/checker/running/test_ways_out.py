@@ -1,11 +1,8 @@
 """However a program ends, and whatever it waits for, what was seen of it is told, and its exit code is its own."""
 
-import os
 import re
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -106,15 +103,7 @@ def test_steps_by_hand_count_where_there_is_no_optimizer(tmp_path: Path) -> None
 
 
 def test_a_run_that_is_terminated_is_reported_and_dies_of_it(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(
-        f"{TRAIN}train(5)\nprint('now', flush=True)\ntime.sleep(60)\n", "utf-8"
-    )
-    command = [sys.executable, "-m", "gradgate", "check", "--no-progress", "train.py"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
-        assert run.stdout is not None
-        assert run.stdout.readline() == "now\n"
-        time.sleep(0.1)
-        os.kill(run.pid, signal.SIGTERM)
-        said = run.stdout.read()
-    assert MISSING in said
-    assert run.returncode == -signal.SIGTERM
+    another = "subprocess.Popen(['sh', '-c', f'sleep 0.1; kill -TERM {os.getpid()}'])"
+    done = check(tmp_path, f"train(5)\n{another}\ntime.sleep(60)")
+    assert MISSING in done.stdout
+    assert done.returncode == -signal.SIGTERM

@@ -9,17 +9,7 @@ from dataclasses import dataclass
 from gradgate.checker.analysis._source import function_at, path_to
 from gradgate.events import Frame
 
-_LEAVES = (
-    ast.Return,
-    ast.Continue,
-    ast.Break,
-    ast.Raise,
-    ast.Yield,
-    ast.YieldFrom,
-    ast.Await,
-    ast.Global,
-    ast.Nonlocal,
-)
+_LEAVES = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
 
 
 class UnknownLossError(Exception):
@@ -28,11 +18,19 @@ class UnknownLossError(Exception):
 
 @dataclass(frozen=True)
 class LossSource:
-    """How a loss is computed: statements, and the expression on which ``backward`` is called."""
+    """How a loss is computed.
 
-    file: str
+    Attributes:
+        statements: what is computed before.
+        loss: the expression on which ``backward`` is called.
+        forward_line: the first line that calls a module.
+        autocast: what is entered around both of them and left before the step: ``torch.autocast("cuda")``.
+    """
+
     statements: tuple[ast.stmt, ...]
     loss: ast.expr
+    forward_line: int
+    autocast: tuple[ast.withitem, ...]
 
     @property
     def lines(self) -> tuple[int, int]:
@@ -45,17 +43,20 @@ class LossSource:
         """The names that it reads and does not set, sorted."""
         read: set[str] = set()
         known: set[str] = set()
-        for node in (part for each in (*self.statements, self.loss) for part in _parts(each)):
+        for node in (part for each in (*self.autocast, *self.statements, self.loss) for part in _parts(each)):
             read |= set(_names(node, ast.Load)) - known
             known |= set(_names(node, ast.Store))
         return sorted(read)
 
     def function(self, batch: Sequence[str]) -> str:
-        """Return the source of ``loss_fn(batch)``, for a batch that is a dict with these names."""
-        taken = [f"{name} = batch[{name!r}]" for name in batch]
+        """Return the source of ``loss_fn(_batch)``, for a batch that is a dict with these names."""
+        taken = [f"{name} = _batch[{name!r}]" for name in batch]
         body = [*taken, *map(ast.unparse, self.statements), f"return {ast.unparse(self.loss)}"]
-        lines = [f"    {line}" for text in body for line in text.splitlines()]
-        return "\n".join(["def loss_fn(batch):", *lines])
+        heads = ["def loss_fn(_batch):", *(f"with {ast.unparse(item)}:" for item in self.autocast)]
+        lines = [f"{' ' * at}{head}" for at, head in enumerate(heads)]
+        return "\n".join(
+            [*lines, *(f"{' ' * len(heads)}{line}" for text in body for line in text.splitlines())]
+        )
 
 
 def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
@@ -93,7 +94,10 @@ def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
         if ways[1][shared] not in block or not isinstance(ways[1][shared], ast.Expr):
             raise UnknownLossError("backward is not called in the block that calls the model")
         statements = block[block.index(ways[0][shared]) : block.index(ways[1][shared])]  # type: ignore[arg-type]
-    return LossSource(frame.file, tuple(_needed(statements, loss)), loss)
+    outside = path_to(frame.file, frame.line)
+    left = [node for node in here if isinstance(node, ast.With) and node not in outside]
+    autocast = tuple(item for node in left for item in node.items if "autocast" in ast.unparse(item))
+    return LossSource(tuple(_needed(statements, loss)), loss, first, autocast)
 
 
 def _needed(statements: Sequence[ast.stmt], loss: ast.expr) -> list[ast.stmt]:
@@ -101,10 +105,12 @@ def _needed(statements: Sequence[ast.stmt], loss: ast.expr) -> list[ast.stmt]:
     needed, kept = set(_names(loss, ast.Load)), []
     for statement in reversed(statements):
         if needed & set(_names(statement, ast.Store)):
+            if any(isinstance(node, _LEAVES) for node in ast.walk(statement)):
+                raise UnknownLossError(
+                    f"the statement in line {statement.lineno} cannot stand in a function of its own"
+                )
             kept.append(statement)
             needed |= set(_names(statement, ast.Load))
-        if any(isinstance(node, _LEAVES) for node in ast.walk(statement)):
-            raise UnknownLossError(f"line {statement.lineno} may leave the loop before backward is called")
     return kept[::-1]
 
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from gradgate.checker.analysis._source import function_at, path_to
+from gradgate.checker.analysis._source import function_at, path_to, whole_text
 from gradgate.checker.reports._content import source_line
 from gradgate.checker.rules import Finding
 from gradgate.errors import OptionError
-from gradgate.events import Frame
+from gradgate.events import Cell, Frame, cell_of
 
 _ROOTS = (".git", ".hg", "pyproject.toml")
 _VERSION = 1
@@ -24,14 +24,20 @@ def fingerprint(finding: Finding) -> str:
 
     They are made from the rule, the file's path in its project, the function, and the text of the line. So they
     stay the same if lines are added or removed above, if the line is indented differently or gets a comment, and
-    wherever the project is checked out. Equal lines of one function are numbered from its top.
+    wherever the project is checked out. Equal lines of one function are numbered from its top, those of a notebook
+    from its first cell.
     """
     text = _code(source_line(finding.file, finding.line)) or str(finding.line)
     frame = Frame(finding.file, finding.line, "")
     function = function_at(frame)
     first = getattr(function, "lineno", 1)
-    above = [_code(source_line(finding.file, line)) for line in range(first, finding.line)].count(text)
-    named = (finding.code, project_path(finding.file), _qualified(frame), text, str(above))
+    above = [_code(source_line(finding.file, line)) for line in range(first, finding.line)]
+    cell = cell_of(finding.file)
+    if cell is not None:
+        earlier = (Cell(cell.notebook, number).file for number in range(1, cell.number))
+        above += [_code(line) for file in earlier for line in whole_text(file).splitlines()]
+    path = project_path(finding.file if cell is None else cell.notebook)
+    named = (finding.code, path, _qualified(frame), text, str(above.count(text)))
     return hashlib.sha256("\0".join(named).encode()).hexdigest()[:16]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import linecache
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -64,11 +64,6 @@ class Entry:
         return f"{self.finding.category}{times}"
 
     @property
-    def advice(self) -> str:
-        """What to write instead, in words."""
-        return self.finding.advice
-
-    @property
     def help(self) -> str:
         """The command that explains the rule; "" for a rule that failed."""
         return "" if self.finding.code == "GG000" else f"gradgate explain {self.finding.code}"
@@ -79,12 +74,41 @@ class Entry:
         return edits_for(self.finding)
 
     def source(self, around: int) -> list[SourceLine]:
-        """Return the line and its neighbours."""
-        return _excerpt(self.finding, around)
+        """Return the line with its neighbours, and the line that it conflicts with; empty if it cannot be read."""
+        file, line, evidence = self.finding.file, self.finding.line, self.finding.evidence
+
+        def is_blank(number: int) -> bool:
+            return not source_line(file, number).strip()
+
+        if is_blank(line):
+            return []
+        shown = list(range(max(1, line - around), line + around + 1))
+        while is_blank(shown[0]):
+            del shown[0]
+        while is_blank(shown[-1]):
+            del shown[-1]
+        conflicts = [evidence[key] for key in _CONFLICTS if around and key in evidence]
+        first = [number for number in conflicts if not is_blank(number)][:1]
+        return self._lines(sorted({*shown, *first}), {})
 
     def changes(self, around: int) -> list[SourceLine]:
-        """Return the lines that the fix changes; empty if there is no fix."""
-        return _changes(self.finding, self.edits, around)
+        """Return the lines that the fix changes, with their neighbours; empty if there is no fix."""
+        edits = {edit.line: edit for edit in self.edits}
+        shown = {n for line in edits for n in range(max(1, line - around), line + around + 1)}
+        return self._lines(sorted(shown), edits)
+
+    def _lines(self, shown: Sequence[int], edits: Mapping[int, Edit]) -> list[SourceLine]:
+        """Return these lines, and what edits make of them, dedented. Gaps are marked."""
+        lines: list[SourceLine] = []
+        for before, number in zip([0, *shown], shown, strict=False):
+            if before and number > before + 1:
+                lines.append(_SKIPPED)
+            text, edit = source_line(self.finding.file, number).expandtabs(4), edits.get(number)
+            mark = "" if edits or number != self.finding.line else "here"
+            if text or edit is not None or not edits:
+                lines.append(SourceLine(number, "-" if edit is not None and edit.instead else mark, text))
+            lines += [SourceLine(0, "+", each.expandtabs(4)) for each in (() if edit is None else edit.lines)]
+        return _dedented(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,53 +186,6 @@ def _holds(held: Held) -> str:
     if not held.name and not held.kind:
         name = "in no optimizer"
     return f"{name}: {counted(held.parameters, 'tensor')}, {counted(held.elements, 'parameter')}"
-
-
-def _excerpt(finding: Finding, around: int) -> list[SourceLine]:
-    """Return the finding's line with its neighbours, dedented; empty if the file cannot be read."""
-    if not source_line(finding.file, finding.line).strip():
-        return []
-    lines = _between(finding, finding.line - around, finding.line + around)
-    # The line that it conflicts with, if that is not shown already.
-    known = [finding.evidence[key] for key in _CONFLICTS if around and key in finding.evidence]
-    for line in [each for each in known if source_line(finding.file, each).strip()][:1]:
-        if line < lines[0].number:
-            lines = [
-                *_between(finding, line, line),
-                *([_SKIPPED] if line + 1 < lines[0].number else []),
-                *lines,
-            ]
-        elif line > lines[-1].number:
-            lines += [*([_SKIPPED] if line > lines[-1].number + 1 else []), *_between(finding, line, line)]
-    return _dedented(lines)
-
-
-def _between(finding: Finding, first: int, last: int) -> list[SourceLine]:
-    """Return some lines of a finding's file, without blank ones at the ends."""
-    lines = [
-        SourceLine(n, "here" if n == finding.line else "", source_line(finding.file, n).expandtabs(4))
-        for n in range(max(1, first), last + 1)
-    ]
-    while not lines[0].text.strip():
-        del lines[0]
-    while not lines[-1].text.strip():
-        del lines[-1]
-    return lines
-
-
-def _changes(finding: Finding, edits: Sequence[Edit], around: int) -> list[SourceLine]:
-    """Return the lines that the finding's fix changes, with ``around`` lines of context; empty if it has no fix."""
-    by_line = {edit.line: edit for edit in edits}
-    lines: list[SourceLine] = []
-    shown = sorted({n for line in by_line for n in range(max(1, line - around), line + around + 1)})
-    for before, number in zip([0, *shown], shown, strict=False):
-        if before and number > before + 1:
-            lines.append(_SKIPPED)
-        text, edit = source_line(finding.file, number).expandtabs(4), by_line.get(number)
-        if text or edit is not None:
-            lines.append(SourceLine(number, "-" if edit is not None and edit.instead else "", text))
-        lines += [SourceLine(0, "+", line.expandtabs(4)) for line in (edit.lines if edit is not None else ())]
-    return _dedented(lines)
 
 
 def _dedented(lines: Sequence[SourceLine]) -> list[SourceLine]:

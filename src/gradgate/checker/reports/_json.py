@@ -39,7 +39,7 @@ def _record(entry: Entry) -> dict[str, Any]:
         record |= {"file": cell.notebook, "cell": cell.number}
     return record | {
         "fingerprint": fingerprint(entry.finding),
-        "advice": entry.advice,
+        "advice": entry.finding.advice,
         "help": entry.help,
         "edits": [dataclasses.asdict(edit) for edit in entry.edits],
     }
@@ -92,7 +92,7 @@ def _result(entry: Entry) -> dict[str, Any]:
         "ruleId": finding.code,
         **({"ruleIndex": numbers[finding.code]} if finding.code in numbers else {}),
         "level": _LEVELS[finding.severity],
-        "message": {"text": f"{where}{finding.message}\n{finding.why}\n{entry.advice}"},
+        "message": {"text": f"{where}{finding.message}\n{finding.why}\n{finding.advice}"},
         "locations": [_location(entry)],
         **({"fixes": [_fix(entry)]} if entry.edits and not cell_of(finding.file) else {}),
         "occurrenceCount": max(1, finding.count),
@@ -133,7 +133,7 @@ def _fix(entry: Entry) -> dict[str, Any]:
             {"deletedRegion": region, **({"insertedContent": {"text": text}} if text else {})}
         )
     change = {"artifactLocation": _artifact(entry.finding.file), "replacements": replacements}
-    return {"description": {"text": entry.advice}, "artifactChanges": [change]}
+    return {"description": {"text": entry.finding.advice}, "artifactChanges": [change]}
 
 
 def _artifact(file: str) -> dict[str, str]:

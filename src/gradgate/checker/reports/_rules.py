@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import groupby
 
@@ -17,9 +18,12 @@ def rule_page(rule: Rule, shown: str = "") -> str:
     return f"# {rule.code}: {rule.name}\n\n*Severity: {rule.severity}.* {doc}\n"
 
 
-def shown_section(script: str, command: str, printed: str) -> str:
-    """Return the section of a page that shows what a command prints for a script of the corpus."""
-    found = printed.partition("───\n\n")[2].partition("\n\n───")[0]
+def shown_section(rule: Rule, script: str, command: str, printed: str) -> str:
+    """Return the section of a page that shows what a command prints of its rule for a script, or ""."""
+    entries = re.split(r"\n\n(?=train\.py:\d+  |───)", printed)
+    found = next((entry for entry in entries if f" {rule.code} " in entry.partition("\n")[0]), "")
+    if not found:
+        return ""
     return (
         f"## What the checker prints\nFor `{script}`, saved as `train.py`:\n\n"
         f"```console\n$ {command}\n{found}\n```\n\n"

@@ -58,7 +58,7 @@ def to_notebook(report: Content) -> str:
             Mark(f"{entry.finding.code} {entry.finding.category}", _NOTEBOOK_COLORS[entry.severity]),
             f"{entry.place.rpartition('/')[2]}  {''.join(line.text for line in entry.source(0))}",
             entry.finding.message,
-            entry.advice,
+            entry.finding.advice,
         )
         for entry in report.entries()
     ]
@@ -135,7 +135,7 @@ def _entry(entry: Entry, width: int, *, with_help: bool) -> Iterator[Line]:
     yield []
     yield from _paragraph("", finding.message, width)
     yield from _paragraph("why", finding.why, width)
-    yield from _paragraph("fix", entry.advice, width)
+    yield from _paragraph("fix", entry.finding.advice, width)
     if 0 < len(changed := entry.changes(0)) <= _MOST_CHANGED:
         yield []
         yield from (_source_line(line, severity, width) for line in changed)

@@ -99,11 +99,21 @@ def run_notebook(path: Path, main: ModuleType, notes: list[str]) -> None:
 @contextlib.contextmanager
 def _shell(main: ModuleType) -> Iterator[Any]:
     """Make IPython's shell, which leaves neither a history nor settings behind."""
+    from IPython.core.displayhook import DisplayHook
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
+    class Shown(DisplayHook):  # type: ignore[misc]
+        """Shows what a cell's last line returns."""
+
+        def write_output_prompt(self) -> None:
+            """Write the cell's number, which versions of IPython count differently."""
+            sys.stdout.write(f"Out[{self.shell.execution_count}]: ")
+
     class Shell(InteractiveShell):  # type: ignore[misc]
         """A shell without windows."""
+
+        displayhook_class = Shown
 
         def enable_gui(self, gui: Any = None) -> None:
             """Do nothing: figures are shown as text."""
@@ -126,7 +136,7 @@ def _shell(main: ModuleType) -> Iterator[Any]:
 
 
 def _run_cell(shell: Any, cell: Cell, source: str, left_out: _LeftOut, loop: Any) -> None:
-    shell.execution_count = cell.number + 1
+    shell.execution_count = cell.number
     text = shell.transform_cell(_as_lines_of_the_cell(source, left_out))
     # None instead of a time keeps the entry for as long as the process lives.
     linecache.cache[cell.file] = (len(text), None, text.splitlines(keepends=True), cell.file)

@@ -67,12 +67,13 @@ def _judge(run: Run) -> Iterator[Finding]:
             continue
         ids: Ids = frozenset().union(*(contribution.atom for _, contribution in found))
         against = [_opposed(run, window, contribution) < -0.05 for window, contribution in found]
-        own = innermost(run.events[found[0][0].micro[-1]].site)
+        last = run.events[found[0][0].micro[-1]].site
+        own, (theirs, mine) = innermost(last), _where_they_differ(source, last)
+        where = _line(run, optimizer, ids, source, found[-1][1])
         yield RULE.finding(
-            _line(run, optimizer, ids, source, found[-1][1]),
+            theirs if where == source else where,
             f"{len(steps)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} also use the gradient "
-            f"that the loss of line {innermost(source).line} left in {run.names(ids)}, beside that of line "
-            f"{own.line}.",
+            f"that the loss of line {theirs.line} left in {run.names(ids)}, beside that of line {mine.line}.",
             why=_WHY,
             advice=(
                 f"Clear {run.optimizer(optimizer)}'s gradients right before its own backward(), or detach the "
@@ -81,8 +82,14 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix=functools.partial(_apart, own=own.line, left=run.names(ids)),
             severity=None if sum(against) * 2 > len(against) else "info",
             count=len(steps),
-            evidence={"leaking_line": innermost(source).line, "parameters": len(ids)},
+            evidence={"leaking_line": theirs.line, "parameters": len(ids)},
         )
+
+
+def _where_they_differ(first: Site, second: Site) -> tuple[Frame, Frame]:
+    """Return the innermost lines that differ: two losses may share a function that back-propagates them."""
+    pairs = zip(first, second, strict=False)
+    return next(((one, other) for one, other in pairs if one != other), (innermost(first), innermost(second)))
 
 
 def _leaked(run: Run, window: StepWindow) -> Iterator[Contribution]:

@@ -33,7 +33,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import definitions, functions, key_of, scope_at
+from gradgate.checker.analysis._scopes import called, definitions, functions, key_of, scope_at
 from gradgate.checker.analysis._source import statement_at, text_of, whole_text
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
@@ -42,6 +42,19 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Frame, Parameter
 
 _LOOKS = 3
+_BY_CALL = {
+    "round floor ceil trunc sign round_ floor_": "Drop the rounding on the way to the loss, or let the gradient "
+    "through: x + (torch.round(x) - x).detach().",
+    "softmax Softmax": "A softmax over one value is always 1: use a sigmoid. Over several, make their differences "
+    "smaller.",
+    "relu relu_ ReLU": "All inputs of the ReLU are below zero: drop it here, or let them start above zero.",
+    "clamp clip clamp_ hardtanh": "Let the values start inside the limits of the clamp.",
+    "tanh sigmoid": "Scale the inputs down: all values are at the limit of this function.",
+}
+_IN_GENERAL = (
+    "Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to the loss, or "
+    "start one of two factors away from zero."
+)
 # key = 0, key: 0.0, "key": 0, key: float = 0, "--key", default=0
 _WRITTEN_ZERO = r"\b{key}\b[\"']?(\s*(:\s*\w+\s*)?[=:]|[^\n]*\bdefault=)\s*0(\.0*)?(?![\d.])"
 
@@ -66,14 +79,25 @@ def _judge(run: Run) -> Iterator[Finding]:
             f"The gradient of {run.names(ids)} was all zero in each of {min(looks)} steps: "
             f"line {frame.line} multiplies it by zero.",
             why="It is in the graph and in the optimizer, but never learns.",
-            advice="Let a gradient through: start inside the range, drop the rounding or the ReLU on the way to "
-            "the loss, or start one of two factors away from zero.",
+            advice=_advice(several, frame, factors),
             fix=_not_rounded,
             severity="info" if _written_as_zero(frame, factors) or run.ended == "stopped" else None,
             count=max(looks),
             evidence={"parameters": len(several), "steps": min(looks)},
             about=ids,
         )
+
+
+def _advice(several: list[Parameter], frame: Frame, factors: list[ast.expr]) -> str:
+    """Return what lets a gradient through, by what the line computes."""
+    if _made_of_zeros(several):
+        return "Start one of the two factors away from zero: each makes the other's gradient zero."
+    nodes = list(ast.walk(statement_at(frame) or ast.Pass()))
+    if _rounded(frame, factors) or any(isinstance(node, ast.FloorDiv) for node in nodes):
+        return "Divide with / instead of //."
+    calls = [called(node) for node in nodes if isinstance(node, ast.Call)]
+    found = (advice for names, advice in _BY_CALL.items() if any(name in names.split() for name in calls))
+    return next(found, _IN_GENERAL)
 
 
 def _has_live_sibling(run: Run, parameter: Parameter) -> bool:

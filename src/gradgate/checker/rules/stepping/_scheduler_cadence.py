@@ -35,8 +35,7 @@ not read. Schedules written by hand are not followed, nor are a scheduler that i
 ``LambdaLR`` without a known length.
 
 ## Sources
-https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate: "Learning rate scheduling should be
-applied after optimizer's update".
+https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
 """
 
 from __future__ import annotations

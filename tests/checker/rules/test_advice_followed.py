@@ -1,0 +1,216 @@
+"""Advice that is no edit, followed by hand: the mistake is gone, nothing new is wrong, and training goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_scripts import CANCELS, SCRIPTS, STILL, parts, run
+
+# A wrong script, what the advice says, and what a reader then changes.
+FOLLOWED = {
+    "amp-scaler-misuse/digits_mlp": (
+        "Create the scaler once, before the loop, and call scaler.update() after each scaler.step()",
+        [
+            (
+                "        scaler = torch.amp",
+                "        scaler = self.scaler if hasattr(self, 'scaler') else torch.amp",
+            ),
+            (
+                "        scaler.step(self.optimizer)",
+                "        scaler.step(self.optimizer)\n        scaler.update()",
+            ),
+            (
+                "        loss = self.loss(x, y)\n",
+                "        self.scaler = scaler\n        loss = self.loss(x, y)\n",
+            ),
+        ],
+    ),
+    "amp-scaler-misuse/vae_mixed": (
+        "Add up the parts first, then scale the sum: scaler.scale(total).backward()",
+        [("total = scaler.scale(rec) + beta * kl", "total = scaler.scale(rec + beta * kl)")],
+    ),
+    "clip-misplaced/adding_rnn": (
+        "Clip between backward() and optimizer.step()",
+        [
+            ("    nn.utils.clip_grad_norm_(model.parameters(), max_norm)", "    pass"),
+            (
+                "            optimizer.step()",
+                "            nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n            optimizer.step()",
+            ),
+        ],
+    ),
+    "clip-misplaced/dqn_cliff": (
+        "Clip the parameters that the optimizer steps",
+        [("clip_grad_norm_(target_net.parameters()", "clip_grad_norm_(policy_net.parameters()")],
+    ),
+    "ineffective-step/actor_twice": (
+        "Pass critic_opt the parameters that are to be trained: agent.critic",
+        [("self.critic_opt = torch.optim.Adam(self.actor", "self.critic_opt = torch.optim.Adam(self.critic")],
+    ),
+    "ineffective-step/rebound_state_dict": (
+        "Update in place, under torch.no_grad(): p -= lr * p.grad",
+        [
+            (
+                "        state[name] = state[name] - 0.1 * p.grad",
+                "        with torch.no_grad():\n            p -= 0.1 * p.grad",
+            )
+        ],
+    ),
+    "ineffective-step/bfloat16_sgd": (
+        "Keep the parameters in float32 and run the forward pass under torch.autocast",
+        [
+            (".to(torch.bfloat16)", ""),
+            (".bfloat16()", ""),
+            (
+                "    loss = nn.functional.cross_entropy(model(x)",
+                "    with torch.autocast('cpu', dtype=torch.bfloat16):\n        out = model(x)\n"
+                "    loss = nn.functional.cross_entropy(out",
+            ),
+        ],
+    ),
+    "inplace-param-update/ema_teacher": (
+        "Move the average towards the trained values instead: average.lerp_(trained, 0.1)",
+        [("p.mul_(1 - self.decay).add_(s, alpha=self.decay)", "s.lerp_(p, 0.1)")],
+    ),
+    "param-not-in-optimizer/new_tasks": (
+        "optimizer.add_param_group({'params': ...})",
+        [
+            (
+                "        self.model[name] = nn.Linear(self.hidden, n_classes)",
+                "        self.model[name] = nn.Linear(self.hidden, n_classes)\n"
+                "        self.optimizer.add_param_group({'params': self.model[name].parameters()})",
+            )
+        ],
+    ),
+    "param-not-in-optimizer/forgotten_bias": (
+        "Pass optimizer all parameters that are to be trained",
+        [("SGD([W1, W2]", "SGD([W1, W2, b1]"), ("    b1.grad = None\n", "")],
+    ),
+    "stale-optimizer-params/unit_rows": (
+        "Write into the old parameter instead: copy_(), under torch.no_grad()",
+        [
+            (
+                "        self.W_dec = nn.Parameter(F.normalize(self.W_dec.data, dim=1))",
+                "        with torch.no_grad():\n            self.W_dec.copy_(F.normalize(self.W_dec, dim=1))",
+            )
+        ],
+    ),
+    "stale-optimizer-params/new_head": (
+        "or add the new parameters here: optimizer.add_param_group({'params': ...})",
+        [
+            (
+                "args.num_classes)  # expect: stale-optimizer-params",
+                "args.num_classes)\n        optimizer.add_param_group({'params': model.fc.parameters()})",
+            )
+        ],
+    ),
+    "param-in-multiple-optimizers/shared_trunk": (
+        "Keep them in only one of the two: remove them from critic_opt",
+        [("itertools.chain(self.trunk.parameters(), self.critic.parameters())", "self.critic.parameters()")],
+    ),
+    "param-in-multiple-optimizers/encoder_and_all": (
+        "remove them from dec_opt",
+        [("torch.optim.Adam(vae.parameters()", "torch.optim.Adam(vae.decoder.parameters()")],
+    ),
+    "optimizer-state-reset/train_function": (
+        "Make it once, before the loop, and pass it in",
+        [
+            (
+                "def train(model, train_loader, epoch, lr=2e-3):\n",
+                "def train(model, optimizer, train_loader, epoch):\n",
+            ),
+            (
+                "    optimizer = torch.optim.Adam(model.parameters(), lr=lr)  # expect: optimizer-state-reset\n",
+                "",
+            ),
+            (
+                "    model = Net()\n",
+                "    model = Net()\n    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)\n",
+            ),
+            ("        train(model, train_loader", "        train(model, optimizer, train_loader"),
+        ],
+    ),
+    "optimizer-state-reset/rollout_update": (
+        "To change the rate, set group['lr']",
+        [
+            ("        self.optimizer.load_state_dict(self.defaults)  # expect: optimizer-state-reset\n", ""),
+            ('group["lr"] *= frac', 'group["lr"] = 3e-3 * frac'),
+        ],
+    ),
+    "frozen-state-drift/glove_rows": (
+        "Put it in a group of its own with weight_decay=0",
+        [
+            (
+                "torch.optim.AdamW(model.parameters(), lr=2e-2, weight_decay=0.1)",
+                "torch.optim.AdamW([{'params': model.embedding.parameters(), 'weight_decay': 0}, "
+                "{'params': model.mlp.parameters()}], lr=2e-2, weight_decay=0.1)",
+            )
+        ],
+    ),
+    "frozen-state-drift/two_stages": (
+        "Set their gradients to None when they are frozen",
+        [("        p.requires_grad = flag", "        p.grad = None\n        p.requires_grad = flag")],
+    ),
+    "scheduler-cadence/exponential_unused": (
+        "Call scheduler.step() once an epoch, after its last optimizer.step()",
+        [('    print(f"epoch', '    lr_scheduler.step()\n    print(f"epoch')],
+    ),
+    "scheduler-cadence/superconvergence": (
+        "or make it 20 long",
+        [("epochs=epochs,\n        steps_per_epoch=len(train_set)", "total_steps=20")],
+    ),
+    "zero-gradient/relu_scores": (
+        "drop it here, or let them start above zero",
+        [("F.relu(F.log_softmax(self.h2o(h), dim=1))", "F.log_softmax(self.h2o(h), dim=1)")],
+    ),
+    "zero-gradient/rounded_rating": (
+        "Drop the rounding on the way to the loss",
+        [("torch.round(raw).clamp(1, 5)", "(raw + (torch.round(raw) - raw).detach()).clamp(1, 5)")],
+    ),
+    "zero-gradient/lora_adapter": (
+        "Start one of the two factors away from zero",
+        [("self.lora_a = nn.Parameter(torch.zeros(", "self.lora_a = nn.Parameter(0.1 * torch.ones(")],
+    ),
+    "zero-gradient/softmax_one": (
+        "A softmax over one value is always 1: use a sigmoid",
+        [("self.softmax(self.layer_out(x))", "torch.sigmoid(self.layer_out(x))")],
+    ),
+    "zero-gradient/time_stamps": (
+        "Scale the inputs down",
+        [("hidden = torch.tanh(self.inp(inputs))", "hidden = torch.tanh(self.inp(inputs) / 1e9)")],
+    ),
+    "broken-graph/frozen_decoder": (
+        "Freeze self.decoder instead, which lets gradients through: self.decoder.requires_grad_(False), without",
+        [
+            ("        self.decoder = decoder\n", "        self.decoder = decoder.requires_grad_(False)\n"),
+            ("    @torch.no_grad()  # expect: broken-graph\n", ""),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_reader_who_follows_the_advice_ends_with_a_right_script(name: str, tmp_path: Path) -> None:
+    says, changes = FOLLOWED[name]
+    wrong = SCRIPTS / "wrong" / f"{name}.py"
+    category = name.partition("/")[0]
+    before = run(wrong, watch=True)
+    advice = [each.advice for each in before.findings if each.category == category]
+    assert any(says in each for each in advice), advice
+    text = wrong.read_text("utf-8")
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    script = tmp_path / "train.py"
+    script.write_text(text, "utf-8")
+    after = run(script, watch=True)
+    assert not after.exit_code
+    assert [each for each in after.findings if each.severity != "info" or each.category == category] == []
+    if category not in STILL:
+        (moved, idle), (moved_after, idle_after) = parts(before.log), parts(after.log)
+        assert after.log is not None
+        known = {each.name for each in after.log.parameters.values()}  # a target network may go unwatched
+        assert (moved & known) - moved_after <= CANCELS
+        assert idle_after - idle <= CANCELS
