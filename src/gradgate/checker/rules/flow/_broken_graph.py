@@ -22,11 +22,11 @@ The printed loss includes the term, but its gradient doesn't: the term falls onl
     slope = torch.autograd.grad(score.sum(), x, create_graph=True)[0]
 
 ## Known limits
-If the same parameters get a gradient along another path, a cut is found only if it makes a whole summand of
-the loss constant. The parts of a summand are read from the source: an entry of a dict that a function returns
-is missed, and so is a summand that names a trained module outside the detached expression. A comparison (a
-hard threshold) that cuts the graph is not found. If the source can't be read, only ``detach``, ``.data``
-and ``no_grad`` are found. Factors are not checked: targets, baselines and
+If the same parameters get a gradient along another path, a cut is found only if it makes a whole summand of the
+loss constant. The parts of a summand are read from the source: an entry of a dict that a function returns is
+missed, and so is a summand that names a trained module outside the detached expression. A comparison (a hard
+threshold) that cuts the graph is not found, nor a ``sample()`` whose own ``log_prob`` is in the loss. If the source
+can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets, baselines and
 weights of a loss may be detached.
 
 ## Sources

@@ -18,7 +18,7 @@ The term is printed at each step, but nothing minimizes it.
 or compute a term that is only to be shown under ``torch.no_grad()``.
 
 ## Known limits
-Terms in dicts and lists are missed, and so are terms with other names: a metric looks the same. A term that is
+Terms in lists are missed, and so are terms with other names: a metric looks the same. A term that is
 added to the loss after ``backward()`` is not found.
 
 ## Sources
@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import definitions, own_nodes, scope_at, statements_at
 from gradgate.checker.analysis._slices import files_of, slice_at
-from gradgate.checker.analysis._source import statement_at
+from gradgate.checker.analysis._source import loops_around, statement_at, tree_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Cut, Frame, Site
@@ -45,6 +45,12 @@ _TERM = re.compile(
     re.IGNORECASE,
 )
 _TIMES = 2
+_COMPREHENSIONS = (
+    "<listcomp>",
+    "<dictcomp>",
+    "<setcomp>",
+    "<genexpr>",
+)  # functions of their own up to Python 3.11
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -52,24 +58,24 @@ def _judge(run: Run) -> Iterator[Finding]:
     for cut in run.of(Cut):
         if cut.op not in ("item", "detach", "tolist", "numpy") or not cut.scalar or not cut.site:
             continue
-        for event in _beside(run, cut):
-            for name in _shown_only(run, cut.site[0], event.site) - reported:
+        shown = next((frame for frame in cut.site if frame.function not in _COMPREHENSIONS), cut.site[0])
+        for event in _beside(run, cut, shown):
+            for name in _shown_only(run, shown, event.site) - reported:
                 reported.add(name)
                 times = sum(each.site == event.site for each in run.of(Backward))
                 yield RULE.finding(
                     _loss_line(event.site),
-                    f"`{name}` is computed with a graph and shown at line {cut.site[0].line}, but none of {times} "
+                    f"`{name}` is computed with a graph and shown at line {shown.line}, but none of {times} "
                     "backward calls includes it.",
                     why="The term is displayed, but training does not minimize it.",
                     advice=f"Add `{name}` to the loss, or compute it under torch.no_grad() if it is only shown.",
                     count=times,
-                    evidence={"shown_at": cut.site[0].line},
+                    evidence={"shown_at": shown.line},
                 )
 
 
-def _beside(run: Run, cut: Cut) -> list[Backward]:
+def _beside(run: Run, cut: Cut, where: Frame) -> list[Backward]:
     """Return a backward call in the same function that reaches the same parameters, if it is made often."""
-    where = cut.site[0]
     calls = [
         event
         for event in run.of(Backward)
@@ -95,7 +101,45 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> set[str]:
     added = {
         node.id for _, node in loss.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
-    return {name for name in names - elsewhere - added if definitions(scope).get(name)}
+    left = {name for name in names - elsewhere - added if definitions(scope).get(name)}
+    dicts = {node.id for node in inside if isinstance(node, ast.Name) and "loss" in node.id.lower()}
+    in_loss = [node for _, node in loss.nodes]
+    return left.union(*(_left_entries(each, in_loss, backward) for each in dicts))
+
+
+def _left_entries(held: str, in_loss: list[ast.AST], backward: Site) -> set[str]:
+    """Return the entries of a dict of losses that the loss leaves out, if it reads others of them one by one."""
+    read = {id(node.value): key for node in in_loss if (key := _key(node, held))}  # type: ignore[attr-defined]
+    keys = set(read.values())
+    # One key alone may be that of the sum.
+    if (
+        len(keys) < 2
+        or any(re.fullmatch(r"loss|.*(total|sum|all).*", key) for key in keys)
+        or any(isinstance(node, ast.Name) and node.id == held and id(node) not in read for node in in_loss)
+    ):
+        return set()
+    scope, loops = scope_at(backward[0]), loops_around(backward[0])
+    beside = {id(node) for node in own_nodes(scope.node)} if scope is not None else set()
+    beside -= {id(node) for node in (ast.walk(loops[0]) if loops else ())}  # of another loop
+    made: set[str] = set()
+    for file in files_of([backward]):
+        for node in ast.walk(tree_of(file) or ast.Module([], [])):
+            if id(node) in beside:
+                continue
+            if isinstance(node, ast.Dict):
+                several = {str(key.value) for key in node.keys if isinstance(key, ast.Constant)}
+                made |= several if keys < several else set()
+            elif isinstance(getattr(node, "ctx", None), ast.Store):
+                made |= {_key(node, held)}
+    return {f"{held}[{key!r}]" for key in made - keys if key and _TERM.search(f"{held} {key}")}
+
+
+def _key(node: ast.AST, held: str) -> str:
+    """Return the key of ``losses["kl"]``, or ""."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or node.value.id != held:
+        return ""
+    key = getattr(node.slice, "value", None)
+    return key if isinstance(key, str) else ""
 
 
 def _loss_line(backward: Site) -> Frame:
