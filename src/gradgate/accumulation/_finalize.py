@@ -136,10 +136,8 @@ def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
     The clip is torch's: gradients are scaled by ``min(1, clip_norm / (norm + 1e-6))``, see
     ``torch.nn.utils.clip_grad_norm_``.
     """
-    clip: float | Tensor = 1.0
-    if settings.clip_norm is not None:
-        clip = settings.clip_norm / (mean.norm + 1e-6)
-        clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
+    clip: float | Tensor = 1.0 if settings.clip_norm is None else settings.clip_norm / (mean.norm + 1e-6)
+    clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
     multiply(mean.values, clip * mean.factor)
     if settings.clip_value is not None:
         foreach_clamp_min_(mean.values, -settings.clip_value)
@@ -222,7 +220,10 @@ def _torn(
 
 
 def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings: UpdateSettings) -> str:
-    bad = [p for p in parameters if p.grad is not None and not _is_finite(p.grad)]
+    held = [(p, p.grad) for p in parameters if p.grad is not None]
+    bad = [
+        p for p, grad in held if not (grad.coalesce().values() if grad.is_sparse else grad).isfinite().all()
+    ]
     losses = [float(loss) for running in sums.by_name.values() for loss in running.losses]
     numbers = [str(number) for number, loss in enumerate(losses, 1) if not math.isfinite(loss)]
     cause = f" Losses that are not finite: number {', '.join(numbers[:5])}." if numbers else ""
@@ -231,11 +232,6 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings:
         f"{settings.names(bad)}.{cause} Nothing was stepped. Lower the learning rate or clip, "
         "or pass nonfinite='skip' to leave such windows out."
     )
-
-
-def _is_finite(gradient: Tensor) -> bool:
-    # torch checks dense tensors only.
-    return bool((gradient.coalesce().values() if gradient.is_sparse else gradient).isfinite().all())
 
 
 _SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))  # looking up enum members is slow

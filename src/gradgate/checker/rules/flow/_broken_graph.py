@@ -77,9 +77,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     for frame, (ids, how) in cut_off(run, missing).items():
         cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))
         fix = {_LEAF: without_leaf, _NO_GRAPH: with_graph}.get(how, cut)
-        advice = (
-            "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor made of it."
-        )
+        advice = "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor of it."
         if how == _NO_GRAPH:
             advice = _WITH_GRAPH
         network = whole_module(run, ids)
