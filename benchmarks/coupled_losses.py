@@ -119,7 +119,7 @@ class Sides(nn.Module):
 def with_sentence_transformers(trained: Trained) -> partial[None]:
     """Return an update by its cached loss, of the same two towers. Raises ImportError if it is not installed."""
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
+    from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
 
     model = SentenceTransformer(modules=[Sides(trained.model)], device=trained.batch.device)
     loss_fn = CachedMultipleNegativesRankingLoss(model, scale=1 / 0.07, mini_batch_size=MICRO_BATCH)

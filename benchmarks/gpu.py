@@ -30,6 +30,7 @@ from gradgate.planning import peak_memory
 
 ROOT = Path(__file__).parents[1]
 NO_GPU = "not run: no GPU"
+OTHERS = ("large_batches", "planned_cut", "two_losses", "contrastive_losses", "coupled_losses")
 
 
 def started(
@@ -68,7 +69,7 @@ def time(device: str, rounds: int | None) -> str:
 def others(device: str, rounds: int | None) -> str:
     """Other benchmarks in which the device matters."""
     sections = []
-    for name in ("large_batches", "planned_cut", "two_losses", "contrastive_losses", "coupled_losses"):
+    for name in OTHERS:
         done = started(ROOT / "benchmarks" / f"{name}.py", device, rounds)
         done.check_returncode()
         body = re.sub(r"^# .*\n\n`.*\n", "", done.stdout)  # its heading, and how it was run

@@ -220,8 +220,18 @@ def test_tags_of_cells_are_followed(tmp_path: Path) -> None:
     made.cells[0].metadata["tags"], made.cells[1].metadata["tags"] = ["raises-exception"], ["skip-execution"]
     nbformat.write(made, path)
     done = check(tmp_path, "train.ipynb")
-    assert "ZeroDivisionError" in done.stderr
+    assert done.stderr.startswith("Traceback")
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert done.stderr.count("  File ") == 1
     assert done.stdout.startswith("after\nNothing to check")
+
+
+def test_a_cell_that_ends_the_process_is_reported_with_what_was_left_out(tmp_path: Path) -> None:
+    notebook(tmp_path, f"%debug\n{SETUP}", WRONG, "import os\nos._exit(4)")
+    done = check(tmp_path, "train.ipynb")
+    assert done.returncode == 4
+    assert "train.ipynb failed with exit code 4 after 3 steps. Found until then: 1 error." in done.stdout
+    assert "train.ipynb cell 1: %debug was left out; it needs a person." in done.stdout
 
 
 @pytest.mark.parametrize(

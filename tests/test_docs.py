@@ -277,5 +277,5 @@ def without_a_source(page: str) -> list[str]:
 def test_every_figure_in_a_table_of_a_page_stands_in_a_result(name: str) -> None:
     page = (ROOT / f"docs/{name}.md").read_text("utf-8")
     assert without_a_source(page) == []
-    figure = "1.033" if name == "performance" else "0.914"
-    assert without_a_source(page.replace(figure, "9.876", 1)) == ["9.876"]
+    wrong = re.sub(r"(?m)^(\|.*\| )\d\.\d{3} \|", r"\g<1>9.876 |", page, count=1)
+    assert without_a_source(wrong) == ["9.876"]

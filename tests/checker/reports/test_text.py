@@ -67,6 +67,16 @@ took     12.3 s, 4% of it spent on watching"""
     )
 
 
+def test_the_command_that_explains_a_rule_stands_once_below_its_last_finding(tmp_path: Path) -> None:
+    made = report(tmp_path)
+    findings = tuple(replace(made.findings[0], line=line) for line in (4, 6, 7))
+    failed = replace(made.findings[0], line=8, code="GG000")
+    text = str(replace(made, findings=(*findings, failed)))
+    assert text.count("  see  gradgate explain GG101\n") == 1
+    assert text.index("train.py:7") < text.index("see  gradgate explain GG101") < text.index("train.py:8")
+    assert "explain GG000" not in text  # which has no page
+
+
 @pytest.mark.parametrize(
     ("summary", "text"),
     [

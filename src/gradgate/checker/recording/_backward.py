@@ -18,8 +18,8 @@ from gradgate.checker.recording._combined import combined
 from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
 from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._gradients import GradientCopies, Gradients
+from gradgate.checker.recording._measures import Probe, first_nan
 from gradgate.checker.recording._patches import Around
-from gradgate.checker.recording._probes import Probe, first_nan
 from gradgate.checker.recording._reach import KnownLeaves
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs

@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeAlias
 from torch import Tensor, nn
 
 from gradgate.checker.recording._creation import parameters_of
+from gradgate.checker.recording._measures import full_rows
 from gradgate.checker.recording._patches import Around, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
-from gradgate.checker.recording._samples import full_rows
 from gradgate.checker.recording._user_objects import is_a, items_of, number_of, parameters_in
 from gradgate.events import Cleared, Clipped, Ids, Opposed
 from gradgate.torch_compat import tensor_version

@@ -20,10 +20,10 @@ from torch.optim.optimizer import (
 
 from gradgate.checker.recording._creation import Creation, parameters_of
 from gradgate.checker.recording._gradients import Gradients
+from gradgate.checker.recording._measures import drifts, is_rounded, moved_by, same, sample, sizes, sum_of
 from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
-from gradgate.checker.recording._samples import drifts, is_rounded, moved_by, same, sample, sizes, sum_of
 from gradgate.checker.recording._user_objects import code_of, number_of
 from gradgate.events import Ids, Site, Stepped
 

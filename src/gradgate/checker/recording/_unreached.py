@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from gradgate.checker.recording._forward import Cuts
+from gradgate.checker.recording._measures import sample, statistics_drift
 from gradgate.checker.recording._patches import Patches, tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import Numbers, is_sharded
-from gradgate.checker.recording._samples import sample, statistics_drift
 from gradgate.checker.recording._user_objects import (
     children_of,
     fields_of,

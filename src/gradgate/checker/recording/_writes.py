@@ -12,9 +12,9 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.checker.recording._backward import Backwards
 from gradgate.checker.recording._gradients import Gradients
+from gradgate.checker.recording._measures import same, sample
 from gradgate.checker.recording._patches import Around, tracing
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._samples import same, sample
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._user_objects import is_a, number_of
 from gradgate.events import Site

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from gradgate.errors import OptionError
-from gradgate.events import Cell
+from gradgate.events import Cell, cell_of
 
 _NEEDED = ("nbformat", "IPython")
 _WITH_A_PERSON = re.compile(
@@ -77,23 +77,27 @@ def run_notebook(path: Path, main: ModuleType, notes: list[str]) -> None:
     cells = [cell for cell in _read(path).cells if cell.cell_type == "code" and cell.source.strip()]
     os.chdir(path.parent)
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as Jupyter sets it
-    left_out = _LeftOut(path.name)
+    left_out = _LeftOut(path.name, notes)
     with _shell(main) as shell, contextlib.closing(asyncio.new_event_loop()) as loop:
-        try:
-            for number, cell in enumerate(cells, start=1):
-                left_out.number = number
-                tags = cell.metadata.get("tags", ())
-                if "skip-execution" in tags:
-                    left_out.add("a cell", "it has the tag skip-execution")
-                    continue
-                try:
-                    _run_cell(shell, Cell(str(path), number), cell.source, left_out, loop)
-                except Exception:
-                    if "raises-exception" not in tags:
-                        raise
-                    traceback.print_exc()
-        finally:
-            notes += left_out.sentences()
+        for number, cell in enumerate(cells, start=1):
+            left_out.number = number
+            tags = cell.metadata.get("tags", ())
+            if "skip-execution" in tags:
+                left_out.add("the cell", "it has the tag skip-execution")
+                continue
+            try:
+                _run_cell(shell, Cell(str(path), number), cell.source, left_out, loop)
+            except Exception as error:
+                if "raises-exception" not in tags:
+                    raise
+                _show(error)
+
+
+def _show(error: Exception) -> None:
+    trace = error.__traceback__
+    while trace is not None and cell_of(trace.tb_frame.f_code.co_filename) is None:
+        trace = trace.tb_next
+    traceback.print_exception(error.with_traceback(trace))
 
 
 @contextlib.contextmanager
@@ -156,7 +160,7 @@ def _run_cell(shell: Any, cell: Cell, source: str, left_out: _LeftOut, loop: Any
             result = eval(code, shell.user_ns)
             if code.co_flags & inspect.CO_COROUTINE:
                 loop.run_until_complete(result)
-    if "# %%time" in text.splitlines():
+    if (around := _AROUND_CELL.match(source.lstrip())) and around[1] == "time":
         sys.stdout.write(f"Wall time: {time.perf_counter() - began:.3g} s\n")
     shell.events.trigger("post_execute")
 
@@ -211,13 +215,14 @@ def _stand_in_for_magics(shell: Any, tree: ast.AST, left_out: _LeftOut) -> None:
 class _LeftOut:
     """The magic commands that were not run, with the cells that have them."""
 
-    def __init__(self, notebook: str) -> None:
+    def __init__(self, notebook: str, notes: list[str]) -> None:
         self.number = 0
-        self._notebook = notebook
+        self._notebook, self._notes = notebook, notes
         self._cells: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
 
     def add(self, what: str, why: str) -> None:
         self._cells[what, why][self.number] = None
+        self._notes[:] = self._sentences()  # now: a cell may end the process
 
     def instead_of(self, kind: str, name: str, why: str) -> Callable[..., None]:
         def stand_in(*_: Any) -> None:
@@ -234,7 +239,7 @@ class _LeftOut:
         stand_in.stands_in = True  # type: ignore[attr-defined]
         return stand_in
 
-    def sentences(self) -> Iterator[str]:
+    def _sentences(self) -> Iterator[str]:
         for (what, why), cells in self._cells.items():
             numbers = ", ".join(map(str, cells))
             place = f"{self._notebook} cell{'s' * (len(cells) > 1)} {numbers}"

@@ -86,22 +86,25 @@ def phases(view: RunView, timed: TimedWindow) -> list[Phase]:
     found: list[Phase] = []
     now, micro = timed.began, 0
     for span in timed.spans:
+        # The clock leaves out the watcher's own time, and may go back by a microsecond.
+        start = max(span.start, now)
+        end = max(span.end, start)
         name = f"micro-batch {micro + 1}"
         weight = weights[micro] if micro < min(count, len(weights)) else ""
         if micro < count:
-            found.append(Phase(name, "forward", now - timed.began, span.start - now, weight))
+            found.append(Phase(name, "forward", now - timed.began, start - now, weight))
         of_micro = micro < count and span.doing in ("load", "backward")
         found.append(
             Phase(
                 name if of_micro else _UPDATE,
                 span.doing,
-                span.start - timed.began,
-                span.end - span.start,
+                start - timed.began,
+                end - start,
                 weight if span.doing == "backward" else "",
             )
         )
         micro += span.doing == "backward"
-        now = span.end
+        now = end
     return found
 
 
