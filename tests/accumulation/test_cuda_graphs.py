@@ -5,6 +5,7 @@ https://github.com/pytorch/pytorch/issues/181723 (``torch.cuda.make_graphed_call
 """
 
 import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +52,8 @@ def stepped(loss_of: Callable[[Tensor], Loss], *, windows: int = 2, **options: A
 
 @pytest.fixture
 def cuda_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for CUDA graphs, as a build of torch for CUDA does."""
+    """Look for CUDA graphs, as a build of torch for CUDA does, in a process that has not compiled anything."""
+    monkeypatch.delitem(sys.modules, "torch._inductor.cudagraph_trees", raising=False)
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(reuses_gradients, "use", reuses_gradients.find())
 
