@@ -44,6 +44,7 @@ include_patterns = [
     "README.zh-CN.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
+    "CHANGELOG.md",
     "changelog.d/README.md",
     "docs/**.md",
     "examples/*",

@@ -18,6 +18,7 @@ NOT_LISTED = {
     "README.zh-CN",
     "CONTRIBUTING",
     "SECURITY",
+    "CHANGELOG",
     "changelog.d/README",
 }  # at the top; the home page links to them
 

@@ -35,7 +35,7 @@ if _typing.TYPE_CHECKING:
     from gradgate.planning import Plan, plan
     from gradgate.tally import Tally
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [  # noqa: RUF022
     "param_groups",
