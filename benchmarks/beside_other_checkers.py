@@ -42,8 +42,8 @@ HOW = """
 Found: the tool reports any warning or error for the script. Right line: at a marked line, or in the same statement.
 Accused: right scripts for which it reports a warning or an error. Time: for tools that read the source, the seconds
 for all scripts; for the others, the script's processor time relative to its plain run in the same process, median
-over all scripts. Most scripts train for a fraction of a second, and gradgate's time includes its report; over a whole
-process of a few seconds it is 1.05 to 1.15 (cost_of_watching.py).
+over all scripts. Most scripts train for a fraction of a second, and gradgate's time includes its report; over a
+whole process of a few seconds it is 1.05 to 1.15 (cost_of_watching.py).
 
 The scripts are gradgate's own test suite, so its row shows what the suite asserts, not what gradgate finds
 elsewhere: in 72 wrong and 96 right scripts of other people, version 0.1 found 58 mistakes and accused none.
