@@ -126,7 +126,7 @@ def parameter_name(parameter: Tensor, optimizers: Iterable[Optimizer], models: M
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether a tensor is sharded over ranks (a DTensor)."""
+    """Return whether a tensor is sharded over ranks (a DTensor)."""
     return hasattr(tensor, "to_local")
 
 
