@@ -44,7 +44,7 @@ class GradientSums:
         self._sharded = sharded
         self._scale = scale
         self._thorough = thorough
-        self._current: RunningSum | None = None  # whose gradients are in `.grad`
+        self._current: RunningSum | None = None  # the sum in `.grad`
         self._seeds: dict[float, Tensor] = {}
         self._watched: list[tuple[Tensor, Tensor | None, int]] = []
         self.first: Callable[[], tuple[float, float] | None] = lambda: None  # of the first micro-batch
@@ -64,8 +64,8 @@ class GradientSums:
     ) -> None:
         """Run the backward pass of one loss into its sum; a count of zero runs nothing, unless ``items`` is given.
 
-        Gradients go only to owned parameters in ``receiving`` (by default all) and the leaves in ``also``. A part
-        of a loss over the window has the gradient of a mean over ``items``, and adds less to the window's count.
+        Gradients go only to owned parameters in ``receiving`` (by default all) and the leaves in ``also``. For a
+        part of a coupled loss, ``items`` is the divisor of its gradient, and ``count`` what it adds to the count.
         """
         self.check()
         chosen = self._current

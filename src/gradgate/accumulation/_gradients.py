@@ -219,7 +219,7 @@ def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
             if not gradient.is_coalesced():
                 gradient = parameter.grad = gradient.coalesce()
             gradient = gradient.values()
-        # A DTensor's shard is the same memory.
+        # The local shard shares the DTensor's memory.
         values.append(gradient if type(gradient) is Tensor else _local(gradient))
     return values
 

@@ -155,7 +155,7 @@ class OpenWindow:
         try:
             self._leave(error)
         finally:
-            # Only if an interrupt arrived just before _leave would have done this.
+            # Needed only if an interrupt arrived just before _leave would have rolled back.
             if self._undo:
                 self._give_up()
 

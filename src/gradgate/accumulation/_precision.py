@@ -26,7 +26,7 @@ _NARROW = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Wide:
-    """A parameter whose gradient sum is kept in a dtype other than the usual one, and the usual dtype."""
+    """A parameter with its usual gradient dtype, while its sum is kept in another dtype."""
 
     parameter: Tensor
     dtype: torch.dtype
@@ -169,7 +169,7 @@ class LossScale:
         self._judged: set[Optimizer] = set()
 
     def look_at(self, loss: Tensor) -> None:
-        """Keep the last factor of a loss; the end of the window checks whether it was the scale. No synchronization."""
+        """Keep a loss's last factor; the window's end checks whether it was the scale. No synchronization."""
         node: Any = loss.grad_fn
         if node is not None and node.name() == "MulBackward0":
             self._factor = node._saved_other

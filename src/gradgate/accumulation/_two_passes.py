@@ -210,7 +210,7 @@ class _SeenSeed(torch.autograd.Function):
 
 
 class _Surrogate(torch.autograd.Function):
-    """Makes a scalar whose gradient at some representations is one computed before.
+    """Makes a scalar whose gradient at some representations is a given gradient.
 
     That gradient contains the seed of its own pass; the seed of this pass replaces it.
     """

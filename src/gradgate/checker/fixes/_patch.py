@@ -48,7 +48,7 @@ def rewritten_files(edits: Iterable[tuple[str, tuple[Edit, ...]]]) -> list[Rewri
 
 
 def patch(files: Iterable[Rewritten]) -> str:
-    """Return what changes as a unified diff, which ``git apply`` and ``patch -p1`` take."""
+    """Return the changes as a unified diff for ``git apply`` or ``patch -p1``."""
     parts: list[str] = []
     for path, _, before, after in files:
         name = _relative(path)

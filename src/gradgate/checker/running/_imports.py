@@ -46,7 +46,7 @@ class _Waiting:
         execute = loader.exec_module
 
         def execute_and_act(module: ModuleType) -> None:
-            vars(loader).pop("exec_module", None)  # the module keeps its loader: leave it as it was
+            vars(loader).pop("exec_module", None)  # the module keeps this loader, so undo the change to it
             execute(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)

@@ -112,7 +112,7 @@ def _shell(main: ModuleType) -> Iterator[Any]:
         """Shows what a cell's last line returns."""
 
         def write_output_prompt(self) -> None:
-            """Write the cell's number, which versions of IPython count differently."""
+            """Write the cell's own number, because IPython's count depends on its version."""
             sys.stdout.write(f"Out[{self.shell.execution_count}]: ")
 
     class Shell(InteractiveShell):  # type: ignore[misc]
