@@ -52,7 +52,7 @@ class CoupledWindow(OpenWindow):
                 concatenated along dimension 0. Returns the loss, shape ``[]``, not divided by anything. Parameters
                 that it uses, such as a temperature, get their gradient.
             budget_bytes: the memory for graphs kept from the first pass, in bytes or as "2GiB". The last
-                micro-batches, as many as fit, are not encoded again. By default the last one is kept, which takes no
+                micro-batches, as many as fit, are not encoded again. By default the last one is kept, which takes
                 no more than encoding it again would; 0 keeps none. Not available under ``fully_shard``.
             name: the name of the loss, by default "coupled", "coupled 2" and so on. It adds to the update's other
                 losses, coupled or ordinary.

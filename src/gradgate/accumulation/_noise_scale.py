@@ -264,5 +264,5 @@ def _updates(number: int) -> str:
 
 
 def _about(number: float) -> str:
-    """Write two digits of a number."""
+    """Return a number as text, rounded to two digits."""
     return f"{float(f'{number:.2g}'):,.10g}"

@@ -99,7 +99,7 @@ def keep_loaded_state_wide(optimizer: Optimizer, dtype: torch.dtype | None) -> l
     """Make ``optimizer.load_state_dict`` keep moments in the dtype of the sums; ``dtype`` is the requested one.
 
     torch rounds loaded state to the parameter's own type, so that a resumed run would differ from one that
-    was not stopped. Registers two hooks on the optimizer, none where it cannot take wide gradients.
+    was not stopped. Registers two hooks on the optimizer if it can take wide gradients, otherwise none.
     """
     if not takes_wide_gradients(optimizer):
         return []

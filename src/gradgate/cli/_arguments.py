@@ -53,7 +53,7 @@ def before_script(args: list[str], flags: Collection[str], names: Collection[str
 
 
 def _script_at(args: list[str], flags: Collection[str]) -> int | None:
-    """Return the index of the script, or of a module's first argument; None if "--" marks it, or without one."""
+    """Return the index of the script, or of a module's first argument; None if "--" marks it or it is missing."""
     at = 0
     while at < len(args):
         word = args[at]
