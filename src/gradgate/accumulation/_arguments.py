@@ -1,4 +1,4 @@
-"""Checks what an update is given: its window, and the parameters that a loss is applied to."""
+"""Checks the arguments of an update: its window, and the parameters in ``into``."""
 
 from __future__ import annotations
 

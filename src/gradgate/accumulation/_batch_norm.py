@@ -33,8 +33,8 @@ class BatchNorms:
         statistics: "micro_batch" leaves modules alone; "window" updates the running statistics of each once
             per window, from all samples of the window. Both warn once that the gradient is not that of the
             whole batch.
-        models: where to find them. Without models they are recognised in the graph of a loss, and have no
-            names.
+        models: the modules to search for batch norms. Without models, batch norms are found in the graph of a
+            loss, and messages cannot name them.
 
     Attributes:
         pools: the statistics being pooled while a window is open. The modules' own buffers are meaningless
@@ -125,7 +125,7 @@ class BatchNorms:
 
 
 def _normalises(node: Any) -> bool:
-    """Return whether a node normalises by batch statistics, or is a compiled graph, which may do so unseen."""
+    """Return whether a node normalises by batch statistics, or is a compiled graph, which may hide such a norm."""
     kind = node.name()
     return ("BatchNorm" in kind and getattr(node, "_saved_training", True)) or "CompiledFunction" in kind
 

@@ -1,4 +1,4 @@
-"""How many items a loss averages over: given by the caller, or read from the loss's own graph."""
+"""Finds how many items a loss averages over: from the caller's count, or from the loss's own graph."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ def count_in_graph(loss: Tensor) -> Count:
 
 
 def divisor_in_graph(loss: Tensor) -> Count | None:
-    """Return the divisor of a mean loss, whatever its items are.
+    """Return the divisor of a mean loss, even if it is not a count of items.
 
-    A divisor is not always a count of items: a mean over in-batch similarities has a divisor as well. It is
+    A mean over in-batch similarities, for example, is divided by their number. The divisor is
     known for torch's own losses, and for a ``.mean()`` whose count can be read.
     """
     return _divisor(_reduced(loss))

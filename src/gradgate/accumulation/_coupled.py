@@ -1,4 +1,4 @@
-"""Losses that couple the items of a window: encoded in two passes, so that the loss sees all of them at once."""
+"""Losses that couple the items of a window: two passes let the loss see all items at once."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class CoupledWindow(OpenWindow):
         """Add the gradient of a loss over all items of the window, in the memory of one micro-batch.
 
         The gradient is that of the unsplit batch, for any ``loss_fn``. Micro-batches are encoded without graphs;
-        the loss is computed from all their representations, and its gradient at them; then each micro-batch is
-        encoded again, and the gradient passed on through it. Dropout draws the same numbers both times, and buffers
-        (running statistics) move once.
+        the loss and its gradient are computed at the representations of all items; then each micro-batch is
+        encoded again, and that gradient is backpropagated through it. Dropout draws the same numbers both times,
+        and buffers (running statistics) are updated once.
 
         With several ranks, ``loss_fn`` sees the representations of all ranks, in their order, and returns the same
         loss on each. A rank may have no micro-batch.
@@ -51,21 +51,21 @@ class CoupledWindow(OpenWindow):
             loss_fn: takes the representations of the window: what ``encode`` returns, with the micro-batches
                 concatenated along dimension 0. Returns the loss, shape ``[]``, not divided by anything. Parameters
                 that it uses, such as a temperature, get their gradient.
-            budget_bytes: what graphs of the first pass may hold, in bytes or as "2GiB". The last micro-batches of
-                which this is enough are not encoded again. By default the last one is kept, which takes no more
-                than encoding it again would; 0 keeps none. Not available under ``fully_shard``.
+            budget_bytes: the memory for graphs kept from the first pass, in bytes or as "2GiB". The last
+                micro-batches, as many as fit, are not encoded again. By default the last one is kept, which takes
+                no more than encoding it again would; 0 keeps none. Not available under ``fully_shard``.
             name: the name of the loss, by default "coupled", "coupled 2" and so on. It adds to the update's other
                 losses, coupled or ordinary.
             into: as for :meth:`Update.backward`.
 
         Raises:
-            ShapeError: ``encode`` returns no tensors, or tensors of other rows for some micro-batches; or the loss
-                is not a floating scalar.
-            GraphError: the loss does not depend on the representations, or these on no owned parameter.
+            ShapeError: ``encode`` returns no tensors, or rows of micro-batches differ in shape or dtype; or the
+                loss is not a floating scalar.
+            GraphError: the loss does not depend on the representations, or they depend on no owned parameter.
             CountError: the window has no items.
             OptionError: ``micro_batches`` is one batch; or a budget is given under ``fully_shard``.
-            UpdateError: ``encode`` returns other representations the second time; the update is not open, or its
-                losses were all-reduced already.
+            UpdateError: ``encode`` returns different representations the second time; the update is not open, or
+                its losses were all-reduced already.
             RankError: ranks have different representations, or another rank has stopped.
 
         Example:

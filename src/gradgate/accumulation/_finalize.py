@@ -1,4 +1,4 @@
-"""The end of a window: turns its sums into the mean gradient and makes one step that no signal can interrupt."""
+"""Ends a window: turns its sums into the mean gradient and makes one step that no signal can interrupt."""
 
 from __future__ import annotations
 

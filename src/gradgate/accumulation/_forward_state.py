@@ -47,7 +47,7 @@ class AtRest:
         self._moving: set[int] = set()
 
     def holds(self, tensor: Tensor) -> bool:
-        """Return whether a tensor needs no copy. Checked before each window, outside of which it may change."""
+        """Return whether a tensor needs no copy. Call this before each window: other code may have changed it."""
         mark = self._marks.get(id(tensor))
         if mark is None:
             return False
@@ -56,11 +56,11 @@ class AtRest:
         return True
 
     def changed(self, tensor: Tensor) -> bool:
-        """Return whether a tensor has changed since then."""
+        """Return whether a tensor has changed since its checksum was recorded."""
         return self._marks[id(tensor)][2] != checksum(tensor)
 
     def learn(self, copies: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Compare tensors, after a window, with their copies from before it."""
+        """Record which tensors a window left unchanged, by comparing them with their copies from before it."""
         for tensor, copied in copies:
             if id(tensor) in self._moving or copied.layout != torch.strided or copied.nbytes <= LARGE_BYTES:
                 continue
@@ -193,7 +193,7 @@ def _undo_container(value: Any) -> Callable[[], None]:
 
 @torch.no_grad()
 def _put_back(tensor: Tensor, copied: Tensor) -> None:
-    """Write a copy back if it differs: an unchanged tensor may not even be writable."""
+    """Write a copy back only if it differs, because an unchanged tensor may be read-only."""
     if tensor.shape != copied.shape or tensor.dtype != copied.dtype:
         tensor.data = copied.to(tensor.device)
         return

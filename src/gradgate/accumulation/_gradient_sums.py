@@ -1,4 +1,4 @@
-"""The gradient sums of a window, one per loss. One of them at a time is in `.grad`."""
+"""Keeps the gradient sums of a window, one per loss. One sum at a time is in `.grad`."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class GradientSums:
         self._sharded = sharded
         self._scale = scale
         self._thorough = thorough
-        self._current: RunningSum | None = None  # whose gradients are in `.grad`
+        self._current: RunningSum | None = None  # the sum in `.grad`
         self._seeds: dict[float, Tensor] = {}
         self._watched: list[tuple[Tensor, Tensor | None, int]] = []
         self.first: Callable[[], tuple[float, float] | None] = lambda: None  # of the first micro-batch
-        self._torn = False  # True from the start of a backward pass to its end, and on if it raises
+        self._torn = False  # True during a backward pass, and after one that raised
         self._watch()
 
     def add(
@@ -64,8 +64,8 @@ class GradientSums:
     ) -> None:
         """Run the backward pass of one loss into its sum; a count of zero runs nothing, unless ``items`` is given.
 
-        Only owned parameters in ``receiving`` (by default all) get gradients, and the leaves in ``also``. A part of
-        a loss over the window has the gradient of a mean over ``items``, and adds less to the window's count.
+        Gradients go only to owned parameters in ``receiving`` (by default all) and the leaves in ``also``. For a
+        part of a coupled loss, ``items`` is the divisor of its gradient, and ``count`` what it adds to the count.
         """
         self.check()
         chosen = self._current
@@ -92,7 +92,7 @@ class GradientSums:
                 backward_sharded(loss, self._seed(loss, weight), retain_graph, self._sharded, also)
             else:
                 weight = self._rescale(chosen, loss, count, reduction, items)
-                if isinstance(weight, Tensor) or weight == 1:  # a tensor is 1 too, or 0 for a count of zero
+                if isinstance(weight, Tensor) or weight == 1:  # a tensor weight is 1, or 0 for a zero count
                     backward(loss, self._seed(loss, weight), (*inputs, *also), retain_graph)
                 else:
                     self._add_apart(loss, weight, (*inputs, *also), retain_graph)
@@ -103,7 +103,7 @@ class GradientSums:
     def prepare(
         self, name: str, loss: Tensor, count: Count, reduction: Reduction
     ) -> tuple[RunningSum, Count]:
-        """Convert a loss's sum to the unit of its next contribution; return it and that one's weight."""
+        """Convert a loss's sum to the unit of its next contribution; return both it and the weight."""
         self.check()
         chosen, weight = self._choose(name), 1.0
         if not is_zero(count):
@@ -185,8 +185,8 @@ class GradientSums:
     def check(self) -> None:
         """Raise if the sum cannot be trusted.
 
-        In an accumulator's first windows every parameter is checked, later only a single one: clearing, clipping
-        and unscaling change that one, too.
+        An accumulator's first windows check every parameter. Later windows check one, which is enough to detect
+        clearing, clipping and unscaling.
 
         Raises:
             UpdateError: a backward raised halfway, and its exception was caught inside the block.
@@ -269,7 +269,7 @@ class GradientSums:
 
     def release(self) -> None:
         """Release gradients and seeds; keep losses and counts for logging."""
-        for running in self.by_name.values():  # which would hold these sums in a cycle
+        for running in self.by_name.values():  # otherwise a reference cycle keeps the sums alive
             running.aside, running.headroom = None, RunningSum.headroom
         self._seeds.clear()
         self._current, self._watched, self.parameters = None, [], ()

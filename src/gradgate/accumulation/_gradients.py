@@ -72,7 +72,7 @@ class Leftovers:
         held = [(id(p), gradient) for p in parameters if (gradient := p.grad) is not None]
         if not held and not self._known:
             return
-        # The gradients of a module that is frozen now were set aside and will be restored.
+        # Gradients of a module that is now frozen were saved, and will be restored.
         aside = {id(p): self._known[id(p)] for p in parameters if p.grad is None and id(p) in self._known}
         version = tensor_version.use
         self._known = aside | {key: (weakref.ref(gradient), version(gradient)) for key, gradient in held}
@@ -126,7 +126,7 @@ class Slots:
             widen(self.parameters, dtype, self.wide)
         if clear == "zero":
             for parameter, zeros in zip(self.parameters, self.before, strict=True):
-                # Dropped together with its type: the optimizer steps on it all the same.
+                # Dropped together with its type.
                 if zeros is not None and parameter.grad is None:
                     parameter.grad = zeros.to(parameter.grad_dtype)
 
@@ -157,12 +157,12 @@ class Slots:
 def backward(loss: Tensor, seed: Tensor, inputs: tuple[Tensor, ...], retain_graph: bool) -> None:
     """Add ``seed`` times the gradient of ``loss`` to the ``.grad`` of ``inputs``, and to no other tensor.
 
-    The same as ``torch.autograd.backward(loss, seed, inputs=inputs)`` for a scalar whose seed has its own
+    Equals ``torch.autograd.backward(loss, seed, inputs=inputs)`` for a scalar and a seed of the same
     shape, dtype and device. But torch's function checks every input for overridden torch functions, which
     takes 0.7 ms for 1,000 parameters. With a tiny model that is a third of the overhead of an update over a
     plain loop.
 
-    If CUDA graphs run, a new ``.grad`` is copied: it is the graph's own memory, which its next run overwrites.
+    If CUDA graphs run, this copies a new ``.grad``, whose memory belongs to the graph: its next run overwrites it.
     """
     before = [each.grad for each in inputs] if reuses_gradients.use() else None
     watched = torch.autograd.backward is not _torch_backward  # something watches every backward pass
@@ -219,7 +219,7 @@ def dense_values(parameters: Sequence[Tensor]) -> list[Tensor]:
             if not gradient.is_coalesced():
                 gradient = parameter.grad = gradient.coalesce()
             gradient = gradient.values()
-        # A DTensor's shard is the same memory.
+        # The local shard shares the DTensor's memory.
         values.append(gradient if type(gradient) is Tensor else _local(gradient))
     return values
 

@@ -17,7 +17,7 @@ from gradgate.autograd_graph import (
 )
 from gradgate.errors import CoupledLossWarning, GraphError
 
-# Between a loss and its terms: perhaps of two directions, or weighted.
+# Operations between a loss and its terms, such as the weighted terms of both directions.
 _TERMS = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "NegBackward0")
 
 

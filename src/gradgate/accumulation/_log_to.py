@@ -44,8 +44,8 @@ def log_to(
     gradgate/count            its items
     gradgate/grad_norm        the 2-norm of the mean gradient, before any clip
     gradgate/noise_scale      with ``noise_scale=``: how large a batch is worth it, in items
-    gradgate/grad_norm/<name> the same of each part of ``model``, before any clip
-    gradgate/clipped          with a clip: the share of the updates since the last writing that were clipped
+    gradgate/grad_norm/<name> the same for each part of ``model``, before any clip
+    gradgate/clipped          with a clip: the fraction of updates since the last write that were clipped
     gradgate/skipped          how many updates were skipped so far, for a gradient that was not finite
     gradgate/lr               the rate of the step; ``gradgate/lr/<number>`` where there are several groups
     ========================= ===========================================================================

@@ -1,4 +1,4 @@
-"""Checks of a loss before its backward pass, mostly at its first calls, when mistakes of a script show up."""
+"""Checks a loss before its backward pass, mostly at its first calls, where most mistakes show up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradgate.accumulation._graph_checks import refuse_hidden_parameters, warn_i
 from gradgate.errors import CountWarning, DividedTwiceWarning, GraphError, ShapeError
 
 _CALLS = 16  # backward calls of each loss that are checked
-_ROUNDING = 1e-5  # a loss of class weights saves the sum of its targets' weights in float32
+_ROUNDING = 1e-5  # with class weights, a loss saves the sum of its targets' weights in float32
 
 
 class LossChecks:

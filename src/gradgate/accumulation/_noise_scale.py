@@ -1,4 +1,4 @@
-"""The gradient noise scale: how large a batch is worth it, from the gradients of a small batch and a large one."""
+"""Estimates the gradient noise scale, the batch size beyond which larger batches pay off less."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FirstGradient:
     Args:
         parameters: the owned parameters, whose ``.grad`` hold the first sum of the window.
         count: its items.
-        unit: that the sum is held in: its gradient is ``unit / count`` times the sum.
+        unit: the unit of the sum: the mean gradient is ``unit / count`` times the sum.
         scale: the loss scale of the window, if there is one.
     """
 
@@ -55,9 +55,9 @@ class FirstGradient:
 
 
 def pooled(batches: Sequence[SmallBatch]) -> SmallBatch:
-    """Return the batch that stands for several: squares weighted by items, and the mean number of items.
+    """Pool several batches into one: average their squares, weighted by items, and their numbers of items.
 
-    Its square is expected to be ``|G|^2 + tr(Sigma) / items``, as that of each batch is.
+    The expected square is ``|G|^2 + tr(Sigma) / items``, as for each batch.
     """
     items = sum(batch.items for batch in batches)
     return SmallBatch(sum(batch.square * batch.items for batch in batches) / items, items / len(batches))
@@ -80,7 +80,7 @@ class NoiseScale:
     magnitude. Micro-batches have to be random samples, so shuffle, and do not sort by length.
 
     Args:
-        decay: the share of the averages that each update keeps, from 0 (the last update alone) to 1 (all updates
+        decay: the fraction of the averages that each update keeps, from 0 (the last update alone) to 1 (all updates
             alike). They reach back about ``1 / (1 - decay)`` updates.
 
     Attributes:
@@ -205,7 +205,7 @@ class NoiseScale:
 
         Args:
             smalls: the first micro-batch of each rank.
-            losses: of the window, by name.
+            losses: the losses of the window, by name.
             square: the squared norm of the mean gradient of the window, over all ranks.
             count: its items.
         """
@@ -235,7 +235,7 @@ class NoiseScale:
 
 
 def measure_first(sums: Any, name: str, count: Count, scale: LossScale | None) -> None:
-    """Measure what the first contribution to a window has put into ``.grad``; a count of zero puts nothing."""
+    """Measure what the first contribution to a window added to ``.grad``; with a count of zero it added nothing."""
     unit = sums.by_name[name].unit
     if len(sums.by_name) == 1 and unit is not None:
         sums.first = FirstGradient(sums.parameters, count, unit, scale).read
@@ -245,7 +245,7 @@ def claim_noise_scale(noise_scale: Any, owner: object) -> None:
     """Give a noise scale to an accumulator.
 
     Raises:
-        OptionError: it is none, or belongs to another accumulator.
+        OptionError: it is not a noise scale, or belongs to another accumulator.
     """
     if noise_scale is None:
         return
@@ -264,5 +264,5 @@ def _updates(number: int) -> str:
 
 
 def _about(number: float) -> str:
-    """Write two digits of a number."""
+    """Return a number as text, rounded to two digits."""
     return f"{float(f'{number:.2g}'):,.10g}"

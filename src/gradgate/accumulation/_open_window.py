@@ -1,4 +1,4 @@
-"""One window: how it opens, and how it ends in a step or is rolled back."""
+"""Opens a window, and ends it with a step or a rollback."""
 
 from __future__ import annotations
 
@@ -138,10 +138,10 @@ class OpenWindow:
         self._sums = GradientSums(parameters, self._scale, thorough=self._first, sharded=coordinator.sharded)
         if coordinator is not ALONE or shared.batch_norms.statistics == "window":
             self._undo += [coordinator.discard, partial(shared.batch_norms.close, keep=False)]
-            with uninterrupted():  # these change modules that they have yet to record
+            with uninterrupted():  # changes modules before it records the change
                 coordinator.hold()
                 shared.batch_norms.open()
-        if shared.unfinished is not None:  # nothing but the open block differs from the process that saved it
+        if shared.unfinished is not None:  # restores the window as the saving process had it
             self._counter.resume(shared.unfinished["micro_batches"])
             if self._scale is not None:
                 self._scale.resume(shared.unfinished["scale"])
@@ -155,7 +155,7 @@ class OpenWindow:
         try:
             self._leave(error)
         finally:
-            # Only if an interrupt arrived just before _leave would have done this.
+            # Needed only if an interrupt arrived just before _leave would have rolled back.
             if self._undo:
                 self._give_up()
 
@@ -218,7 +218,7 @@ class OpenWindow:
                 self._end()
 
     def _seen(self, mean: Finalized) -> tuple[list[SmallBatch], int, float, float]:
-        """Return what the window shows of the noise scale. Synchronizes with the device."""
+        """Return the window's contribution to the noise scale. Synchronizes with the device."""
         firsts = [SmallBatch(*first) for first in self._coordinator.firsts(self._sums)]
         tallies = self._coordinator.tallies
         if tallies is None:
@@ -235,7 +235,7 @@ class OpenWindow:
         """Roll back if the window is still open, even if more signals arrive meanwhile."""
         try:
             if self._undo:
-                with uninterrupted(), ExitStack() as stack:  # which undoes the rest even if a part raises
+                with uninterrupted(), ExitStack() as stack:  # the stack unwinds even if a part raises
                     stack.callback(self._undo.clear)
                     for undo in self._undo:
                         stack.callback(undo)

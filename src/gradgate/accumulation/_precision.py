@@ -1,8 +1,8 @@
-"""Precision of the sums: wider than 16-bit parameters, and scaled by one loss scale per window.
+"""Keeps sums in a wider dtype than 16-bit parameters, and under one loss scale per window.
 
-Adding 64 bfloat16 gradients in bfloat16 is off by 8e-3 of the largest gradient. Autograd can keep the
+Adding 64 bfloat16 gradients in bfloat16 has an error of 8e-3 of the largest gradient. Autograd can keep the
 sum wide (``Tensor.grad_dtype``), and torch's optimizers can take a wide gradient for a narrow parameter
-once their own state is wide as well.
+if their state is wide, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NARROW = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Wide:
-    """A parameter whose gradient sum is kept in a dtype other than the usual one, and the usual dtype."""
+    """A parameter with its usual gradient dtype, while its sum is kept in another dtype."""
 
     parameter: Tensor
     dtype: torch.dtype
@@ -71,9 +71,7 @@ def round_gradients(wide: Iterable[Wide]) -> None:
     """Round each sum once to its parameter's own type, for an optimizer that cannot take a wide one."""
     for each in wide:
         gradient = each.parameter.grad
-        narrow(
-            [each]
-        )  # even if no loss reached it, or the next window would take the wide dtype for the usual one
+        narrow([each])  # always: the next window would otherwise mistake the wide dtype for the usual one
         if gradient is not None:
             each.parameter.grad = gradient.to(each.parameter.dtype)
 
@@ -101,7 +99,7 @@ def keep_loaded_state_wide(optimizer: Optimizer, dtype: torch.dtype | None) -> l
     """Make ``optimizer.load_state_dict`` keep moments in the dtype of the sums; ``dtype`` is the requested one.
 
     torch rounds loaded state to the parameter's own type, so that a resumed run would differ from one that
-    was not stopped. Registers two hooks on the optimizer, none where it cannot take wide gradients.
+    was not stopped. Registers two hooks on the optimizer if it can take wide gradients, otherwise none.
     """
     if not takes_wide_gradients(optimizer):
         return []
@@ -141,10 +139,10 @@ def _has_entries(value: Any, parameter: Tensor) -> bool:
 
 
 class WideState(TorchFunctionMode):
-    """While active, optimizer state that is created like a narrow parameter is created wide.
+    """While active, makes optimizers create the state of narrow parameters in the wide dtype.
 
     ``Adam`` makes its moments by ``zeros_like(parameter)`` and then refuses a gradient of another type
-    (torch 2.13). The state's type is the one thing that has to change: to that of the parameter's gradient.
+    (torch 2.13). So the state has to take the dtype of the parameter's gradient; nothing else changes.
     """
 
     _CREATED_LIKE = (torch.zeros_like, torch.full_like, torch.empty_like, torch.ones_like)
@@ -171,7 +169,7 @@ class LossScale:
         self._judged: set[Optimizer] = set()
 
     def look_at(self, loss: Tensor) -> None:
-        """Keep the last factor of a loss, to check at the end whether it was the scale. No synchronization."""
+        """Keep a loss's last factor; the window's end checks whether it was the scale. No synchronization."""
         node: Any = loss.grad_fn
         if node is not None and node.name() == "MulBackward0":
             self._factor = node._saved_other

@@ -26,7 +26,7 @@ class Encoded:
 
     Attributes:
         data: the micro-batch.
-        tree: what ``encode`` returned, each tensor without its rows.
+        tree: what ``encode`` returned, with each tensor reduced to zero rows.
         leaves: the tensors that it returned; attached to their graph if that is kept.
         entries: the same values as the loss sees them. Those that are floating collect the loss's gradient.
         random: restores the generators to their state before it was encoded.
@@ -46,18 +46,18 @@ class Encoded:
 
 
 class Encoder:
-    """Runs ``encode`` on every micro-batch once, and once more where the graph of the first time is not kept.
+    """Runs ``encode`` on every micro-batch once, and again on those whose graphs were not kept.
 
-    The second time, random generators, buffers and attributes of modules are as they were the first time. Graphs
-    are kept of the last micro-batches of the window. So the others run again in their order, and the state of
-    modules evolves as before without a copy for each.
+    Before the second run, random generators, buffers and attributes of modules return to their first state. Kept
+    graphs belong to the last micro-batches of the window. The others run again in the same order, so the state of
+    modules evolves as before and needs no copy per micro-batch.
 
     Args:
         encode: takes a micro-batch, returns its representations.
-        models: where modules are found whose state is restored. If there are none, those that run are recorded.
+        models: the modules whose state is restored. Without them, modules are recorded as they run.
         sharded: whether parameters are sharded. Then only buffers of modules are restored.
         budget_bytes: what kept graphs may hold. None: the last one is kept.
-        thorough: on a device too, compare representations with those of the first time. That synchronizes.
+        thorough: compare both runs' representations on devices, too, which synchronizes.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Encoder:
             part.drop_graph()
 
     def begin_second(self) -> None:
-        """Record the state that the first passes left, and go back to the one before them."""
+        """Record the state that the first passes left, and restore the state before them."""
         self._after = [self._state_of(list(self._modules.values()))]
         for state in reversed(self._before):
             state.restore()
@@ -119,7 +119,7 @@ class Encoder:
         """Encode a micro-batch again, with its graph.
 
         Raises:
-            UpdateError: its representations are other than the first time.
+            UpdateError: its representations differ from those of the first time.
         """
         for restore in part.random:
             restore()
@@ -179,7 +179,7 @@ class Encoder:
 
 
 class _SavedBytes:
-    """Adds up the bytes of what operations save for the backward pass while the block runs, parameters aside."""
+    """Adds up the bytes that operations in the block save for the backward pass, without parameters."""
 
     def __init__(self, known: Iterable[Tensor]) -> None:
         self.total = 0
@@ -228,7 +228,7 @@ def _placeholder(leaf: Tensor) -> Tensor:
 
 
 def form_of(tree: Any) -> Any:
-    """Return what has to agree between micro-batches: keys, and of each tensor the dtype and the shape of a row."""
+    """Return what must be equal for all micro-batches: the keys, and each tensor's dtype and row shape."""
     if isinstance(tree, Tensor):
         return tree.dtype, tree.shape[1:]
     inside = children(tree)
@@ -238,7 +238,7 @@ def form_of(tree: Any) -> Any:
 
 
 def _check_same(entries: list[Tensor], leaves: list[Tensor]) -> None:
-    """Raise UpdateError if a micro-batch has other representations than the first time."""
+    """Raise UpdateError if a micro-batch's representations differ from those of the first time."""
     for entry, leaf in zip(entries, leaves, strict=True):
         same = entry.shape == leaf.shape and entry.dtype == leaf.dtype
         if same and entry.is_floating_point() and not torch.equal(entry, leaf):
@@ -271,7 +271,7 @@ def _autocast_dtypes(device_type: str) -> list[torch.dtype]:
 
 
 def without_autocast(tensors: Iterable[Tensor]) -> Any:
-    """Return a context in which no operation on the devices of these tensors is cast."""
+    """Return a context that disables autocast on the devices of these tensors."""
     types = {tensor.device.type for tensor in tensors}
     enabled = [kind for kind in types if torch.is_autocast_enabled(kind)]
     return torch.autocast(enabled[0], enabled=False) if enabled else nullcontext()

@@ -161,12 +161,12 @@ def _ratio(above: Count, below: Count, loss: Tensor) -> Count:
 
 
 def _wide(loss: Tensor) -> torch.dtype:
-    """Return the type for counts on a device: at least float32, so that a half loss keeps its weight."""
+    """Return the dtype for counts on a device: at least float32, so that a float16 loss keeps its weight."""
     return torch.promote_types(loss.dtype, torch.float32)
 
 
 def _on_device(number: Count, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Bring a count to a device. A number is filled in there: copying it over would synchronize."""
+    """Move a count to a device. A number is created there, because copying it would synchronize."""
     if isinstance(number, Tensor):
         return number.to(device, dtype)
     return torch.full((), number, device=device, dtype=dtype)
@@ -190,7 +190,7 @@ class MicroBatchCounter:
         last: whether the current one is known to be the last.
         calls: backward calls in the current micro-batch.
         unnamed: losses without a name in the current micro-batch.
-        usual: their number in earlier micro-batches.
+        usual: the number of unnamed losses in earlier micro-batches.
         to_skip: micro-batches that a resumed window has already added.
     """
 

@@ -107,7 +107,7 @@ class Models:
 def owned_parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
     """Return every parameter that the optimizers step, in their order.
 
-    Read again for each window, so that groups added later belong to the next window.
+    Called again for each window, so that groups added later belong to the next window.
     """
     return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
 
@@ -126,7 +126,7 @@ def parameter_name(parameter: Tensor, optimizers: Iterable[Optimizer], models: M
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether a tensor is sharded over ranks (a DTensor)."""
+    """Return whether a tensor is sharded over ranks (a DTensor)."""
     return hasattr(tensor, "to_local")
 
 

@@ -1,4 +1,4 @@
-"""Saving and loading an accumulator, also with several ranks: plain containers, checked before they are used."""
+"""Saves and loads an accumulator, also with several ranks, as plain containers that are checked before use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Checkpointed:
     def state_dict(self) -> dict[str, Any]:
         """Return what is needed to resume, including an unfinished window.
 
-        Tensors are copies. Only tensors, numbers, strings and containers, so that
+        Tensors are copies. The state holds only tensors, numbers, strings and containers, so that
         ``torch.load(..., weights_only=True)`` reads it. The model, the optimizer, the scheduler, the scaler
         and the random state are saved separately, with their own states. Inside a window, call it after the
         last backward of a micro-batch.
@@ -83,8 +83,7 @@ class Checkpointed:
 
         Args:
             checkpoint_id: the folder given to ``torch.distributed.checkpoint.save``.
-            key: the key of the
-                accumulator in the checkpoint.
+            key: the key of the accumulator in the checkpoint.
 
         Raises:
             StateError: the checkpoint has no such key, or belongs to other parameters.
@@ -204,7 +203,7 @@ def _check_types(
 
 
 def _read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]:
-    """Return this rank's own state, or its share of the states of another number of ranks.
+    """Return this rank's saved state, or its share of all states if the number of ranks changed.
 
     Raises:
         StateError: the checkpoint holds none under this key.
@@ -222,7 +221,7 @@ def _read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]
     mine = range(rank, saved, ranks) if saved != ranks else [rank]
     wanted: dict[str, Any] = {key: {f"rank {number}": b"" for number in mine or [0]}}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it reads for this process alone, as is meant
+        warnings.simplefilter("ignore")  # about reading in one process alone, which is intended
         load(wanted, checkpoint_id=checkpoint_id, no_dist=True)
     states = [_unpacked(wanted[key][f"rank {number}"]) for number in mine or [0]]
     if saved == ranks:

@@ -21,13 +21,13 @@ from gradgate.pytree import mapped_tensors, tensors_in
 class TwoPasses:
     """The passes of one coupled loss in an open window.
 
-    The window's sum is a sum over parts of the gradient: what reaches the parameters through each micro-batch, and
-    what reaches those that the loss itself uses. Each part stands for all items of the window, and the division by
+    The window adds up parts of the gradient: one part flows to the parameters through each micro-batch, and one
+    to the parameters that the loss itself uses. Each part stands for all items of the window, and the division by
     their number, once at the end, gives the gradient of the loss.
 
     Args:
-        window: to whose sums the parts are added.
-        name: of the loss.
+        window: the parts are added to its sums.
+        name: the name of the loss.
         into: as the caller passed it.
         budget_bytes: what kept graphs may hold; None: the last one is kept.
         at: called with the number of the micro-batch that runs.
@@ -46,7 +46,7 @@ class TwoPasses:
         settings = window._settings
         self._models = settings.models
         self._receiving = None if into is None else receivers(into, self._sums.parameters, settings.models)
-        self._seed: list[Tensor] = []  # that the loss's backward pass began with
+        self._seed: list[Tensor] = []  # the seed of the loss's backward pass
         self._items = 0
         self._reached = False
 
@@ -101,7 +101,7 @@ class TwoPasses:
             self._sums.add(self._name, seen, rows, "mean", False, self._receiving, items=share, also=entries)
 
     def _joined(self, parts: Sequence[Encoded]) -> tuple[Any, int, list[Tensor]]:
-        """Return the representations of all ranks, how many items this rank has, and what collects a gradient."""
+        """Return all ranks' representations, this rank's item count, and the tensors that collect gradients."""
         trees = [part.tree for part in parts]
         for tree in trees:
             if form_of(tree) != form_of(trees[0]):
@@ -141,7 +141,7 @@ class TwoPasses:
     # -- the micro-batches ------------------------------------------------------------------------
 
     def _backward_parts(self, parts: list[Encoded], own: int, encoder: Encoder) -> None:
-        """Pass the gradient at the entries on through each micro-batch: first where the graph is kept."""
+        """Backpropagate the gradient at the entries through each micro-batch, those with kept graphs first."""
         window = self._window
         order = [number for number, part in enumerate(parts) if part.kept_bytes is not None]
         order += [number for number, part in enumerate(parts) if part.kept_bytes is None]
@@ -196,7 +196,7 @@ class TwoPasses:
 
 
 class _SeenSeed(torch.autograd.Function):
-    """A loss that remembers the gradient with which its backward pass began: the loss scale, for example."""
+    """Records the seed of a loss's backward pass, such as the loss scale."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, seen: list[Tensor]) -> Tensor:
@@ -210,9 +210,9 @@ class _SeenSeed(torch.autograd.Function):
 
 
 class _Surrogate(torch.autograd.Function):
-    """A scalar whose gradient at some representations is a gradient computed before.
+    """Makes a scalar whose gradient at some representations is a given gradient.
 
-    That gradient holds the seed of the pass that computed it. It is replaced by the seed of this pass.
+    That gradient contains the seed of its own pass; the seed of this pass replaces it.
     """
 
     @staticmethod

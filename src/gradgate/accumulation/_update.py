@@ -152,7 +152,7 @@ class Update(CoupledWindow):
         if self._coordinator.overlaps and counter.last:
             with self._overlapping(name, loss, count, reduction):
                 sums.add(name, loss, count, reduction, retain_graph, receiving)
-                if measured:  # before the sum over all ranks takes the place of this rank's
+                if measured:  # before the all-reduce replaces this rank's sum
                     measure_first(sums, name, count, self._scale)
         else:
             sums.add(name, loss, count, reduction, retain_graph, receiving)

@@ -236,7 +236,7 @@ class GivenMicroBatches:
 class PlannedMicroBatches:
     """The micro-batches of a plan, which adjusts if some do not fit.
 
-    ``dealt`` is what each rank passes of a batch that is distributed over ranks; None if each rank has its own.
+    ``dealt`` says whether ranks pass a whole batch or parts to distribute; None: each keeps its own.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ app = typer.Typer(
     epilog="Begin with: gradgate check train.py",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # it prints marks of click's as they are
+    rich_markup_mode=None,  # with it, click's markers would be printed literally
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -1,4 +1,4 @@
-"""Which words of a command line are gradgate's, and which are the script's."""
+"""Separates gradgate's arguments on a command line from those of the script."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def before_script(args: list[str], flags: Collection[str], names: Collection[str
 
 
 def _script_at(args: list[str], flags: Collection[str]) -> int | None:
-    """Return where the script stands, or where the arguments of a module begin; None if the user has said so."""
+    """Return the index of the script, or of a module's first argument; None if "--" marks it or it is missing."""
     at = 0
     while at < len(args):
         word = args[at]

@@ -1,4 +1,4 @@
-"""``[tool.gradgate]`` in the nearest pyproject.toml."""
+"""Reads ``[tool.gradgate]`` from the nearest pyproject.toml."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _agrees(files: Sequence[Rewritten]) -> bool:
 
 
 def _is_clean(path: Path) -> bool:
-    """Say whether git knows the file as it is now."""
+    """Return whether git tracks the file and has no uncommitted change in it."""
     git = ["git", "-C", str(path.parent)]
     try:
         tracked = subprocess.run(
@@ -69,7 +69,7 @@ def _is_clean(path: Path) -> bool:
 
 
 def _backup(file: Rewritten) -> Path:
-    """Keep the file as it was beside it, under a name that is free."""
+    """Copy the original file to an unused name beside it."""
     names = (f"{file.path.name}.orig{number or ''}" for number in range(10_000))
     kept = next(path for name in names if not (path := file.path.with_name(name)).exists())
     kept.write_bytes(file.before.encode(file.encoding))

@@ -1,4 +1,4 @@
-"""The entry point: reads the command line completely, then runs the command with nothing else on the stack."""
+"""The entry point: parses the whole command line, then runs the command with no parser frames on the stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gradgate plan``: run a script up to its first optimizer step, and plan the batch that it has there."""
+"""``gradgate plan``: run a script up to its first optimizer step, and plan the batch of that step."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Paused:
 
     def __init__(self, program: Program, budget: str | None) -> None:
         self._program, self._budget = program, budget
-        # By frame: the lines that call modules, with the length of the first tensor that the first one gets.
+        # By frame: the lines that call modules, and the length of the first tensor passed to the first module.
         self._forwards: dict[Any, dict[int, int]] = defaultdict(dict)
         self._said: list[str] | None = None
         self._unknown = self._refused = ""
@@ -158,7 +158,7 @@ def _batch_in(found: LossSource, names: dict[str, Any], samples: int) -> dict[st
     """Return the variables that hold the samples from which the loss is computed.
 
     Tensors of another length than the model's input belong to all samples: class weights, a mask. If the model gets
-    its input by keyword, ``samples`` is 0, and all tensors are the batch's.
+    its input by keyword, ``samples`` is 0, and every tensor belongs to the batch.
     """
     from torch.nn import Parameter
 

@@ -1,4 +1,4 @@
-"""What a command line names: a script, a notebook, a module, or a launcher such as torchrun."""
+"""Finds what a command line names: a script, a notebook, a module, or a launcher such as torchrun."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def program_of(module: str | None, arguments: list[str], *, where: str) -> Progr
 
 
 def _hint(missing: Path, rest: list[str]) -> str:
-    """Return what may have been meant by a script that is not there."""
+    """Return a hint at what the user may have meant by a script that does not exist."""
     if any(Path(word).is_file() for word in rest):
         return " Options, each with one value, come before the script."
     here = [path.name for path in missing.parent.glob("*") if path.suffix in (".py", ".ipynb")]

@@ -70,6 +70,6 @@ class Progress:
     @staticmethod
     def _write(text: str) -> None:
         try:
-            os.write(2, text.encode())  # past sys.stderr, which the script may have replaced
+            os.write(2, text.encode())  # bypasses sys.stderr, which the script may have replaced
         except OSError:
             return

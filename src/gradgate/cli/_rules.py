@@ -42,7 +42,7 @@ def list_rules(*, as_json: bool) -> int:
 
 
 def explain_rule(name: str) -> int:
-    """Print the page of a rule, or those of all rules of a category or with the beginning of a code: GG1."""
+    """Print the pages of the rules that a code, the beginning of a code ("GG1") or a category names."""
     if name.upper() == "GG000":
         raise OptionError("gradgate explain: GG000 means that a rule raised an error. It has no page.")
     code = name.upper() if name.upper().startswith("GG") else "-"

@@ -27,7 +27,7 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
     ``Trainer`` leaves the division to the model, and many models don't divide, or divide by another number of
     items. All else stays with the trainer. Each logged loss is the mean over the items of its windows.
 
-    The data are read once, and nothing waits for the device before the window ends.
+    The data are read once, and nothing synchronizes with the device before the window ends.
 
     Args:
         trainer: not yet training. Its model returns the mean over a micro-batch when it gets no
@@ -68,7 +68,7 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
 
 
 class _ExactTraining(TrainerCallback):  # type: ignore[misc]  # of a library that is not always there
-    """Tells an exact trainer when a training begins and ends."""
+    """Notifies an exact trainer when training begins and ends."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = weakref.ref(trainer)
@@ -84,7 +84,7 @@ class _ExactTraining(TrainerCallback):  # type: ignore[misc]  # of a library tha
 
 
 def _exact_trainer(kind: type[Any]) -> type[Any]:
-    """Return a kind of trainer that also weights losses, and divides gradients at the end of a window."""
+    """Return a subclass that also weights losses, and divides gradients at the end of a window."""
 
     class ExactTrainer(kind):  # type: ignore[misc]
         _gradgate_mean: WindowMean
@@ -102,7 +102,7 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
             finally:
                 self._gradgate_step = None
             if not trainer.accelerator.sync_gradients:
-                # Trainer adds up what it logs: all of the window's loss comes with its end.
+                # Trainer adds up the losses it logs, so the whole window's loss is returned at its end.
                 return torch.zeros_like(loss)
             scaler = trainer.accelerator.scaler
             parameters = parameters_of(trainer.model.parameters(), of_optimizers([trainer.optimizer]))

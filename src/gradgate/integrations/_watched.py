@@ -54,7 +54,7 @@ class Watched:
         )
 
     def begin(self) -> None:
-        """Start watching. The run before has to be over."""
+        """Start watching. The previous run must have ended."""
         watching = self._new()
         watching.start()
         self._watching = watching
@@ -78,7 +78,7 @@ class Watched:
 
 
 class WatchingCallback:
-    """The options and the report that the callbacks of all trainers have. Each adds when a run begins and ends."""
+    """The options and report that all trainers' callbacks share. Each subclass sees when a run begins and ends."""
 
     def __init__(
         self,

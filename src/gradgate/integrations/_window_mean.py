@@ -32,7 +32,7 @@ from gradgate.errors import CountError, CountWarning, UpdateError
 from gradgate.ranks import RankGroup
 from gradgate.tally import Tally
 
-_ROUNDING = 1e-5  # a loss of class weights saves the sum of its targets' weights in float32
+_ROUNDING = 1e-5  # with class weights, a loss saves the sum of its targets' weights in float32
 T = TypeVar("T")
 
 
@@ -64,7 +64,7 @@ class WindowMean:
         self.start()
 
     def start(self) -> None:
-        """Begin a window. What an unfinished one added is dropped."""
+        """Begin a window. Drops what an unfinished window added."""
         self._running = RunningSum("loss", unit=self._unit)
         self._expected = 0
         self._arrived: list[Tensor] = []
@@ -88,7 +88,7 @@ class WindowMean:
         Args:
             loss: the mean over the micro-batch, as the model or the user returned it.
             count: its items. If None, it is read from the loss's graph.
-            passed: the number of items that was passed for the loss to divide by, if any.
+            passed: the number of items that the loss was told to divide by, if any.
 
         Raises:
             CountError: the count is missing and the graph does not prove it, or the loss is a sum.
@@ -125,7 +125,7 @@ class WindowMean:
 
         Raises:
             CountError: the window holds no items.
-            UpdateError: the trainer does something else with the losses than this class relies on.
+            UpdateError: the trainer scales the losses in a way that this class does not expect.
         """
         running, arrived = self._running, [float(gradient) for gradient in self._arrived]
         if len(arrived) != self._expected or len(set(arrived)) > 1:
@@ -237,7 +237,7 @@ class WindowMean:
             )
 
     def _first_unit(self, count: Count) -> Count:
-        """Return the unit of the first window, the same on all ranks. Only ranks make this synchronize."""
+        """Return the unit of the first window, the same on all ranks. Synchronizes only with several ranks."""
         if self.ranks == 1:
             return _power_of_two(count)
         largest = torch.tensor(float(as_number(count)), dtype=torch.float64, device=RankGroup().device)
@@ -271,7 +271,7 @@ def _scale_gradients(parameters: Iterable[Tensor], factor: float) -> None:
 
 
 def _divisor(loss: Tensor) -> Any:
-    """Return the divisor of a mean, or the tensor by which something else than a mean was divided last; or None."""
+    """Return the divisor of a mean; of another loss, the tensor that last divided it; otherwise None."""
     known = divisor_in_graph(loss)
     if known is not None:
         return known

@@ -29,7 +29,7 @@ def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
     ``clip_grad_norm_`` and the step. By itself, Accelerate divides each mean by ``gradient_accumulation_steps``,
     which is right only if all micro-batches hold the same number of items and every window is full.
 
-    The data are read once, and nothing waits for the device before the window ends.
+    The data are read once, and nothing synchronizes with the device before the window ends.
 
     Args:
         accelerator: of a loop that calls ``accelerator.backward(loss)`` once in each ``with
@@ -67,7 +67,7 @@ def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
 
 
 def _exact_accelerator(kind: type[Any]) -> type[Any]:
-    """Return a kind of accelerator that also weights losses, and divides gradients at the end of a window."""
+    """Return a subclass that also weights losses, and divides gradients at the end of a window."""
 
     class ExactAccelerator(kind):  # type: ignore[misc]
         _gradgate_mean: WindowMean

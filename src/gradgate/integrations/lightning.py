@@ -1,6 +1,7 @@
 """Makes accumulation in Lightning's ``Trainer.fit`` exact, and watches what a fit does with gradients.
 
-Works with ``lightning`` and ``pytorch_lightning``: the one that the script has imported, or else is installed.
+Works with ``lightning`` and ``pytorch_lightning``: the package that the script has imported, otherwise the
+installed one.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
     which is right only if all micro-batches hold the same number of items and the last window of an epoch is
     full. All else stays with the trainer: precision, clipping, schedulers, loggers, checkpoints.
 
-    Works with automatic optimization, on one device or under DDP. The data are read once, and nothing waits for the
-    device before the window ends.
+    Works with automatic optimization, on one device or under DDP. The data are read once, and nothing synchronizes
+    with the device before the window ends.
 
     Args:
         count: returns the number of items in a batch, ``count(batch)``: samples, or valid tokens, as a number or a
@@ -127,7 +128,7 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
             )
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Take part in the steps of the trainer's strategy until the fit ends."""
+        """Extend the trainer's strategy until the fit ends."""
         module = type(trainer).__module__.partition(".")[0]
         advice = "Pass it: ExactAccumulation(count=lambda batch: len(batch[1]))."
         strategy = extend(trainer.strategy, _exact_strategy)
@@ -151,7 +152,7 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
 
 
 def _exact_strategy(kind: type[Any]) -> type[Any]:
-    """Return a kind of strategy that also weights losses, and divides gradients at the end of a window."""
+    """Return a subclass that also weights losses, and divides gradients at the end of a window."""
 
     class ExactStrategy(kind):  # type: ignore[misc]
         gradgate_count: Callable[[Any], Any] | None

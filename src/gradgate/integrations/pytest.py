@@ -94,7 +94,7 @@ def gradgate_watch(request: pytest.FixtureRequest) -> Iterator[Watching]:
         yield watching
     finally:
         watching.stop()
-    # Methods of unittest.TestCase, which pytest does not call itself, are judged here.
+    # Report here on methods of unittest.TestCase, which pytest does not call itself.
     if _unjudged in request.node.stash:
         _judge(request.node)
 
@@ -106,7 +106,7 @@ def _chosen(config: pytest.Config) -> dict[str, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Judge after the test has returned and before it counts as passed."""
+    """Report after the test has returned and before it counts as passed."""
     result = yield
     if _unjudged in pyfuncitem.stash:
         _judge(pyfuncitem)
@@ -115,7 +115,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Do not judge a test that has failed by itself."""
+    """Skip the report for a test that has failed by itself."""
     report = yield
     if report.failed and _unjudged in item.stash:
         del item.stash[_unjudged]

@@ -72,7 +72,7 @@ class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  
 
 
 class _Training:
-    """A watched call of ``Trainer.train``; knows when it is over even if it raised."""
+    """A watched call of ``Trainer.train``; detects its end even if it raised."""
 
     def __init__(self, watched: Watched, *, first_rank: bool) -> None:
         self._watched = watched

@@ -75,7 +75,7 @@ def _of_factor(factor: float, passes: int, tolerance: float) -> str:
         return math.isclose(factor, value, rel_tol=tolerance)
 
     def whole(value: float) -> bool:
-        # Larger numbers are always near a whole one, within the tolerance.
+        # Within the tolerance, every larger number is close to an integer.
         return 1 < round(value) < 0.02 / tolerance and math.isclose(value, round(value), rel_tol=tolerance)
 
     causes = {  # and whether they apply

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# A gradient that changes by a larger share when parameters move by one rounding is nothing but rounding.
+# If one rounding of the parameters changes a gradient by a larger fraction, the gradient is only rounding error.
 _ROUNDING = 0.03
 
 
@@ -41,7 +41,7 @@ def scales(expected: Sequence[Tensor], nearby: Sequence[Sequence[Tensor]] = ()) 
 
     Args:
         expected: the whole batch's gradient.
-        nearby: the same for parameters that differ by one rounding.
+        nearby: the same gradient at parameters that differ by one rounding.
     """
     sizes = [_largest(gradient) for gradient in expected]
     largest = max(sizes) or 1.0
@@ -53,7 +53,7 @@ def scales(expected: Sequence[Tensor], nearby: Sequence[Sequence[Tensor]] = ()) 
 
 
 def compare(received: Sequence[Tensor], expected: Sequence[Tensor], scale: Sequence[float]) -> Comparison:
-    """Compare, parameter by parameter. A difference that is not finite is infinite."""
+    """Compare, parameter by parameter. A NaN difference counts as infinite."""
     pairs = list(zip(received, expected, scale, strict=True))
     # Scaled, so that a parameter with small gradients counts as much as others in the factor.
     along = sum(float((r / s) @ (e / s)) for r, e, s in pairs)

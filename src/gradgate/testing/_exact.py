@@ -17,7 +17,7 @@ from gradgate.testing._causes import likely_cause
 from gradgate.testing._compare import compare, real_vector, scales
 from gradgate.testing._record import autocast_types, recording
 
-_DRAWS = 6  # rounding takes few values: two draws of it are often equal
+_DRAWS = 6  # rounding takes few values, so two draws are often equal
 # How much two orders of the same sums may differ, relative to a parameter's largest gradient: about a thousand
 # times the type's precision, since deep models add long sums.
 _TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}

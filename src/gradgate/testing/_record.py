@@ -56,7 +56,7 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
         record.steps += 1
         if record.steps > 1:
             return
-        # A fused optimizer under a GradScaler divides by the scale itself, inside its step.
+        # Under a GradScaler, a fused optimizer divides by the scale inside its step.
         scale = getattr(stepped, "grad_scale", None)
         divisor = 1.0 if scale is None else scale
         record.gradients = [

@@ -1,4 +1,4 @@
-"""Fixes: what a rule proposes to change, as values, and the edits of the source that do it.
+"""Fixes: the changes that a rule proposes, as values, and the source edits that make them.
 
 A rule states a fix as a tuple of changes (:class:`Insert`, :class:`Move`, :class:`Replace`, ...), next to its
 sentence of advice. :func:`edits_for` makes the changes in the file's syntax tree and returns the lines that differ.

@@ -1,4 +1,4 @@
-"""Edits of a file: lines that come, go, or change."""
+"""Edits of a file: lines to insert, delete or replace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 
 @dataclass(frozen=True)
 class Edit:
-    """Lines of source that come after a line, or replace it.
+    """Lines of source to insert after a line, or to put in its place.
 
     Attributes:
         line: number of the line, from 1.

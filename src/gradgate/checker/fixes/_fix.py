@@ -1,4 +1,4 @@
-"""What a fix is made of: a few kinds of change, as plain values.
+"""The kinds of change that make up a fix, as plain values.
 
 A rule states its fix as a tuple of these. Expressions are Python source and are compared by what they mean, so
 spaces, quotes and redundant parentheses do not matter. A line stands for the innermost statement it belongs to.
@@ -51,7 +51,7 @@ class Delete:
 class Replace:
     """Replace an expression of the line's statement, where it occurs exactly once.
 
-    What ``new`` repeats of ``old`` keeps its formatting: ``Replace(3, "f(x)", "f(x).detach()")``.
+    Parts of ``old`` that ``new`` repeats keep their formatting: ``Replace(3, "f(x)", "f(x).detach()")``.
     """
 
     line: int

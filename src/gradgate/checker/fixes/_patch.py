@@ -26,9 +26,8 @@ class Rewritten(NamedTuple):
 def rewritten_files(edits: Iterable[tuple[str, tuple[Edit, ...]]]) -> list[Rewritten]:
     """Return the files with the edits of several findings made.
 
-    Of findings that change the same line, only the first one's edits are made: the others are computed anew from
-    the file that results. A file that cannot be read is left out, and so is a notebook
-    that no tool of Jupyter's has written.
+    If several findings change the same line, only the first one's edits are made; the next check computes the
+    others from the new file. Unreadable files are left out, and so are notebooks that no Jupyter tool has written.
 
     Args:
         edits: the file, and the edits, of each finding.
@@ -41,7 +40,7 @@ def rewritten_files(edits: Iterable[tuple[str, tuple[Edit, ...]]]) -> list[Rewri
     made: dict[str, Rewritten] = {}
     for source, by_line in chosen.items():
         cell = cell_of(source)
-        path = source if cell is None else cell.notebook  # of which several cells may change
+        path = source if cell is None else cell.notebook  # several cells of a notebook may change
         current = made.get(path) or _read(path)
         if by_line and current is not None:
             made[path] = _made(current, by_line.values(), cell)
@@ -49,7 +48,7 @@ def rewritten_files(edits: Iterable[tuple[str, tuple[Edit, ...]]]) -> list[Rewri
 
 
 def patch(files: Iterable[Rewritten]) -> str:
-    """Return what changes as a unified diff, which ``git apply`` and ``patch -p1`` take."""
+    """Return the changes as a unified diff for ``git apply`` or ``patch -p1``."""
     parts: list[str] = []
     for path, _, before, after in files:
         name = _relative(path)
@@ -83,7 +82,7 @@ def _made(file: Rewritten, edits: Collection[Edit], cell: Cell | None) -> Rewrit
 
 
 def _made_in_cell(file: Rewritten, cell: Cell, edits: Iterable[Edit]) -> Rewritten | None:
-    """Return a notebook with edits of a cell made; as it was, if a line that changes is not the cell's own."""
+    """Return a notebook with a cell edited, or unchanged if an edit would touch a translated line."""
 
 
 def _edited_cell(notebook: str, edits: Collection[Edit], cell: Cell) -> str | None:
@@ -94,7 +93,7 @@ def _edited_cell(notebook: str, edits: Collection[Edit], cell: Cell) -> str | No
     source = [line.removesuffix("\n") for line in text.source]
     ran = whole_text(
         cell.file
-    ).splitlines()  # magic commands translated: an edit of those would not be the user's
+    ).splitlines()  # with magic commands translated: edits of those lines do not fit the notebook
     if any(
         edit.instead and source[edit.line - 1 : edit.line] != ran[edit.line - 1 : edit.line] for edit in edits
     ):

@@ -19,7 +19,7 @@ Block: TypeAlias = cst.Module | cst.IndentedBlock
 
 
 class _MisfitError(Exception):
-    """The source does not have what a change speaks of, or the change would break it."""
+    """A change does not fit the source, or would break it."""
 
 
 def rewritten(source: str, fix: Fix) -> str | None:
@@ -77,7 +77,7 @@ class _Rewriter(cst.CSTTransformer):
     # What a line stands for
 
     def _statement(self, line: int) -> Statement:
-        """Return the innermost statement of a line that has its lines to itself."""
+        """Return the innermost statement at a line; it must not share its lines with another statement."""
         blocks = (node for node in self._lines if isinstance(node, cst.Module | cst.IndentedBlock))
         holding = [
             statement
@@ -143,7 +143,7 @@ class _Rewriter(cst.CSTTransformer):
         self._replaced[found[0]] = new
 
     def _with_more_arguments(self, old: cst.CSTNode, new: cst.CSTNode) -> cst.Call | None:
-        """Return a call that adds arguments to another one, laid out as that one is; None for all other changes."""
+        """Return a call with arguments added, formatted like the original; None for any other change."""
         if not isinstance(old, cst.Call) or not isinstance(new, cst.Call) or not old.args:
             return None
         more = new.args[len(old.args) :]
@@ -179,7 +179,7 @@ class _Rewriter(cst.CSTTransformer):
 
     def _block(self, original: Block, updated: Block) -> Block:
         body: list[Statement] = []
-        blank: Sequence[cst.EmptyLine] = ()  # above a statement that is gone
+        blank: Sequence[cst.EmptyLine] = ()  # above a deleted statement
         pairs: Iterable[tuple[Any, Any]] = zip(original.body, updated.body, strict=True)
         for before, after in pairs:
             above, comments = _split(after.leading_lines)
@@ -208,7 +208,7 @@ class _Rewriter(cst.CSTTransformer):
 
 
 class _Keep(cst.CSTTransformer):
-    """Puts in place of what an expression repeats of another one the other's nodes, formatted as they are."""
+    """Reuses the nodes of an old expression wherever a new one repeats them, to keep their formatting."""
 
     def __init__(self, module: cst.Module, kept: Mapping[str, cst.CSTNode]) -> None:
         super().__init__()
@@ -240,7 +240,7 @@ def _within(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
 
 
 def _meaning(code: str) -> str:
-    """Return an expression's syntax tree as text, the same for all ways to format it."""
+    """Return an expression's syntax tree as text, whatever its formatting."""
     try:
         return ast.dump(ast.parse(f"({code.strip()}\n)", mode="eval"))
     except SyntaxError:

@@ -1,6 +1,6 @@
-"""The processes that a watched one forks, starts as interpreters, or starts through multiprocessing.
+"""Watches the child processes of a watched process: forks, new interpreters, and those of multiprocessing.
 
-Each gets a watcher of its own, and leaves its log in the run's folder when it ends. A child that only loads data
+Each child gets its own watcher, and leaves its log in the run's folder when it ends. A child that only loads data
 gets none.
 """
 
@@ -16,13 +16,13 @@ from gradgate.checker.running._imports import after_import
 from gradgate.checker.running._logs import Settings
 from gradgate.torch_compat import before_spawned, process_arguments, process_target
 
-# Modules of functions that run in processes that serve others and train nothing.
+# Modules whose functions run in helper processes, which train nothing.
 _SERVANTS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
 _POOLS = ("multiprocessing.pool", "torch.multiprocessing.pool")
 
 
 class _Anchor:
-    """multiprocessing remembers what to do in a child as long as this is alive."""
+    """Keeps an after-fork function registered: multiprocessing holds only a weak reference to this."""
 
 
 _anchor = _Anchor()
@@ -35,7 +35,7 @@ def prepare_child(*, of_multiprocessing: bool) -> None:
     if settings is None:
         return
     _process.watch_this_child(settings)
-    if of_multiprocessing:  # what it is for is known only later
+    if of_multiprocessing:  # its purpose is known only later
         after_import("multiprocessing.context", lambda: before_spawned(_began))
     else:
         _process.started_alone()
@@ -44,7 +44,7 @@ def prepare_child(*, of_multiprocessing: bool) -> None:
 
 
 def hook_into_forks() -> None:
-    """Prepare for the children that this process forks, however it does that."""
+    """Prepare for the children that this process forks, by any means."""
     if "forks" in _hooked:
         return
     _hooked.append("forks")
@@ -56,7 +56,7 @@ def hook_into_forks() -> None:
 def _forked() -> None:
     had_one = _process.forked()
     if sys._getframe(1).f_globals.get("__name__", "").startswith("multiprocessing."):
-        return  # _began is called when the child knows what it is for
+        return  # multiprocessing calls _began later, once the purpose is known
     if had_one:
         _process.start()
 

@@ -1,4 +1,4 @@
-"""Ways to end a process that do not return: os._exit, os.exec*, SIGTERM."""
+"""Handles the ways to end a process that do not return: os._exit, os.exec*, SIGTERM."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _leave(status: int) -> NoReturn:
 
 
 def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
-    """Replace this process by another program. The one that the user started stays, to report on both."""
+    """Replace this process by another program. The process that the user started stays, to report on both."""
     settings = _process.settings()
     if settings is not None and not _process.is_child():
         import subprocess

@@ -1,4 +1,4 @@
-"""Do something as soon as somebody has imported a module."""
+"""Runs a function as soon as a module has been imported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def after_import(name: str, act: Callable[[], None]) -> None:
 
 
 class _Waiting:
-    """A finder that lets the others find the module, and acts after that is executed."""
+    """A finder that lets the other finders find a module, and calls ``act`` once the module has run."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self._name = name
@@ -29,7 +29,7 @@ class _Waiting:
     ) -> ModuleSpec | None:
         if name != self._name or self._asking:
             return None
-        self._asking = True  # the finders below may be others that wait
+        self._asking = True  # other _Waiting finders may be asked in turn
         try:
             specs = (finder.find_spec(name, path, target) for finder in list(sys.meta_path))
             spec = next((each for each in specs if each is not None), None)
@@ -46,7 +46,7 @@ class _Waiting:
         execute = loader.exec_module
 
         def execute_and_act(module: ModuleType) -> None:
-            vars(loader).pop("exec_module", None)  # the module keeps its loader: leave it as it was
+            vars(loader).pop("exec_module", None)  # the module keeps this loader, so undo the change to it
             execute(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)

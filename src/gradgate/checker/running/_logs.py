@@ -1,4 +1,4 @@
-"""How the processes of one run find each other, and how their logs come together."""
+"""Connects the processes of one run, and collects their logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Settings:
         return {**environment, VARIABLE: json.dumps(dataclasses.asdict(self)), "PYTHONPATH": path}
 
     def given_to(self, environment: Any) -> Any:
-        """Return the environment to start a process with. One of bytes is not changed."""
+        """Return the environment to start a process with. An environment of bytes stays unchanged."""
         return (
             self.added_to(environment) if all(isinstance(name, str) for name in environment) else environment
         )
@@ -61,7 +61,7 @@ def read_logs(paths: Iterable[Path]) -> list[Log]:
 
 
 class ChildLogs:
-    """A folder for the logs of children, and the environment that tells children about it."""
+    """A folder for the logs of children, and the environment variable that passes its path to them."""
 
     def __init__(self, max_steps: int | None) -> None:
         self.settings = Settings(tempfile.mkdtemp(prefix="gradgate-"), max_steps)
@@ -83,8 +83,8 @@ class ChildLogs:
 class LocalRanks:
     """The ranks of a machine, each started with its own ``gradgate check``. Rank 0 reports for all.
 
-    ``torchrun --no-python gradgate check train.py`` starts them that way. They share a folder whose name follows
-    from what torchrun passes to each.
+    ``torchrun --no-python gradgate check train.py`` starts them that way. They share a folder, named after
+    values that torchrun passes to every rank.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class LocalRanks:
         self._count = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if launched else 1
         launch = "-".join(os.environ.get(name, "") for name in _LAUNCHER).replace(os.sep, "-")
         user = os.getuid() if hasattr(os, "getuid") else ""
-        # All have the launcher as their parent; a second launcher has another process number.
+        # The launcher is the parent of all ranks; a second launcher has another process id.
         self._folder = Path(tempfile.gettempdir()) / f"gradgate-ranks-{user}-{os.getppid()}-{launch}"
 
     @property

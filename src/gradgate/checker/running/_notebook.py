@@ -29,7 +29,8 @@ _WITH_A_PERSON = re.compile(
     "connect_info|cpaste|debug|ed|edit|gui|load|loadpy|man|notebook|page|paste|pdb|pdef|pdoc|pfile|pinfo2?|psearch|"
     "psource|pycat|qtconsole|recall|rep|rerun"
 )
-# The code behind these is run as a cell's own, so that its lines are known. `%%capture name` keeps its output.
+# Code after these magics runs as part of the cell, so that its line numbers are known. `%%capture name` keeps
+# its output.
 _AROUND_CELL = re.compile(r"%%(time|prun|capture(?=\s*$))\b.*")
 _AROUND_LINE = re.compile(r"(\s*)%(?:time|prun)\s+(?=\S)")
 _CONTINUED = re.compile(r"\s*[%!].*\\$")
@@ -67,7 +68,7 @@ def _read(path: Path, where: str = "gradgate check") -> Any:
 
 
 def run_notebook(path: Path, main: ModuleType, notes: list[str]) -> None:
-    """Run a notebook in its own folder, as Jupyter does. What its cells raise is raised.
+    """Run a notebook in its own folder, as Jupyter does. Exceptions of its cells propagate.
 
     Args:
         path: an absolute path.
@@ -102,7 +103,7 @@ def _show(error: Exception) -> None:
 
 @contextlib.contextmanager
 def _shell(main: ModuleType) -> Iterator[Any]:
-    """Make IPython's shell, which leaves neither a history nor settings behind."""
+    """Make an IPython shell that saves neither a history nor settings."""
     from IPython.core.displayhook import DisplayHook
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
@@ -111,7 +112,7 @@ def _shell(main: ModuleType) -> Iterator[Any]:
         """Shows what a cell's last line returns."""
 
         def write_output_prompt(self) -> None:
-            """Write the cell's number, which versions of IPython count differently."""
+            """Write the cell's own number, because IPython's count depends on its version."""
             sys.stdout.write(f"Out[{self.shell.execution_count}]: ")
 
     class Shell(InteractiveShell):  # type: ignore[misc]
@@ -135,7 +136,7 @@ def _shell(main: ModuleType) -> Iterator[Any]:
     try:
         yield Shell.instance(user_module=main, ipython_dir=folder, config=config)
     finally:
-        if os.getpid() == process:  # not in a fork, which comes along here too
+        if os.getpid() == process:  # forks reach this line, too
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -147,7 +148,7 @@ def _run_cell(shell: Any, cell: Cell, source: str, left_out: _LeftOut, loop: Any
     try:
         tree = shell.compile.ast_parse(text, cell.file)
     except SyntaxError as error:
-        raise error.with_traceback(None) from None  # python names the line, and no frame of IPython's
+        raise error.with_traceback(None) from None  # show the line alone, without frames of IPython
     _stand_in_for_magics(shell, tree, left_out)
     shell.events.trigger("pre_execute")
     began = time.perf_counter()
@@ -180,7 +181,7 @@ def _as_lines_of_the_cell(source: str, left_out: _LeftOut) -> str:
         if found := _AROUND_LINE.match(line):
             lines[at] = line[: found.end(1)] + line[found.end() :]
             left_out.add(found[0].strip(), "its line ran without it")
-        elif _CONTINUED.match(line):  # of several lines IPython makes one
+        elif _CONTINUED.match(line):  # IPython joins continued lines into one
             end = next(
                 (end for end in range(at, len(lines)) if not lines[end].endswith("\\")), len(lines) - 1
             )
@@ -190,7 +191,7 @@ def _as_lines_of_the_cell(source: str, left_out: _LeftOut) -> str:
 
 
 def _stand_in_for_magics(shell: Any, tree: ast.AST, left_out: _LeftOut) -> None:
-    """Put something in the place of each magic of a cell that only a notebook's server or a person can serve."""
+    """Replace the magics in a cell that need a notebook server or a person."""
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
@@ -213,7 +214,7 @@ def _stand_in_for_magics(shell: Any, tree: ast.AST, left_out: _LeftOut) -> None:
 
 
 class _LeftOut:
-    """The magic commands that were not run, with the cells that have them."""
+    """The magic commands that were not run, and their cells."""
 
     def __init__(self, notebook: str, notes: list[str]) -> None:
         self.number = 0

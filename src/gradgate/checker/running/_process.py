@@ -1,6 +1,6 @@
 """The watcher of this process, and the log that a child leaves.
 
-The watcher starts when torch has been imported, whoever imports it: nothing is imported before its time.
+The watcher starts once any code has imported torch, so that gradgate does not import torch earlier than the script.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gradgate.checker.recording import Watcher
     from gradgate.checker.running._script import How
 
-_PATIENCE = 3  # times that a script may catch what is to stop it
+_PATIENCE = 3  # times that a script may catch StopRun
 _STALLED_SECONDS = 5.0  # without doing anything
 _STALLED_SECONDS_WITH_CHILDREN = 30.0  # which may be working
 _IDLE = 0.02  # fraction of a processor that counts as nothing
@@ -63,7 +63,7 @@ def watch_this_child(settings: Settings) -> None:
 
 
 def forked() -> bool:
-    """Drop the parent's watcher in a forked child, and return whether there was one."""
+    """Drop the parent's watcher in a forked child, and return whether the parent had one."""
     inherited, _state.watcher = _state.watcher, None
     if _state.settings is None:
         return False
@@ -104,7 +104,7 @@ def let_go() -> None:
 
 
 def serves_a_pool() -> None:
-    """Note that this child is a pool's worker: a task must end with an error, or its caller waits forever."""
+    """Note that this child is a pool's worker: a stopped task must raise an error, or its caller waits forever."""
     _state.in_pool = True
 
 
@@ -114,7 +114,7 @@ def leave_log(how: Literal["finished", "stopped", "failed"] = "finished") -> Non
     let_go()
     if settings is None or watcher is None:
         return
-    # In multiprocessing's finalizer the error is being handled; at the interpreter's exit it was shown already.
+    # multiprocessing's finalizers run while the error is handled; at the interpreter's exit it was already shown.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     watcher.stop("failed" if isinstance(error, Exception) else how)
     _write_log(settings, watcher)
@@ -136,7 +136,7 @@ def _write_log(settings: Settings, watcher: Watcher) -> None:
         return
     if _state.log is None:
         _state.log = Path(settings.folder) / f"{os.getpid()}-{time.time_ns()}.json"
-    with suppress(OSError):  # the run was given up, and its folder removed
+    with suppress(OSError):  # the run was abandoned, and its folder removed
         write_logs(_state.log, [watcher.log()])
 
 
@@ -146,16 +146,16 @@ def _end_child(how: How, code: int) -> int:
 
 
 def last_words(how: How, code: int) -> int:
-    """Do what remains before this process ends, and return its exit code."""
+    """Report or leave the log before this process ends, and return its exit code."""
     return code if _state.end is None else _state.end(how, code)
 
 
 def end_at_once(code: int) -> NoReturn:
-    """End the process without running another line of the script, and lose nothing that it wrote to files.
+    """End the process without running another line of the script, and flush the files that it wrote.
 
-    A file object that ``gc.freeze()`` has set aside is not found: what its buffer holds is lost.
+    A file object that ``gc.freeze()`` has set aside is not found, and its buffer is lost.
     """
-    # type(), not isinstance: that would read each object's __class__, which some compute, with warnings.
+    # type(), because isinstance reads __class__, which some objects compute, with warnings.
     for file in [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]:
         with suppress(Exception):
             file.flush()
@@ -175,7 +175,7 @@ def start() -> None:
 
 
 def _stopping(times: int) -> None:
-    """Make sure that the script ends. Called each time before it is told to stop."""
+    """Make sure that the script ends. Called before each request to stop."""
     if times > _PATIENCE:
         end_at_once(last_words("stopped", 0))
     elif times == 1 and not _state.in_pool:
@@ -183,7 +183,7 @@ def _stopping(times: int) -> None:
 
 
 def _end_if_stalled(watcher: Watcher | None) -> None:
-    """End a process that does nothing anymore: it may wait forever, for a stopped thread or a queue."""
+    """End an idle process, which may wait forever for a stopped thread or a queue."""
     since, used = time.monotonic(), time.process_time()
     while _state.watcher is watcher:
         time.sleep(_TICK)

@@ -69,7 +69,7 @@ def run(program: Program, notes: list[str]) -> tuple[How, int]:
 def _ended_by(error: BaseException) -> tuple[How, int]:
     watcher = sys.modules.get("gradgate.checker.recording")
     if watcher is not None and any(isinstance(each, watcher.StopRun) for each in led_to(error)):
-        return "stopped", 0  # also if the script, or a trainer, has turned it into another error
+        return "stopped", 0  # even if the script or a trainer raised another error from it
     if isinstance(error, SystemExit):
         if error.code is None:
             return "finished", 0
@@ -130,7 +130,7 @@ def _is_package(path: str) -> bool:
 
 
 def _set_first_path(folder: str) -> None:
-    """Put the script's folder where Python puts it, in place of the command's."""
+    """Put the script's folder first in ``sys.path``, as Python does, in place of the command's."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0:1] = [folder]
 
@@ -142,7 +142,7 @@ def shown_as_python_does(error: BaseException) -> None:
     sys.last_type, sys.last_value, sys.last_traceback = kind, error, trace
     show = sys.excepthook
     if show is sys.__excepthook__ and any(cell_of(each.filename) for each in traceback.extract_tb(trace)):
-        show = traceback.print_exception  # which knows the lines of cells
+        show = traceback.print_exception  # unlike Python's own hook, this shows the lines of cells
     try:
         show(kind, error, trace)
     except Exception:  # noqa: BLE001  (whatever the script's hook raises, its error must be shown)
@@ -150,7 +150,7 @@ def shown_as_python_does(error: BaseException) -> None:
 
 
 def drop_own_frames(error: BaseException) -> None:
-    """Remove gradgate's frames from the traceback of an exception, and of those that led to it."""
+    """Remove gradgate's frames from the tracebacks of an exception and its causes."""
     for each in led_to(error):
         each.__traceback__ = _without_own(each.__traceback__)
 

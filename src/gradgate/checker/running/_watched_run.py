@@ -22,7 +22,7 @@ from gradgate.torch_compat import end_threads, run_exit_functions
 
 
 class WatchedRun:
-    """The run of a program under watch.
+    """Runs a program and watches it.
 
     Args:
         program: what to run.
@@ -46,7 +46,7 @@ class WatchedRun:
         self._reached = 0, 0  # when last asked
 
     def run(self) -> int:
-        """Run the program and all that it starts to the end, and return the exit code.
+        """Run the program and its children to the end, and return the exit code.
 
         A child that the program forked returns here, too, with its own exit code.
         """
@@ -96,14 +96,14 @@ class WatchedRun:
             logs = [replace(log, unseen=(*log.unseen, *self._notes))]
         if self._children is not None:
             logs += self._children.take()
-        # Import gradgate's modules from here on, whatever is in the script's folder, and name files as seen from
+        # Import gradgate's own modules from here on, not those in the script's folder, and name files as seen from
         # where the user is.
         sys.path[:] = self._path
         with suppress(OSError):
             os.chdir(self._folder)
         if not self.reports:
             self._ranks.hand_over(logs)
-            return code  # the rank that reports says whether something was found
+            return code  # the rank that reports returns the code for findings
         return self._on_end(how, code, logs + self._ranks.gather(wait=how == "finished"))
 
 
@@ -112,10 +112,10 @@ def _plain(how: How) -> Literal["finished", "stopped", "failed"]:
 
 
 def _interrupted_at_exit() -> bool:
-    """Wait for threads and run what was registered for the exit; return whether Ctrl-C cut that short.
+    """Wait for threads and run the atexit functions; return whether Ctrl-C interrupted this.
 
-    Both come before the report, so that nothing is printed after it, and children that nobody waited for have left
-    their logs. At the real end of the interpreter nothing is left to do.
+    Both come before the report, so that nothing is printed after it, and children that the script did not join
+    have left their logs. At the real end of the interpreter nothing is left to do.
     """
     try:
         end_threads()

@@ -2,7 +2,7 @@
 
 
 def _prepare() -> None:
-    """Prepare to watch, unless this interpreter only serves others: then nothing is imported."""
+    """Prepare to watch. In an interpreter that only serves other processes, import nothing."""
     import os
     import sys
 
@@ -13,8 +13,8 @@ def _prepare() -> None:
     try:
         from gradgate.checker.running import prepare_child
     except ImportError:
-        return  # another interpreter, to which gradgate is unknown
-    # These become, or bring forth, a process of multiprocessing.
+        return  # another interpreter, without gradgate
+    # These become processes of multiprocessing, or start some.
     prepare_child(
         of_multiprocessing="--multiprocessing-fork" in words or "multiprocessing.forkserver" in words
     )
