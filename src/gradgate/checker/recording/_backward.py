@@ -1,4 +1,4 @@
-"""``backward`` and ``autograd.grad``: what a loss consists of, what it reaches, where its gradient vanishes."""
+"""Record ``backward`` and ``autograd.grad``: the terms of a loss, what it reaches, where its gradient vanishes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _PROBED = 6  # backward calls at one line whose gradients are followed through t
 _STILL_PROBED = 24  # the same, while some parameter's gradient was zero each time
 _MOST_PROBED = 60  # the same in small graphs, where it is cheap: a gradient may break later
 _FEW_NODES = 400
-_MOST_NODES = 20_000  # in a graph that is followed
+_MOST_NODES = 20_000  # the largest graph that is followed
 _LOOKS_WITHOUT_STEPS = 60
-_FIRST_CALLS = 3  # backward calls at one line that record in which order they used their parameters
+_FIRST_CALLS = 3  # backward calls at one line that record the order in which parameters are used
 
 
 class Backwards:
@@ -59,7 +59,7 @@ class Backwards:
         self._copies = GradientCopies(recorder)
 
     def is_recorded(self, *_: Any, **__: Any) -> bool:
-        """Return whether a backward call is recorded. One of a loop that was looked at long enough is counted."""
+        """Return whether to record a backward call. Once a loop was watched long enough, calls are only counted."""
         if self._recorder.rests():
             self._recorder.backwards += 1
             self._recorder.stop_if_due()
@@ -75,7 +75,7 @@ class Backwards:
         grad_variables: Any = None,
         inputs: Any = None,
     ) -> Around:
-        """Record a backward call. ``torch.autograd.backward`` has these arguments."""
+        """Record a backward call. The arguments are those of ``torch.autograd.backward``."""
         event, probe = self._before(tensors, retain_graph, create_graph, inputs)
         self._gradients.take(event.reached)
         completed = False
@@ -100,7 +100,7 @@ class Backwards:
         site = recorder.site()
         recorder.backwards += 1
         failed, self._failed = self._failed, None
-        if failed is not None and failed.reached:  # the script went on all the same
+        if failed is not None and failed.reached:  # the script continued despite the error
             recorder.events.replace(failed, None)
         if not recorder.in_backward:
             self.evaluations.end()
@@ -170,7 +170,7 @@ class Backwards:
         return event, Probe(recorder, graph, found.numbers)
 
     def _unseen(self, site: Site, reached: Ids, facts: tuple[bool, bool, bool, bool]) -> Backward:
-        """Return the event of a call whose graph is not read: the last one, if nothing differs."""
+        """Return the event of a call whose graph is not read: the previous event, if nothing differs."""
         key = site, reached, facts, self.synchronizes(reached)
         if self._repeated is None or self._repeated[0] != key:
             self._repeated = key, _unseen(site, reached, *facts, key[3])
@@ -188,17 +188,17 @@ class Backwards:
         return calls <= most and nodes <= _MOST_NODES and not self._recorder.in_backward
 
     def _look_for_reached(self, event: Backward, changed: list[int]) -> None:
-        """Correct the event of a call whose graph was not read, if it did not reach what it reached last.
+        """Correct the event of a call whose graph was not read, if it reached other parameters than last time.
 
-        One line may train several models in turn. If hooks step and clear within the backward pass, nothing seems
-        to have changed.
+        One line may train several models in turn. If hooks step and clear within the backward pass, no gradient
+        seems to have changed.
         """
         reached = self._recorder.parameters.same([*changed, *self._gradients.note()])
         if reached:
             self._recorder.events.replace(event, dataclasses.replace(event, reached=reached))
 
     def _scaler(self, head: Terms, graph: Graph) -> int | None:
-        """Return the gradient scaler whose factor is in the graph: near its root, or below a reduction."""
+        """Return the gradient scaler whose factor is in the graph, near the root or below a reduction."""
         scaled = self._recorder.scaled
         if head.scaler is not None or not scaled:
             return head.scaler
@@ -220,7 +220,7 @@ class Backwards:
         return not self._recorder.in_backward
 
     def paused(self, *args: Any, **kwargs: Any) -> AbstractContextManager[None]:
-        """Stop recording lines in ``autograd.grad``, unless the gradients get a graph: its nodes have this line."""
+        """Store no lines during ``autograd.grad``, unless it makes a graph, whose nodes need this line."""
         return nullcontext() if _creates(args, kwargs) else self._recorder.lines.paused()
 
     def grad(self, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> None:
@@ -266,7 +266,7 @@ def _unseen(
 
 
 def _listed(given: Any) -> list[Any]:
-    """Return what an argument of torch.autograd holds: one tensor, or a list, tuple or dict of several."""
+    """Return the tensors in an argument of torch.autograd: one tensor, or a list, tuple or dict of several."""
     return [given] if is_a(given, Tensor) else items_of(given)
 
 

@@ -1,4 +1,4 @@
-"""Pairs of values that a loss combines and that are seldom meant to be combined so."""
+"""Find pairs of values that a loss combines, usually by mistake."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NumberOf = Callable[[Tensor], int | None]
 
 
 def combined(graph: Graph, backward: Site, number_of: NumberOf) -> Iterator[Combined]:
-    """Yield what a loss combines: a value with a target that the same parameters made, and the like."""
+    """Yield the suspicious pairs in a loss, such as a value and a target computed by the same parameters."""
     if len(graph.nodes) <= _MOST_NODES:
         yield from _Reader(graph, backward, number_of).read()
 
@@ -49,7 +49,7 @@ class _Reader:
                 self._users.setdefault(child, []).append(node)
 
     def read(self) -> Iterator[Combined]:
-        """Yield what is combined, near the loss first."""
+        """Yield the pairs, those nearest to the loss first."""
         for node in self._graph.nodes:
             name = node.name()
             if name in _DIFFERENCES:
@@ -104,7 +104,7 @@ class _Reader:
                     return
 
     def _value_in(self, advantage: Any) -> Any:
-        """Return the value in a difference to data, if a squared error of the same loss has it, too."""
+        """Return the value that is subtracted from data, if a squared error in the same loss also uses it."""
         todo, seen = [(advantage, 0)], set()
         while todo:
             node, depth = todo.pop(0)
@@ -121,7 +121,7 @@ class _Reader:
         return None
 
     def _is_squared(self, value: Any) -> bool:
-        """Return whether a squared error is taken of a value, or of its difference to data."""
+        """Return whether the loss squares a value, or the difference between it and data."""
         todo, seen = [value], set()
         while todo:
             node = todo.pop()
@@ -142,7 +142,7 @@ class _Reader:
         return False
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:
-        """Find (N, 1) with (N,), which is (N, N), on the way to a mean or a sum."""
+        """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""
         shape = _shape(node, 0)
         if node.name() in _ERRORS and len(shape) == 2:
             shape = reduced_shape(node)
@@ -163,7 +163,7 @@ class _Reader:
 
 
 def _is_outer(node: Any, user: Any, size: int) -> bool:
-    """Return whether (N, N) values are made of N and N others, and not of a matrix that happens to be square."""
+    """Return whether (N, N) values come from broadcasting, not from a matrix that happens to be square."""
     if node.name() == "MulBackward0":
         shapes = {_shape(child, output) for child, output in node.next_functions if child is not None}
         saved = (node._saved_self, node._saved_other)
@@ -184,7 +184,7 @@ _REDUCTIONS = ("MeanBackward0", "SumBackward0", "WhereBackward0", "ClampBackward
 
 
 def _leaves_below(*roots: Any, without: Any = None) -> set[Any]:
-    """Return the leaves that lead to some nodes, along paths that avoid one."""
+    """Return the leaves below some nodes, following only paths that avoid the node ``without``."""
     seen, todo = {without}, list(roots)
     while todo:
         node = todo.pop()
@@ -199,14 +199,14 @@ def _inputs(node: Any) -> list[Any]:
 
 
 def _skip(node: Any) -> Any:
-    """Return what was reshaped."""
+    """Return the node below any reshapes."""
     while node.name() in RESHAPES and len(_inputs(node)) == 1:
         node = _inputs(node)[0]
     return node
 
 
 def _after_reward(target: Any) -> Any:
-    """Return x of ``data + numbers * x``, where there is one number for each sample; else None."""
+    """Return x if the target is ``data + numbers * x`` with one number for each sample; otherwise None."""
     node = _skip(target)
     shape = _shape(node, 0)
     if node.name() != "AddBackward0" or len(_inputs(node)) != 1 or not shape or math.prod(shape) != shape[0]:
@@ -218,7 +218,7 @@ def _after_reward(target: Any) -> Any:
 
 
 def _are_apart(first: Any, second: Any) -> bool:
-    """Return whether two values share their leaves alone: the network ran twice."""
+    """Return whether two values share only leaves, which means that the network ran twice."""
     return set(Graph(first).nodes).isdisjoint(Graph(second).nodes)
 
 

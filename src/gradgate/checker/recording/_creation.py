@@ -1,4 +1,4 @@
-"""How parameters and optimizers are created, extended and loaded."""
+"""Record how parameters and optimizers are created, extended and loaded."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Creation:
         return number
 
     def group(self, optimizer: Optimizer, *_: Any, **__: Any) -> Around:
-        """Record that an optimizer got another group. Its constructor, which adds the first, isn't known yet."""
+        """Record that an optimizer got another group. Calls from the optimizer's own constructor are ignored."""
         yield
         if self._recorder.optimizers.known(optimizer) is not None:
             self.meet(optimizer, added=True)

@@ -1,4 +1,4 @@
-"""Graphs that an evaluation collects and that no backward pass ever uses."""
+"""Find graphs that an evaluation keeps although no backward pass ever uses them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gradgate.checker.recording._retained_graphs import SUSPICIOUS, candidates, 
 from gradgate.events import GraphsKept, Site
 from gradgate.torch_compat import stored_stack
 
-_PHASES = 4  # evaluations that are looked at, wherever they are in the run
-_MOST_NODES = 20_000  # that are noted in one of them
-_GROWTH = 1.25  # of what is alive, before it is looked for again
-_FALLS = 3  # times that most of it was freed: it is kept for a while only
+_PHASES = 4  # evaluations that are examined, anywhere in the run
+_MOST_NODES = 20_000  # nodes that are noted in one evaluation
+_GROWTH = 1.25  # growth of the number of live nodes that triggers another search
+_FALLS = 3  # after most nodes were freed this often, they are taken to be kept for a while only
 
 
 @dataclass(eq=False)
 class _Collection:
-    """What one variable keeps. The stacks in the nodes of its graphs show whether a backward pass uses them."""
+    """The graphs that one variable keeps. The stacks in their nodes show whether a backward pass uses them."""
 
     event: GraphsKept
     phase: int
@@ -86,7 +86,7 @@ class EvaluationGraphs:
         self._collections.clear()
 
     def _node_made(self, stack: Stack) -> Stack:
-        """Return the stack of a node: one of its own, if the line of the phase's first node makes it."""
+        """Return the stack to store in a new node: a stack of its own, if the phase's first line makes the node."""
         self._nodes += 1
         if self._nodes > _MOST_NODES:
             self.end()
@@ -112,7 +112,7 @@ class EvaluationGraphs:
         return own
 
     def _look(self) -> None:
-        """Look for what holds the graphs."""
+        """Search for the variable that holds the graphs."""
         if not self._open or len(self._alive) < SUSPICIOUS:
             return
         self._most = len(self._alive)

@@ -1,4 +1,4 @@
-"""Around the forward pass: values that leave the graph, blocks without gradients, training mode."""
+"""Watch the forward pass: values that leave the graph, blocks without gradients, training mode."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SAMPLED = tuple(
     if isinstance(kind, type) and issubclass(kind, distributions.Distribution) and "sample" in vars(kind)
 )
 _OPERANDS = ("_saved_mat1", "_saved_self", "_saved_other", "_saved_mat2", "_saved_input")
-_MOST_SAMPLES = 16  # that are kept until the next backward call
+_MOST_SAMPLES = 16  # samples that are kept until the next backward call
 _EVENTS_PER_LINE = 3
 _DATA: Any = inspect.getattr_static(Tensor, "data")
 _DROPOUTS = (
@@ -45,7 +45,7 @@ _DROPOUTS = (
 )
 _DECORATOR_FILE = torch.no_grad()(
     lambda: None
-).__code__.co_filename  # where @torch.no_grad() calls a function
+).__code__.co_filename  # the file in which @torch.no_grad() calls the decorated function
 
 
 class Cuts:
@@ -56,7 +56,7 @@ class Cuts:
         self._cuts: Counter[Site] = Counter()
         self._entries: Counter[Site] = Counter()
         self._samples: list[tuple[Tensor, Site, Ids]] = []  # of distributions whose parameters have a graph
-        self.missing: set[int] = set()  # parameters that no gradient has reached, once that is looked for
+        self.missing: set[int] = set()  # parameters without a gradient; empty until the first search
 
     def is_cut(self, tensor: Tensor, *_: Any, **__: Any) -> bool:
         """Return whether taking this tensor's value may break a graph."""
@@ -75,7 +75,7 @@ class Cuts:
     def record(self, tensor: Tensor, name: str) -> None:
         """Record that a tensor's value left the graph, a few times for each line.
 
-        Under ``no_grad`` that is usually intended: there it counts only for parameters without a gradient.
+        Under ``no_grad`` this is usually intended, so only parameters without a gradient count there.
         """
         site = self._recorder.site()
         self._cuts[site] += 1
@@ -86,12 +86,12 @@ class Cuts:
             self._recorder.add(Cut(site, name, ids, tensor.numel() == 1))
 
     def called(self, name: str, tensor: Tensor, /, *_: Any, **__: Any) -> None:
-        """Record the call of a method that cuts the graph. gradgate's own calls are deliberate."""
+        """Record the call of a method that cuts the graph. gradgate's own calls are left out."""
         if kind_of(caller().f_code.co_filename) != "ours":
             self.record(tensor, name)
 
     def sampled(self, distribution: Any, *_: Any, **__: Any) -> Around:
-        """Remember a sample that was drawn without a graph from a distribution that could have given it one."""
+        """Remember a sample drawn without a graph from a distribution that also has ``rsample``."""
         values = yield
         site = self._recorder.site()
         if (
@@ -111,7 +111,7 @@ class Cuts:
                 self._samples.append((values, site, ids))
 
     def find_samples(self, graph: Graph) -> None:
-        """Record the samples that a loss was computed from. ``torch.normal`` passes zeros to its arguments."""
+        """Record the samples that a loss was computed from. ``torch.normal`` gives its arguments zero gradients."""
         for node in graph.nodes if self._samples else ():
             for name in _OPERANDS:
                 saved = getattr(node, name, None)
@@ -202,7 +202,7 @@ class Modes:
             )
 
     def _depends(self, module: nn.Module) -> bool:
-        """Return whether a module behaves differently in training."""
+        """Return whether a module behaves differently in training and in evaluation."""
         fields = fields_of(module)
         if is_a(module, *_DROPOUTS):
             return number_of(fields.get("p")) != 0

@@ -1,4 +1,4 @@
-"""Gradients between two watched calls: clearing, clipping, and what was assigned or cleared by hand meanwhile."""
+"""Watch the gradients: clearing, clipping, and changes that the user makes by hand between two watched calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradgate.checker.recording._user_objects import is_a, items_of, number_of, 
 from gradgate.events import Cleared, Clipped, Ids, Opposed
 from gradgate.torch_compat import tensor_version
 
-_MOST_COPIES = 12  # of gradients that are compared with what a backward call adds
+_MOST_COPIES = 12  # gradients that are compared with what a backward call adds
 _MOST_ELEMENTS = 1 << 16
 
 _State: TypeAlias = tuple[int, int]  # address and version of a gradient
@@ -31,11 +31,11 @@ class Gradients:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._known: dict[int, _State] = {}  # by number; absent if the gradient is None
-        self._threads: dict[int, int] = {}  # number: the thread whose backward calls reach it
-        self._taken: tuple[Ids, int] = frozenset(), 0  # what was noted there last
-        self.masked: dict[int, Tensor] = {}  # number: rows whose gradient a hook of the user's has zeroed
-        self.addresses: dict[int, int] = {}  # address of a gradient: the parameter's number
+        self._known: dict[int, _State] = {}  # by parameter number; absent if the gradient is None
+        self._threads: dict[int, int] = {}  # by parameter number, the thread whose backward calls reach it
+        self._taken: tuple[Ids, int] = frozenset(), 0  # the last entry in _threads
+        self.masked: dict[int, Tensor] = {}  # by parameter number, the rows that a user's hook zeroes
+        self.addresses: dict[int, int] = {}  # by address of a gradient, the parameter's number
 
     def zero_grad(self, owner: Any, set_to_none: bool = True) -> Around:
         """Record that an optimizer's or a module's gradients were cleared."""
@@ -101,14 +101,17 @@ class Gradients:
         return original(tensor, functools.wraps(hook)(watched) if named else watched)
 
     def take(self, numbers: Ids) -> None:
-        """Note that this thread trains these parameters: until another does, no other may read their gradients."""
+        """Note that this thread trains these parameters. Only their latest thread reads their gradients."""
         taken = numbers, threading.get_ident()
         if taken != self._taken:
             self._taken = taken
             self._threads.update(dict.fromkeys(*taken))
 
     def _changes(self, numbers: Iterable[int] | None) -> list[tuple[int, _State | None]]:
-        """Return the gradients that aren't as noted, as they are now: of some parameters, or of this thread's."""
+        """Return the current states of the gradients that changed since they were noted.
+
+        ``numbers`` limits the search to some parameters. By default it covers the parameters of this thread.
+        """
         if numbers is None:
             threads, mine = self._threads, threading.get_ident()
             alive = [
@@ -130,20 +133,20 @@ class Gradients:
         known, addresses = self._known, self.addresses
         for number, state in changes:
             old = known.pop(number, None)
-            if old is not None and addresses.get(old[0]) == number:  # another's gradient may be there now
+            if old is not None and addresses.get(old[0]) == number:  # now used by another gradient
                 del addresses[old[0]]
             if state is not None:
                 known[number] = state
                 addresses[state[0]] = number
 
     def note(self, numbers: Iterable[int] | None = None) -> list[int]:
-        """Remember gradients as they are now, those of some parameters or all. Return which have changed."""
+        """Note the current gradients of some parameters, by default of all. Return which have changed."""
         changes = self._changes(numbers)
         self._remember(changes)
         return [number for number, _ in changes]
 
     def compare(self) -> None:
-        """Record what was done to gradients since they were noted, if no watched call did it."""
+        """Record the changes of gradients, since they were noted, that no watched call made."""
         changes = self._changes(None)
         if not changes:
             return
@@ -163,7 +166,7 @@ class Gradients:
 
 
 class GradientCopies:
-    """Copies of a few gradients from before a backward call."""
+    """Copies of a few gradients, made before a backward call."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -189,7 +192,7 @@ class GradientCopies:
         self._copies = [(number, grad.detach().clone()) for number, grad in grads[::step]]
 
     def compare(self) -> None:
-        """Record the angles between the copies and what was added since, if one of them is obtuse."""
+        """Record the angles between the copies and the gradients added since, if any angle is obtuse."""
         numbers = self._recorder.parameters.numbers
         cosines: list[tuple[int, float]] = []
         for number, before in self._copies:

@@ -1,4 +1,4 @@
-"""What is measured: samples of values, sizes of gradients, and where a gradient turns to zero, infinity or NaN."""
+"""Measure samples of values, sizes of gradients, and where a gradient turns to zero, infinity or NaN."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gradgate.checker.recording._recorder import Recorder
 from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
-_FEW = 0.1  # part of the values: the smallest ones may move where all others are rounded
+_FEW = 0.1  # fraction of values that may change although the update is lost to rounding: the smallest ones
 _SAMPLE = 2048  # values of a parameter that are compared before and after a step
 _INFINITE = float("inf")
-_detach = Tensor.detach  # as torch has it: the watched one takes longer
+_detach = Tensor.detach  # the original method: the watched one is slower
 
 
 def sample(parameter: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def sizes(gradients: list[Any]) -> list[tuple[float, float]]:
                 found.append((0.0, 0.0))
                 continue
             wide = torch.promote_types(dense.dtype, torch.float32)
-            # One transfer for all: each synchronizes with the device.
+            # One transfer for all gradients, because each transfer synchronizes with the device.
             norms = [each.to(wide) for each in torch.aminmax(dense)]
             low, high, norm = torch.stack([*norms, torch.linalg.vector_norm(dense, dtype=wide)]).tolist()
             found.append((max(-low, high), norm))
@@ -86,9 +86,10 @@ def is_rounded(before: Tensor, after: Tensor, gradient: Tensor | None) -> bool:
 def statistics_drift(
     first: tuple[Tensor, Tensor] | None, now: tuple[Tensor, Tensor] | None
 ) -> tuple[float, float] | None:
-    """Return how far means moved, in the first standard deviations, and variances, relative to the first ones.
+    """Return how far a batch norm's means and variances moved.
 
-    Both are averages over the channels.
+    The means' distance is in units of the first standard deviations. The variances' distance is relative to the
+    first variances. Both are averages over the channels.
     """
     if first is None or now is None or first[0].shape != now[0].shape:
         return None
@@ -107,7 +108,7 @@ def full_rows(gradient: Tensor) -> Tensor | None:
 
 
 def drifts(before: Tensor, parameter: Tensor, masked: Tensor) -> bool:
-    """Return whether rows moved whose gradient a hook zeroed, while others have a gradient."""
+    """Return whether rows with a gradient zeroed by a hook changed, while other rows have a gradient."""
     if before.shape != parameter.shape or len(masked) != len(parameter):
         return False
     moved = (before != _detach(parameter)).reshape(len(before), -1).any(1)
@@ -118,13 +119,13 @@ class Probe:
     """Hooks on the nodes of one graph, for one backward pass. They change nothing and keep no node alive.
 
     Args:
-        recorder: what is done in hooks is not watched.
-        graph: of a backward call.
-        numbers: of those leaves that are parameters, by the leaf's id.
+        recorder: marks the work in the hooks as the watcher's own, which is not watched.
+        graph: the graph of a backward call.
+        numbers: parameter numbers, by the id of the leaf. Leaves that are not parameters are absent.
 
     Attributes:
-        broken: the first operation that took finite gradients and returned others: its line, its name, and the
-            parameters behind it.
+        broken: the first operation that got finite gradients and returned infinity or NaN: its line, its name, and
+            the parameters behind it.
     """
 
     def __init__(self, recorder: Recorder, graph: Graph, numbers: dict[int, int]) -> None:
@@ -132,11 +133,11 @@ class Probe:
         self.broken: tuple[Site, str, frozenset[int]] | None = None
         self._killed: list[
             tuple[Site, int]
-        ] = []  # lines that turned gradients to zero, and what is behind each
-        self._alive = 0  # parameters that some path gave a gradient, as bits: several may cancel
+        ] = []  # lines that turned gradients to zero, and the parameters behind each
+        self._alive = 0  # parameters that got a gradient along some path, as bits: paths may cancel
         self._numbers = list(numbers.values())
         bits = {leaf: 1 << place for place, leaf in enumerate(numbers)}
-        behind: dict[Any, int] = {}  # a node: the parameters behind it, as bits
+        behind: dict[Any, int] = {}  # by node, the parameters behind it, as bits
         for node in reversed(graph.in_order()):
             leaf = graph.leaf_nodes.get(node)
             found = 0 if leaf is None else bits.get(id(leaf), 0)
@@ -153,7 +154,7 @@ class Probe:
             self._handles.append(node.register_hook(hook))
 
     def remove(self) -> None:
-        """Remove the hooks, for a graph that is used again."""
+        """Remove the hooks, because the graph may be used again."""
         for handle in self._handles:
             handle.remove()
 
@@ -205,7 +206,7 @@ def _is_nan(node: Any, name: str) -> bool:
     try:
         saved = getattr(node, name, None)
         return isinstance(saved, Tensor) and saved.is_floating_point() and bool(saved.isnan().any())
-    except RuntimeError:  # freed, or changed in place since
+    except RuntimeError:  # the saved input was freed, or changed in place since
         return False
 
 
@@ -220,5 +221,5 @@ def _size(gradient: Any) -> float | None:
         return None
     try:
         return largest(gradient)
-    except (RuntimeError, NotImplementedError):  # a dtype or device without it
+    except (RuntimeError, NotImplementedError):  # a dtype or device without this operation
         return None

@@ -1,4 +1,4 @@
-"""What the user calls each parameter, and which modules hold it."""
+"""Find the user's name for each parameter, and the modules that hold it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from gradgate.checker.recording._user_objects import (
     size_of,
 )
 
-_SCANS = 8  # times that it is noted which modules hold the parameters
-_SCANNED = (4, 16, 48)  # after these steps in any case
-_MOST_ITEMS = 1000  # of a list or dict that is looked through
-# A function that uses one of these may hold the very dict that reading its locals would fill again.
+_SCANS = 8  # times that the modules are searched for the parameters they hold
+_SCANNED = (4, 16, 48)  # steps after which they are always searched
+_MOST_ITEMS = 1000  # items of a list or dict that are searched
+# A function that calls one of these may hold the dict of its locals, which reading its locals fills again.
 _TELLING = frozenset(("locals", "vars", "eval", "exec", "f_locals"))
-# pytest rewrites each assert of a test so that its message asks for locals(), which happens when it has failed.
+# pytest rewrites each assert of a test so that its message calls locals(), but only once the assert has failed.
 _REWRITTEN = "@py_builtins"
-_OURS = 3  # references to that dict: the frame's, ours, and the one that counting takes
-_OPTIMIZED = 1  # CO_OPTIMIZED: a function's code, and no module's or class body's
+_OURS = 3  # references to that dict: the frame's, ours, and the argument of the function that counts them
+_OPTIMIZED = 1  # CO_OPTIMIZED: set for a function's code, not for that of a module or class body
 _NAMED = (nn.Module, Tensor, torch.optim.Optimizer)
 _MISSPELLED = (
     "require_grad",
@@ -55,7 +55,7 @@ class Names:
         self._scans = _SCANS
 
     def find(self) -> None:
-        """Name what has no name yet, if anything is new."""
+        """Name the parameters and optimizers that have no name yet, if any are new."""
         records = self._recorder.parameters.records
         for number, tensor in self._recorder.parameters.numbers.alive():
             if number in records:
@@ -72,7 +72,7 @@ class Names:
             value = dict(_locals_of(frame)).get(_FIRST)
             if is_a(value, nn.Module):
                 self._name(_FIRST, value)
-        if self._scans:  # what a function makes is gone when it returns
+        if self._scans:  # a function's local objects are gone when it returns
             self._scans -= 1
             self.finish()
 
@@ -94,7 +94,7 @@ class Names:
         elif is_a(value, Tensor):
             self._name_tensor(name, value)
         elif is_a(value, torch.optim.Optimizer):
-            # An optimizer may wrap others: a trainer's, of which the user has the name.
+            # An optimizer may wrap others: the user names a trainer's optimizer, which holds the real one.
             inside = [held for held in list(fields_of(value).values()) if is_a(held, torch.optim.Optimizer)]
             for optimizer in (value, *inside):
                 known = self._recorder.optimizers.known(optimizer)
@@ -110,7 +110,7 @@ class Names:
         if number is None:
             return
         record = self._recorder.parameters.records[number]
-        # The name from the outermost module that holds it says most.
+        # The name from the outermost module that holds the parameter is the most informative.
         if not record.name or (name.count(".") > record.name.count(".") and root and "._" not in f".{root}"):
             record.name, record.root = name, root
 
@@ -125,13 +125,13 @@ class Names:
             if record is None:  # another thread is about to add it
                 continue
             record.held = record.held or id(tensor) in held
-            # A parameter from before the watch may be in a module from before it that no variable leads to.
+            # A parameter made before the watch may be in a module, also made before, that no variable leads to.
             unknown = record.made_at < 0 and not record.held and is_a(tensor, nn.Parameter)
             record.registered = id(tensor) in held or unknown
             record.trainable = tensor.requires_grad
             record.shape, record.nbytes = shape_and_bytes(tensor)
             record.misfrozen = record.misfrozen or _set_to_false(tensor, _MISSPELLED)
-        # A parameter has this attribute; on a module it is a new one, which nothing reads.
+        # Setting requires_grad on a module by mistake creates a new attribute, which nothing reads.
         for module in modules.alive():
             name = _set_to_false(module, ("requires_grad", *_MISSPELLED))
             for each in parameters_in(module) if name else ():
@@ -146,7 +146,7 @@ def _set_to_false(thing: Any, names: tuple[str, ...]) -> str:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
-    """Return the attributes of a plain object that may have parameters: a part of a trainer, a callback."""
+    """Return the attributes of a plain object that may hold parameters, such as a callback or part of a trainer."""
     if is_a(value, *_NAMED, type) or callable(value):
         return []
     return [pair for pair in list(fields_of(value).items()) if is_a(pair[1], *_NAMED)]
@@ -158,7 +158,7 @@ def variables_of(frame: FrameType) -> Iterator[tuple[str, Any]]:
     yield from pairs
     for name, value in pairs:
         if not is_a(value, type, ModuleType, FunctionType):
-            private = is_a(value, nn.Module)  # whose dictionaries of parameters and hooks are read as such
+            private = is_a(value, nn.Module)  # its dictionaries of parameters are read elsewhere
             for inner, held in list(fields_of(value).items()):
                 if not private or inner[:1] != "_":
                     yield f"{name}.{inner}", held
@@ -167,14 +167,14 @@ def variables_of(frame: FrameType) -> Iterator[tuple[str, Any]]:
 def _locals_of(frame: FrameType) -> list[tuple[str, Any]]:
     """Return the variables of a frame.
 
-    Up to Python 3.12 reading a function's locals fills a dict that belongs to the frame, and that ``locals()``
-    returns. It would keep alive what the function lets go of, so it is emptied again. Where the function may use
-    that dict itself, it is left alone: its variables go without names.
+    Up to Python 3.12, reading a function's locals fills a dict that belongs to the frame and that ``locals()``
+    returns. The dict would keep alive objects that the function releases, so it is emptied again. Where the
+    function may use the dict itself, nothing is read, and the function's variables give no names.
     """
     code = frame.f_code
     if sys.version_info >= (3, 13) and code.co_flags & _OPTIMIZED:
         return list(frame.f_locals.items())
-    if not code.co_flags & _OPTIMIZED:  # a class body may run in a mapping of the user's
+    if not code.co_flags & _OPTIMIZED:  # a class body may run in a mapping that the user defines
         names = frame.f_locals
         return list(names.items()) if type(names) is dict else []
     if _may_read_locals(code):
@@ -188,7 +188,7 @@ def _locals_of(frame: FrameType) -> list[tuple[str, Any]]:
 
 @functools.lru_cache(maxsize=256)
 def _may_read_locals(code: CodeType) -> bool:
-    """Return whether a function may ask for the dict of its locals. ``model.eval()`` asks for no such thing."""
+    """Return whether a function may use the dict of its locals. A method like ``model.eval()`` does not count."""
     if _TELLING.isdisjoint(code.co_names) or _REWRITTEN in code.co_names:
         return False
     return any(

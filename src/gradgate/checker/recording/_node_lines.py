@@ -1,8 +1,8 @@
-"""The user's line in every node of a graph.
+"""Store the user's line in every node of a graph.
 
 torch's anomaly mode stores a stack in each new node, under "traceback_". It gets the stack from
-``torch.fx.traceback.format_stack``, which takes some 100 us. The watcher replaces that by a function that takes 2,
-and turns the mode on only while it looks closely. The check for NaN stays off, and nothing else is computed.
+``torch.fx.traceback.format_stack``, which takes some 100 us. The watcher replaces that with a function that takes
+2 us, and turns the mode on only while it looks closely. The mode's check for NaN stays off.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gradgate.torch_compat import stack_formatter, stored_stack
 
 
 class Stack(list[str]):
-    """What torch takes for a formatted stack: lines, which it joins if it prints them. A node holds it."""
+    """The list of lines that a node holds as its formatted stack. torch joins them to print them."""
 
     site: Site = ()
-    own = False  # one node alone holds it
+    own = False  # only one node holds it
     used = False  # a backward pass went through that node
 
 
@@ -49,14 +49,14 @@ class Lines:
 
     def __init__(self) -> None:
         self._on = False
-        self._stored = False  # torch asks for a stack, and gets ours
+        self._stored = False  # torch stores our stack in each new node
         self._paused = 0
-        self._now = self._users = False, False  # whether anomaly mode is on, and checks for NaN
+        self._now = self._users = False, False  # whether anomaly mode is on, and whether it checks for NaN
         self._set: Any = torch.set_anomaly_enabled
         self._made: Callable[[Stack], Stack] | None = None
 
     def install(self, patches: Patches) -> None:
-        """Replace torch's function for stacks, and the switch."""
+        """Replace torch's function that formats stacks, and the switch of anomaly mode."""
         self._set = torch.set_anomaly_enabled
         self._now = self._users = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
         place = stack_formatter()
@@ -83,7 +83,7 @@ class Lines:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Store no lines inside: a backward pass asks at each node whether the mode is on."""
+        """Store no lines inside this block: with the mode on, a backward pass does extra work at each node."""
         self.pause(1)
         try:
             yield
@@ -113,7 +113,7 @@ class Lines:
         if not self._users[0]:
             known = _stack_of(here(caller))
             return known if self._made is None else self._made(known)
-        stack = Stack(original()[:-2])  # torch may print it: without our own two frames
+        stack = Stack(original()[:-2])  # leaves out our own two frames, because torch may print it
         stack.site = here(caller)
         return stack
 

@@ -1,4 +1,4 @@
-"""The parts of the watcher, and one table of what is patched and which part watches it."""
+"""List the parts of the watcher, and which part watches each patched function."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _READ_AS_THEY_ARE = frozenset((Tensor, type(None), bool, int, float, list, tuple
 
 
 class Parts:
-    """The parts of the watcher. Each watches one kind of act."""
+    """The parts of the watcher. Each watches one kind of call."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -63,7 +63,7 @@ class Parts:
         self.backwards.without_steps = self.suspects.who_moves
 
     def watch_closely(self) -> Patches:
-        """Patch what a close look needs."""
+        """Install the patches that a close look needs."""
         patches = Patches()
         for patch in close_table(self):
             install(self.recorder, patch, patches)
@@ -78,7 +78,7 @@ class Parts:
 
 
 def close_table(parts: Parts) -> Iterator[Patch]:
-    """Yield what is patched only while the watcher looks closely: methods that a step calls many times."""
+    """Yield the patches for close looks only: methods that a step calls many times."""
     cuts, writes = parts.cuts, parts.writes
     for distribution in SAMPLED:
         yield Patch(distribution, "sample", cuts.sampled, by_user=True, within=parts.recorder.library)
@@ -150,7 +150,7 @@ def table(parts: Parts) -> Iterator[Patch]:
 
 
 def install(recorder: Recorder, patch: Patch, patches: Patches) -> None:
-    """Replace a function so that its calls are watched. What this version of torch lacks doesn't end the script."""
+    """Replace a function so that its calls are watched. If this torch lacks the function, the script still runs."""
     with recorder.working():
         original = getattr(patch.owner, patch.name)
         patches.put(patch.owner, patch.name, original, _watched(recorder, patch, original))
@@ -200,9 +200,10 @@ def _watched(recorder: Recorder, patch: Patch, original: Callable[..., Any]) -> 
 
 
 def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Return arguments to read and arguments to pass on: what the user wrote to iterate over is iterated over once.
+    """Return arguments for the watcher to read and arguments to pass on to torch.
 
-    torch makes a list of it. Now this does, and torch gets that list.
+    A generator can be read only once. torch would make a list of it. This function makes the list instead, and
+    torch gets that list.
     """
     given = (*args, *kwargs.values())
     if _READ_AS_THEY_ARE.issuperset(map(type, given)) or not any(map(_is_iterable, given)):
@@ -221,7 +222,7 @@ def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _is_iterable(given: Any) -> bool:
-    """Return whether something has to be iterated over to read it. A mapping is not, nor what Python can read."""
+    """Return whether an argument can be read only by iterating over it. A tensor, mapping or list is not."""
     if is_a(given, Tensor, dict, list, tuple, deque, str):
         return False
     static = functools.partial(inspect.getattr_static, type(given))

@@ -1,4 +1,4 @@
-"""How attributes of torch are replaced, and how they are put back."""
+"""Replace attributes of torch, and restore them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Around: TypeAlias = Generator[None, Any, None]
 
 _HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  (as code objects spell it)
 _MISSING = object()
-_beneath: dict[int, tuple[Any, Any]] = {}  # a replacement that could not be undone: what it replaced
+_beneath: dict[int, tuple[Any, Any]] = {}  # by replacement that could not be undone, what it replaced
 
 
 @dataclass(frozen=True)
@@ -49,23 +49,23 @@ class Patch:
 
 
 class Patches:
-    """Attributes that were replaced. :meth:`undo` puts them back in the opposite order.
+    """Attributes that were replaced. :meth:`undo` restores them in reverse order.
 
-    A class that inherits an attribute gets it back by deleting, so that no trace remains.
+    Where a class inherits the attribute, ``undo`` deletes the replacement, so that no trace remains.
     """
 
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._functions: dict[
             int, tuple[Any, Any]
-        ] = {}  # by identity: a module's function, and what replaced it
+        ] = {}  # by identity of a module's function, the function and its replacement
 
     def on_undo(self, act: Callable[[], Any]) -> None:
-        """Call ``act`` when all is undone."""
+        """Call ``act`` when :meth:`undo` runs."""
         self._stack.callback(act)
 
     def replace(self, owner: Any, name: str, new: Any) -> None:
-        """Set ``owner.name``, and remember what was there itself (not in a base class)."""
+        """Set ``owner.name``, and remember the owner's own attribute, if it had one (not a base class's)."""
         old = vars(owner).get(name, _MISSING)
         self._stack.callback(_put_back, owner, name, old, new)
         setattr(owner, name, new)
@@ -81,19 +81,19 @@ class Patches:
         self.put(owner, name, original, wrapper)
 
     def put(self, owner: Any, name: str, original: Any, wrapper: Any) -> None:
-        """Put a wrapper in place of a function, later also where a module has imported that by name."""
+        """Replace a function by a wrapper. :meth:`reach_imported` does so in modules that imported it by name."""
         self.replace(owner, name, wrapper)
         if isinstance(owner, types.ModuleType):
             self._functions[id(original)] = original, wrapper
 
     def reach_imported(self) -> None:
-        """Replace functions also in the modules that imported them by name before. One search for all."""
+        """Replace the functions also in modules that imported them by name earlier, in a single search."""
         wanted = self._functions.keys()
         for name, module in list(sys.modules.items()):
             if not is_a(module, types.ModuleType) or name.partition(".")[0] in ("torch", "gradgate"):
                 continue
             names = fields_of(module)
-            # Most modules import none of them, and this says so ten times as fast as a loop.
+            # Most modules import none of the functions. This test finds that out ten times as fast as a loop.
             if not wanted.isdisjoint(map(id, list(names.values()))):
                 for known_as, value in list(names.items()):
                     if id(value) in self._functions:
@@ -101,7 +101,7 @@ class Patches:
         self._functions.clear()
 
     def undo(self) -> None:
-        """Put everything back that nobody has replaced again since."""
+        """Restore every attribute that no other code has replaced since."""
         self._stack.close()
 
 
@@ -120,7 +120,7 @@ def _put_back(owner: Any, name: str, old: Any, new: Any) -> None:
 
 
 def tracing() -> bool:
-    """Return whether torch compiles, tensors are fake, or gradgate.plan makes a trial run: that is no training."""
+    """Return whether torch is compiling, tensors are fake, or gradgate.plan makes a trial run: none is training."""
     if torch.compiler.is_compiling():
         return True
     modes = list(dispatch_modes.use())
@@ -139,7 +139,7 @@ def caller() -> types.FrameType:
 
 
 def show_warnings_at_callers(patches: Patches) -> None:
-    """Show a warning of torch at the user's line. Python would show our wrapper's, which called torch."""
+    """Show torch's warnings at the user's line. Python would show the line of our wrapper, which calls torch."""
     patches.wrap(warnings, "showwarning", _show_at_caller)
 
 
@@ -156,7 +156,7 @@ def _show_at_caller(
     if frame is None:
         original(message, category, filename, lineno, *rest)
         return
-    # Python shows a warning once for each line, and our line stands for many of the user's.
+    # Python shows a warning once for each line, but our line stands for many lines of the user's.
     for name in [name for name in sys.modules if name.startswith("gradgate.checker.recording.")]:
         vars(sys.modules[name]).pop("__warningregistry__", None)
     warnings.warn_explicit(

@@ -33,7 +33,7 @@ class _Wrapper:
     """A DistributedDataParallel."""
 
     ref: weakref.ref[Any]
-    parameters: Ids  # those that it averages
+    parameters: Ids  # the parameters whose gradients it averages
     armed: bool | None = (
         None  # the next backward all-reduces; None: its forward has not run since the last one
     )
@@ -51,10 +51,10 @@ class RankRecorder:
         self._seen: Ids = frozenset()
 
     def synchronizes(self, reached: Ids) -> tuple[bool | None, bool]:
-        """Return whether the coming backward pass averages these gradients over ranks, and whether it is past DDP.
+        """Return whether the next backward pass averages these gradients over ranks, and whether it bypasses DDP.
 
-        Without DDP, the first is None. DDP averages in the first complete backward pass after its own forward pass,
-        and in no other.
+        Without DDP, the first value is None. DDP averages only in the first complete backward pass after its own
+        forward pass.
         """
         parameters = self._recorder.parameters
         if reached is not self._seen:
@@ -64,7 +64,7 @@ class RankRecorder:
             self._sharded = self._sharded or any(type(each).__name__ in _SHARDED for _, each in tensors)
         states = []
         for wrapper in self._wrappers:
-            if wrapper.ref() is None or anything_compiled():  # its forward is not seen then
+            if wrapper.ref() is None or anything_compiled():  # a compiled forward is not seen
                 continue
             if wrapper.parameters & reached:
                 states.append(wrapper.armed)
@@ -88,7 +88,7 @@ class RankRecorder:
                 wrapper.armed = bool(wrapped.require_backward_grad_sync)
 
     def sampler(self, sampler: Any, *_: Any, **__: Any) -> Around:
-        """Record that data are divided among ranks."""
+        """Record that a sampler divides the data among ranks."""
         yield
         self._recorder.add(Sharded(self._recorder.site(), int(sampler.num_replicas)))
 
@@ -109,7 +109,7 @@ class RankRecorder:
         self._gradients.note(ids)
 
     def position(self) -> tuple[int, int, bool]:
-        """Return rank, number of ranks, and whether something averages gradients over ranks."""
+        """Return the rank, the number of ranks, and whether anything averages gradients over ranks."""
         if dist.is_available() and dist.is_initialized():
             self._rank, self._world = dist.get_rank(), dist.get_world_size()
         elsewhere = self._sharded or any(name in sys.modules for name in _OTHERS)

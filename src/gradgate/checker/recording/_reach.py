@@ -1,4 +1,4 @@
-"""What a backward call reaches: which parameters, and where the forward pass used them."""
+"""Find which parameters a backward call reaches, and where the forward pass used them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WEIGHT_VIEWS = {f"{name}Backward0" for name in ("T", "Transpose", "Permute", "V
 
 _UNKNOWN = frozenset(
     [-1]
-)  # the optimizer of a leaf that is no parameter: whoever asked for its gradient may use it
+)  # the owner of a leaf that is no parameter: the code that requested its gradient may use it
 
 Uses = tuple[tuple[int, Site], ...]
 """Numbers of parameters, each with a line."""
@@ -34,10 +34,10 @@ class Reached:
     """What one backward call reaches.
 
     Args:
-        graph: of the call.
-        numbers: of those leaves that are parameters, by the leaf's id.
-        others: how many leaves are something else.
-        parameters: all that are known.
+        graph: the graph of the call.
+        numbers: parameter numbers, by the id of the leaf. Leaves that are not parameters are absent.
+        others: the number of leaves that are not parameters.
+        parameters: all known parameters.
 
     Attributes:
         ids: the parameters among the leaves.
@@ -54,7 +54,7 @@ class Reached:
         self._unowned = {leaf: number for leaf, number in numbers.items() if number not in parameters.owners}
 
     def unowned_uses(self) -> Uses:
-        """Return where the parameters were used that no optimizer holds."""
+        """Return the lines that used parameters held by no optimizer."""
         uses = list(self._unowned.items())[:_MOST_USES]
         lines = {leaf: line_of(self._users[leaf][0]) for leaf, _ in uses if leaf in self._users}
         return tuple((number, lines.get(leaf, ())) for leaf, number in uses)
@@ -69,7 +69,7 @@ class Reached:
         kinds = {kind: 1 << place for place, kind in enumerate(set(owners.values()))}
         if len(kinds) < 2 or len(self.graph.nodes) > _MOST_NODES:
             return frozenset()
-        before: dict[Any, int] = Counter()  # by node: the owners of what it was computed from, as bits
+        before: dict[Any, int] = Counter()  # by node, the optimizers of the parameters behind it, as bits
         for leaf, kind in owners.items():
             for node in self._users.get(leaf, ()):
                 before[node] |= kinds[kind]
@@ -78,7 +78,7 @@ class Reached:
             for child in self.graph.following[node]:
                 above.setdefault(child, node)
                 before[node] |= before[child]
-        between: set[Any] = set()  # nodes from which the loss is computed with more parameters of optimizers
+        between: set[Any] = set()  # nodes with further parameters of optimizers between them and the loss
         users = {node for leaf, kind in owners.items() if kind for node in self._users.get(leaf, ())}
         for node in self.graph.in_order():
             if node in users or node in between:
@@ -99,15 +99,15 @@ class Reached:
         return self._same(found)
 
     def flops(self, counted: set[int]) -> tuple[float, tuple[tuple[Ids, float], ...]]:
-        """Return the FLOPs of both passes, and how many of the backward pass serve some optimizers alone.
+        """Return the FLOPs of both passes, and the part of the backward pass that serves only some optimizers.
 
         Args:
-            counted: numbers of nodes whose forward pass was counted, for another loss. This adds its own.
+            counted: numbers of the nodes whose forward pass an earlier loss has counted. This call adds its own.
         """
         owners = {leaf: frozenset(self._owners.get(number, ())) for leaf, number in self.numbers.items()}
         kinds = list(dict.fromkeys([_UNKNOWN, *owners.values()]))
         bits = {leaf: 1 << kinds.index(kind) for leaf, kind in owners.items()}
-        behind: dict[Any, int] = {}  # by node: whose gradients it leads to
+        behind: dict[Any, int] = {}  # by node, the optimizers whose gradients it leads to
         total, parts = 0.0, Counter[int]()
         for node in reversed(self.graph.in_order()):
             leaf = self.graph.leaf_nodes.get(node)
@@ -142,7 +142,7 @@ class Reached:
         return tuple(stale)
 
     def first_uses(self) -> Uses:
-        """Return parameters in the order of their last use in the forward pass, and where each was used first."""
+        """Return the parameters, ordered by their last use in the forward pass, with the line of each first use."""
         first = []
         for leaf, number in self.numbers.items():
             users = sorted(self._users.get(leaf, ()), key=node_number.use)
@@ -158,19 +158,19 @@ class Reached:
 
 
 class KnownLeaves:
-    """Tells the leaves of graphs from one another."""
+    """Distinguishes parameters from other leaves of graphs."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._bare: dict[int, weakref.ref[Tensor]] = {}  # leaves that aren't parameters, as far as known
-        self.written: dict[int, tuple[int, Site]] = {}  # parameter: newest node when its values were written
+        self.written: dict[int, tuple[int, Site]] = {}  # by parameter, the newest node at its last write
 
     def number_if_known(self, leaf: Tensor) -> int | None:
-        """Return a leaf's number, if it is a parameter that was met before."""
+        """Return a leaf's number, if it is a known parameter."""
         return self._recorder.parameters.numbers.known(leaf)
 
     def of(self, graph: Graph, chosen: Container[int] | None) -> Reached:
-        """Return what a backward call reaches, given the ids of the leaves that it was restricted to."""
+        """Return what a backward call reaches. ``chosen`` holds the ids of the leaves that it was restricted to."""
         parameters = self._recorder.parameters
         numbers: dict[int, int] = {}
         others = 0
@@ -189,7 +189,7 @@ class KnownLeaves:
         return Reached(graph, numbers, others, parameters)
 
     def _met(self, leaf: Tensor) -> bool:
-        """Return whether a backward call reached this leaf before. One that is reached twice is a parameter."""
+        """Return whether a backward call reached this leaf before. A leaf that is reached twice is a parameter."""
         met = self._bare.get(id(leaf))
         if met is not None and met() is leaf:
             return True

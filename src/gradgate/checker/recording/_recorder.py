@@ -1,4 +1,4 @@
-"""What all parts of the watcher share: the events, the numbers of objects, and when to look closely."""
+"""Hold what all parts of the watcher share: the events, the numbers of objects, and when to look closely."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from gradgate.events import Doing, Event, Gap, Ids, Site, Span, Written
 
 _FIRST_STEPS = 60  # steps that are looked at closely
 _FIRST_CALLS = 480  # backward calls, in a loop without an optimizer
-_LEAST_STEPS = 12  # the same, if looking is slow
+_LEAST_STEPS = 12  # steps that are looked at closely even if that is slow
 _SLOW_SECONDS = 2.0
-_LEAST_BUSY = 0.25  # share of the time that the process is taken to have run
-_PATIENT_SECONDS, _PATIENT_SHARE = 0.5, 0.3  # of a short run, and of what the run itself has taken
-_BLOCK = 8  # after that, blocks of this many steps are looked at, at growing distances
-_MOST_FAILURES = 4  # of the watcher's own that are kept
-_MOST_PARAMETERS = 50_000  # a run may create models forever
+_LEAST_BUSY = 0.25  # the least share of the time that the process is taken to have run
+_PATIENT_SECONDS, _PATIENT_SHARE = 0.5, 0.3  # limits of the close look in a short run
+_BLOCK = 8  # later, blocks of this many steps are looked at, at growing distances
+_MOST_FAILURES = 4  # the watcher's own errors that are kept
+_MOST_PARAMETERS = 50_000  # a run may keep creating models
 _MOST_SPANS = 6_000
 _MOST_SECOND_LOOKS = 16  # times that something new makes the watcher look closely again
 
 
 class StopRun(SystemExit):
-    """Raised out of the watched script after the number of steps that were asked for."""
+    """Raised out of the watched script after the requested number of steps."""
 
 
 class StopTask(StopRun, Exception):  # noqa: N818
-    """The same for a worker that passes the errors of its tasks on. The worker must survive it."""
+    """Raised like StopRun, in a task whose worker passes errors on. The worker must survive it."""
 
 
 class _Thread(threading.local):
-    """What is different in each thread: autograd numbers the nodes of each from 0."""
+    """The state that each thread has of its own: autograd numbers the nodes of each thread from 0."""
 
-    quiet = 0  # calls of libraries that are running, whose own writes and clearing are ignored
-    closures = 0  # steps with a closure that are running
+    quiet = 0  # running library calls, whose own writes and clearing are ignored
+    closures = 0  # running steps that have a closure
     newest_key = -1  # the newest graph node that was seen
     last_key = -1  # the newest one at the last step
 
@@ -56,7 +56,7 @@ class Recorder:
         self.events = EventBuffer()
         self.spans: list[Span] = []
         self.left_off = ""  # why the watcher stopped looking, if it did
-        self.not_judged = ""  # why the events don't tell what happened, if so
+        self.not_judged = ""  # why the events can't be judged, if they can't
         self.patches = Patches()
         self.watch_closely: Callable[[], Patches] = Patches  # patches what only a close look needs
         self._closely: Patches | None = None
@@ -70,11 +70,11 @@ class Recorder:
         self.loaders: Numbers[Any] = Numbers()
         self.scaled: dict[
             int, int
-        ] = {}  # key of a node that a gradient scaler made: its number, ~number if disabled
+        ] = {}  # by key of a node that a gradient scaler made, its number, or ~number if disabled
         self.max_steps = max_steps
         self.on_stop: Callable[[int], None] = lambda times: None
         self.stop_by: type[StopRun] = StopRun
-        self.raised = 0  # times the script was told to stop
+        self.raised = 0  # times StopRun was raised
         self.steps = 0
         self.backwards = 0
         self.derivatives = 0  # calls of autograd.grad
@@ -83,12 +83,12 @@ class Recorder:
         self.active = False
         self.seconds = 0.0  # spent watching
         self._began = self.clock
-        self._busy = 0.0  # the same in processor time: on a busy machine the close look isn't shorter
+        self._busy = 0.0  # the same in processor time, so that a busy machine doesn't shorten the close look
         self._measured = (
             time.perf_counter(),
             0.0,
             time.process_time(),
-        )  # when last, and seconds watching till then
+        )  # the time of the last measurement, and the seconds spent watching until then
         self.thread = _Thread()
         self._in_backward = 0
         self._written: tuple[tuple[Any, ...], set[int]] | None = None
@@ -98,7 +98,7 @@ class Recorder:
 
     @property
     def quiet(self) -> int:
-        """Whether this thread runs a library's code or ours, whose writes and clearing don't matter."""
+        """Whether this thread runs a library's code or gradgate's, whose writes and clearing are ignored."""
         return self.thread.quiet + watching.depth
 
     def add(self, event: Event) -> None:
@@ -125,12 +125,13 @@ class Recorder:
     def working(self) -> Work:
         """Do the watcher's work: one thread at a time, unwatched, on a clock of its own.
 
-        An error in here is ours and must not become the script's: it is kept for the report, and the run goes on.
+        An error in this block is gradgate's own and must not reach the script. It is kept for the report, and the
+        run goes on.
         """
         return Work(self)
 
     def failed(self, failure: BaseException) -> bool:
-        """Note an error in a piece of work. Return whether it ends here."""
+        """Note an error in the watcher's own work. Return whether to suppress it."""
         if not isinstance(failure, Exception) or self.strict:
             return False
         if len(self.failures) < _MOST_FAILURES:
@@ -143,19 +144,19 @@ class Recorder:
         return time.perf_counter() - self.seconds
 
     def took(self, doing: Doing, start: float, at: int) -> None:
-        """Record how long something took that began at ``start``, after ``at`` events."""
+        """Record the duration of an activity that began at ``start``, after ``at`` events."""
         if len(self.spans) < _MOST_SPANS:
             self.spans.append(Span(doing, start, self.clock, at))
 
     def library(self, *_: Any, **__: Any) -> Counted:
-        """Ignore what torch itself does inside: an optimizer's own writes are not writes by hand."""
+        """Ignore torch's own writes inside this block: an optimizer's writes are not writes by hand."""
         return Counted(self._run_library)
 
     def _run_library(self, more: int) -> None:
         self.thread.quiet += more
 
     def backward(self, *_: Any, **__: Any) -> Counted:
-        """Run a backward pass, in this thread or in one of autograd's."""
+        """Count a backward pass as running inside this block, in this thread or in one of autograd's."""
         return Counted(self.run_backward)
 
     def run_backward(self, more: int) -> None:
@@ -166,7 +167,7 @@ class Recorder:
 
     @property
     def in_backward(self) -> bool:
-        """Whether a backward pass is running, in any thread: on another device it runs in one of its own."""
+        """Whether a backward pass is running in any thread. Each device has a thread of its own."""
         return self._in_backward > 0
 
     def site(self) -> Site:
@@ -203,13 +204,14 @@ class Recorder:
         now = time.perf_counter(), self.seconds, time.process_time()
         wall, watching, busy = (after - before for after, before in zip(now, self._measured, strict=True))
         self._measured = now
-        # On a machine that others use, the process waits. So it does for a device, but then the watcher waits, too.
+        # On a busy machine the process waits for the processor. It also waits for a device, but the watcher then
+        # waits, too.
         self._busy += watching * min(max(busy / wall, _LEAST_BUSY), 1.0)
 
     def rests(self) -> bool:
-        """Return whether nothing is recorded anymore of a loop without an optimizer.
+        """Return whether a loop without an optimizer is no longer recorded.
 
-        Its updates are seen only by looking closely. If a window is not, the log must not show half of it.
+        Only a close look sees such a loop's updates. The log must not show half of a window.
         """
         if (
             not self.resting
@@ -223,13 +225,13 @@ class Recorder:
         return self.resting
 
     def wake(self) -> None:
-        """Record again: an optimizer was made, or steps."""
+        """Record again, because the script made an optimizer or stepped one."""
         if self.resting:
             self.resting = False
             self._look(True)
 
     def look_again(self) -> None:
-        """Look closely at the next steps: a model or an optimizer was made in the middle of the run."""
+        """Look closely at the next steps, because the script made a model or optimizer in the middle of the run."""
         if self._second_looks < _MOST_SECOND_LOOKS and self._look_until != self.steps + _BLOCK:
             self._second_looks += 1
             self._look_until = self.steps + _BLOCK
@@ -254,7 +256,7 @@ class Recorder:
                 self._closely.undo()
 
     def stop_if_due(self) -> None:
-        """Raise StopRun after the steps that were asked for.
+        """Raise StopRun after the requested number of steps.
 
         In a loop without an optimizer, each backward call counts as a step.
         """

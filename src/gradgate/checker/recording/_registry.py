@@ -1,4 +1,4 @@
-"""What is kept of a run: events, and small numbers for the user's objects. Objects are held weakly."""
+"""Keep the events of a run, and number the user's objects, which are held weakly."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gradgate.events import Event, Gap, Ids, Site
 
 T = TypeVar("T")
 
-_HEAD, _TAIL = 20_000, 10_000  # events that are kept, of the first ones and the last
-_RECENT = 256  # events among which one is looked for to replace it
+_HEAD, _TAIL = 20_000, 10_000  # how many of the first and of the last events are kept
+_RECENT = 256  # only events this recent can be replaced
 
 
 class EventBuffer:
@@ -39,7 +39,7 @@ class EventBuffer:
             self._last.append(event)
 
     def replace(self, event: Event, by: Event | None) -> None:
-        """Put another event in the place of a recent one, or remove that."""
+        """Replace a recent event by another one, or remove it."""
         for kept in (self._last, self._first):
             for place in range(len(kept) - 1, max(len(kept) - _RECENT, 0) - 1, -1):
                 if kept[place] is event:
@@ -90,7 +90,7 @@ class Numbers(Generic[T]):
         return self._next
 
     def alive(self, numbers: Iterable[int] | None = None) -> list[tuple[int, T]]:
-        """Return number and object of everything that is alive, or of what is alive of these numbers."""
+        """Return number and object of all live objects, or of those among ``numbers``."""
         objects = self._objects
         if numbers is None:
             refs = list(objects.items())
@@ -105,7 +105,7 @@ class Numbers(Generic[T]):
 
 @dataclass
 class ParameterRecord:
-    """What was seen of one parameter so far. :class:`gradgate.events.Parameter` says what the fields mean."""
+    """The facts known about one parameter so far. :class:`gradgate.events.Parameter` explains the fields."""
 
     shape: tuple[int, ...]
     nbytes: int
@@ -115,7 +115,7 @@ class ParameterRecord:
     name: str = ""
     root: str = ""
     registered: bool = True
-    held: bool = False  # some module that was met has held it
+    held: bool = False  # some known module has held it
     trainable: bool = True
     reached: bool = False
     looks: int = 0
@@ -135,9 +135,9 @@ def shape_and_bytes(tensor: Tensor) -> tuple[tuple[int, ...], int]:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Return whether a tensor is sharded over ranks: reading a value would make all of them communicate.
+    """Return whether a tensor is sharded over ranks. Reading a value would make all ranks communicate.
 
-    FSDP gathers the shards for the forward pass, and then frees the memory of the whole.
+    FSDP gathers the shards for the forward pass, and then frees the memory of the gathered tensor.
     """
     if type(tensor).__name__ == "DTensor":
         return True
@@ -148,17 +148,17 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 class Parameters:
-    """The parameters that losses reach and optimizers hold, and what was seen of each."""
+    """The parameters that losses reach and optimizers hold, with a record of each."""
 
     def __init__(self) -> None:
         self.numbers: Numbers[Tensor] = Numbers()
         self.records: dict[int, ParameterRecord] = {}
-        self.owners: dict[int, set[int]] = {}  # parameter: optimizers that hold it
+        self.owners: dict[int, set[int]] = {}  # by parameter, the optimizers that hold it
         self._origins: dict[int, tuple[weakref.ref[Tensor], Site, int]] = {}
         self._sets: dict[Ids, Ids] = {}
 
     def created(self, tensor: Tensor, site: Site, at: int) -> None:
-        """Remember where a parameter was created. Most are never asked for again."""
+        """Remember where a parameter was created. Most parameters are never looked up again."""
         key, origins = id(tensor), self._origins
         origins[key] = (weakref.ref(tensor, lambda _: origins.pop(key, None)), site, at)
 
@@ -181,7 +181,7 @@ class Parameters:
         return self.same(frozenset([self.number(tensor) for tensor in tensors]))
 
     def same(self, ids: Iterable[int | None]) -> Ids:
-        """Return the one object that is this set in every event. None is left out."""
+        """Return one shared object for equal sets of numbers, so that events share memory. None is left out."""
         numbers = frozenset(ids)
         if None in numbers:
             numbers -= {None}
@@ -193,10 +193,10 @@ class Parameters:
 
 
 class Modules:
-    """The modules that are alive, as far as they were met. They are held weakly.
+    """The known modules that are alive. They are held weakly.
 
-    A module is met when it is created, copied or given a parameter during the watch, and when a variable of a
-    running function leads to it. The process is not searched: what no variable leads to, the loop does not train.
+    A module becomes known when it is created, copied or given a parameter during the watch, or when a variable of a
+    running function leads to it. The process is not searched: the loop trains no module that no variable leads to.
     """
 
     def __init__(self) -> None:
@@ -220,11 +220,11 @@ class Modules:
             alive[key] = weakref.ref(module, lambda _: alive.pop(key, None))
 
     def meet(self, module: nn.Module) -> None:
-        """Note a module that a variable holds, and all that are in it."""
+        """Note a module that a variable holds, and all modules in it."""
         for inner in modules_in(module):
             self._meet(inner)
 
     def alive(self) -> list[nn.Module]:
-        """Return every module that was met and is alive."""
+        """Return every known module that is alive."""
         modules = (ref() for ref in list(self._alive.values()))
         return [module for module in modules if module is not None]

@@ -1,4 +1,4 @@
-"""Graphs that are still alive after their step, and what holds them."""
+"""Find graphs that are still alive after their step, and the variable that holds them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from gradgate.checker.recording._user_objects import (
 from gradgate.events import Frame, GraphsKept, Site
 from gradgate.torch_compat import node_number
 
-SUSPICIOUS = 4  # graphs of earlier steps
+SUSPICIOUS = 4  # live graphs of earlier steps
 _MOST = 256
-_MOST_SEARCHED = 2000  # objects that are looked into, for what holds them
+_MOST_SEARCHED = 2000  # objects that are searched for the graphs
 _MOST_NODES = 4096
 _DEEPEST = 4
 _MARK = "gradgate"
@@ -41,14 +41,14 @@ class RetainedGraphs:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._marks: dict[weakref.ref[_Mark], Site] = {}  # and the line that called backward
-        self._alive: dict[Site, deque[int]] = {}  # how many were alive at the last looks
+        self._marks: dict[weakref.ref[_Mark], Site] = {}  # with the line that called backward
+        self._alive: dict[Site, deque[int]] = {}  # how many graphs were alive at the last counts
         self._recorded: dict[Site, int] = {}
 
     def follow(self, nodes: list[Any], site: Site) -> None:
         """Mark the graph of a backward call at its oldest node.
 
-        Whatever holds the loss holds that node, and so does what holds an output that the loss was made of.
+        Any reference to the loss, or to an output that it was computed from, keeps that node alive.
         """
         if len(self._marks) >= _MOST or not nodes:
             return
@@ -58,15 +58,15 @@ class RetainedGraphs:
             self._marks[weakref.ref(mark)] = site
 
     def look(self) -> None:
-        """After a step, count the graphs that are alive. If their number grows, look for what holds them."""
+        """After a step, count the graphs that are alive. If their number grows, search for their holder."""
         self._marks = {ref: site for ref, site in self._marks.items() if ref() is not None}
         counts = Counter(self._marks.values())
         for site in {*counts, *self._alive}:
-            # Two optimizers may step in turn, and one of them may keep nothing: not each look has to find more.
+            # Two optimizers may step in turn, and one of them may keep no graph: not every count has to rise.
             alive = self._alive.setdefault(site, deque([0], maxlen=2 * SUSPICIOUS))
             alive.append(counts[site])
             growing = sorted(alive) == list(alive)
-            # The micro-batches of one step may keep theirs until the next one: several rises make a growth.
+            # The micro-batches of one step may keep their graphs until the next step: one rise is not yet growth.
             rises = sum(before < after for before, after in itertools.pairwise(alive))
             if not growing or rises < SUSPICIOUS - 1 or counts[site] < SUSPICIOUS:
                 continue
@@ -77,7 +77,7 @@ class RetainedGraphs:
             self._recorder.add(GraphsKept(self._recorder.site(), counts[site], site, holder, added))
 
     def _holder(self) -> tuple[str, Site]:
-        """Return the name of what holds them, and its scope, if one of the running frames shows it."""
+        """Return the name and scope of the variable that holds the graphs, if a running frame shows it."""
         for path, scope, tensors in candidates():
             if len(tensors) > 1 or _reaches_many(tensors[0]):
                 return path, scope
@@ -85,9 +85,9 @@ class RetainedGraphs:
 
 
 def candidates() -> Iterator[tuple[str, Site, list[Tensor]]]:
-    """Yield what may hold several graphs: its path from a variable ("self.history['loss']"), scope and tensors.
+    """Yield each object that may hold several graphs, as its path ("self.history['loss']"), scope and tensors.
 
-    It is one tensor, or a container or object with several.
+    The object is one tensor, or a container or object with several tensors.
     """
     for frame in user_frames():
         scope = (Frame(frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_code.co_name),)
@@ -113,7 +113,7 @@ def _paths_to_graphs(name: str, value: Any) -> Iterator[tuple[str, list[Tensor]]
         if len(tensors) >= SUSPICIOUS - 1:
             yield path, tensors
         if is_a(thing, list, tuple, deque) and inner:
-            # The items of a list are alike: the last one stands for all.
+            # The items of a list are alike, so only the last one is searched.
             last = inner[-1][1]
             if is_a(last, tuple, dict) and len(inner) >= SUSPICIOUS - 1 and _graphs_in(last):
                 yield path, [tensor for _, item in inner for tensor in _graphs_in(item)[:1]]
@@ -122,9 +122,9 @@ def _paths_to_graphs(name: str, value: Any) -> Iterator[tuple[str, list[Tensor]]
 
 
 def separate_graphs(tensors: list[Tensor]) -> list[list[Any]]:
-    """Return the nodes of each graph that has none in common with an earlier one.
+    """Return the nodes of each graph that shares no node with an earlier graph.
 
-    One tensor may be a sum that grows: then its summands count.
+    If the one tensor is a growing sum, each summand counts as a graph.
     """
     roots = [tensor.grad_fn for tensor in tensors]
     if len(roots) == 1:
@@ -152,7 +152,7 @@ def _summands(root: Any) -> list[Any]:
 
 
 def _inside(path: str, thing: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a container or an object holds, each with its path."""
+    """Yield the contents of a container or object, each with its path."""
     if is_a(thing, dict, list, tuple, deque):
         yield from ((f"{path}[{key_text(key)}]", item) for key, item in pairs_of(thing, _MOST))
     elif not is_a(thing, type, types.ModuleType, types.FunctionType, torch.optim.Optimizer):
@@ -175,6 +175,6 @@ def _reaches_many(tensor: Tensor) -> bool:
 
 
 class _Mark:
-    """Lives as long as the node that holds it. A weak reference shows that."""
+    """A mark that lives as long as the node that holds it. A weak reference shows whether it is alive."""
 
     __slots__ = ("__weakref__",)

@@ -1,4 +1,4 @@
-"""Around the steps: learning-rate schedulers, gradient scalers, data loaders."""
+"""Watch learning-rate schedulers, gradient scalers and data loaders."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _rates(optimizer: Any) -> tuple[float, ...]:
 def _horizon(scheduler: Any) -> float | None:
     """Return a scheduler's length in steps, if it has one.
 
-    For a LambdaLR, this is the largest number that its functions were given.
+    For a LambdaLR, this is the largest number that its functions refer to.
     """
     inner = inner_schedulers(scheduler)
     if inner:
@@ -129,7 +129,7 @@ def _horizon(scheduler: Any) -> float | None:
 
 
 def _numbers(function: Any) -> Iterator[float]:
-    """Yield the numbers that a function knows: bound, closed over, global, or attributes of its object."""
+    """Yield the numbers that a function can read: bound, closed over, global, or attributes of its object."""
     values: list[Any] = []
     while type(function) in (functools.partial, types.MethodType):
         if type(function) is types.MethodType:
@@ -151,7 +151,7 @@ def _numbers(function: Any) -> Iterator[float]:
 
 
 class Scalers:
-    """Watches torch.amp.GradScaler. A disabled scaler is followed as if it were enabled."""
+    """Watches torch.amp.GradScaler, treating a disabled scaler as if it were enabled."""
 
     def __init__(self, recorder: Recorder, gradients: Gradients, steps: Steps) -> None:
         self._recorder = recorder
@@ -171,12 +171,12 @@ class Scalers:
         if len(recorder.scaled) > _MOST_SCALED:
             recorder.scaled.clear()
         for node in roots_of(scaled if is_a(scaled, Tensor) else items_of(scaled)):
-            # A disabled scaler returns the loss itself: its node is not a product with the scale.
+            # A disabled scaler returns the loss itself, whose node is not a product with the scale.
             recorder.scaled[node_number.use(node)] = ~number if scaled is outputs else number
         recorder.add(Scaled(recorder.site(), number))
 
     def unscale(self, scaler: Any, optimizer: Any) -> Around:
-        """Record that the user's code unscaled gradients. The scaler's own step does so too, and is left out."""
+        """Record that the user's code unscaled gradients. Calls from the scaler's own step are left out."""
         recorder, by_user = self._recorder, not self._recorder.thread.quiet
         yield
         if by_user:
@@ -199,7 +199,7 @@ class Scalers:
         self._gradients.note()
 
     def update(self, scaler: Any, *_: Any, **__: Any) -> Around:
-        """Record that a scaler may have changed its scale."""
+        """Record a call of a scaler's ``update``, which may change its scale."""
         yield
         self._recorder.add(ScalerUpdated(self._recorder.site(), self._recorder.scalers.number(scaler)))
 
@@ -209,7 +209,7 @@ class Loaders:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._running: dict[int, list[int]] = {}  # identity of an iterator: its loader, and batches so far
+        self._running: dict[int, list[int]] = {}  # by iterator's id, its loader and batches
         self._kinds: set[type | None] = set()
 
     def iterate(self, loader: Any) -> Around:
@@ -218,7 +218,7 @@ class Loaders:
         iterator = yield
         self._watch(type(iterator))
         number = recorder.loaders.number(loader)
-        if len(self._running) > _MOST_ITERATORS:  # that were never exhausted
+        if len(self._running) > _MOST_ITERATORS:  # many iterators were never exhausted
             self._running.clear()
         self._running[id(iterator)] = [number, 0]
         recorder.add(EpochStarted(recorder.site(), number))
