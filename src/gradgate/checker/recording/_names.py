@@ -28,7 +28,7 @@ from gradgate.checker.recording._user_objects import (
 _SCANS = 8  # times that the modules are searched for the parameters they hold
 _SCANNED = (4, 16, 48)  # steps after which they are always searched
 _MOST_ITEMS = 1000  # items of a list or dict that are searched
-# A function that calls one of these may hold the dict of its locals, which reading its locals fills again.
+# A function that uses one of these may hold the dict of its locals, which reading its locals fills again.
 _TELLING = frozenset(("locals", "vars", "eval", "exec", "f_locals"))
 # pytest rewrites each assert of a test so that its message calls locals(), but only once the assert has failed.
 _REWRITTEN = "@py_builtins"

@@ -107,7 +107,7 @@ class Patches:
 
 def _put_back(owner: Any, name: str, old: Any, new: Any) -> None:
     if vars(owner).get(name) is not new:
-        # Somebody else's replacement calls ours: removing ours would remove theirs. If theirs belongs to another
+        # Another replacement wraps ours: removing ours would remove theirs. If theirs belongs to another
         # watcher, that one puts back what was there before both.
         _beneath[id(new)] = (new, old)
         return
