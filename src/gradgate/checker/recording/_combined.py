@@ -104,7 +104,7 @@ class _Reader:
                     return
 
     def _value_in(self, advantage: Any) -> Any:
-        """Return the value whose difference from data is taken, if a squared error in the same loss also uses it."""
+        """Return the value whose difference from data is taken, if a squared error of the loss also uses it."""
         todo, seen = [(advantage, 0)], set()
         while todo:
             node, depth = todo.pop(0)
