@@ -106,3 +106,13 @@ def test_where_there_may_be_other_callbacks_nothing_is_edited(tmp_path: Path) ->
     (found,) = findings(file)
     assert edits_for(found) == ()
     assert "ExactAccumulation()" in found.advice
+
+
+def test_an_import_below_the_line_is_not_where_the_new_one_goes(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(ACCELERATE + "import math\n", "utf-8")
+    (found,) = findings(file)
+    edited = apply(file.read_text("utf-8").splitlines(), edits_for(found))
+    assert edited.index("from gradgate.integrations.accelerate import exact") < edited.index(
+        "exact(accelerator)"
+    )

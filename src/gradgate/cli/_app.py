@@ -91,6 +91,10 @@ def _gradgate(
         raise typer.Exit
 
 
+_Arguments = Annotated[list[str] | None, typer.Argument(metavar="SCRIPT [ARGS]", hidden=True)]
+_Module = Annotated[str | None, typer.Option("-m", metavar="MODULE", help="Run a module, as python -m does.")]
+
+
 @app.command(
     cls=ScriptCommand,
     short_help="Run a script under watch: what is wrong, and where.",
@@ -98,13 +102,8 @@ def _gradgate(
     "wrong option.",
 )
 def check(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="SCRIPT [ARGS]", hidden=True),
-    ] = None,
-    module: Annotated[
-        str | None, typer.Option("-m", metavar="MODULE", help="Run a module, as python -m does.")
-    ] = None,
+    arguments: _Arguments = None,
+    module: _Module = None,
     format: Annotated[  # noqa: A002  (the option's name)
         Format | None,
         typer.Option(help="The format of the report.", show_default="the extension of --output, or text"),
@@ -168,13 +167,8 @@ def check(
     "script if it fails before its first step.",
 )
 def plan(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="SCRIPT [ARGS]", hidden=True),
-    ] = None,
-    module: Annotated[
-        str | None, typer.Option("-m", metavar="MODULE", help="Run a module, as python -m does.")
-    ] = None,
+    arguments: _Arguments = None,
+    module: _Module = None,
     budget: Annotated[
         str | None,
         typer.Option(

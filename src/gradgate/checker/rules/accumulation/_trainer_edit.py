@@ -40,10 +40,13 @@ def one_line_fix(run: Run, site: Site, at: Statement) -> Fix:
     if change is None:
         return ()
     line = f"from gradgate.integrations.{library} import {imported}"
+    where = change.line if isinstance(change, Replace) else change.before or change.after
     imports = [
-        node for node in getattr(at.module, "body", ()) if isinstance(node, (ast.Import, ast.ImportFrom))
+        node.lineno
+        for node in getattr(at.module, "body", ())
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and node.lineno < where
     ]
-    return (Insert(line, after=imports[-1].lineno), change) if imports else ()
+    return (Insert(line, after=imports[-1]), change) if imports else ()
 
 
 def _at_the_constructor(made: ast.Assign | ast.Expr) -> Insert | Replace | None:
