@@ -64,14 +64,17 @@ _WHY = (
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    for optimizer, site, windows in run.accumulating():
-        finding = _of_line(run, optimizer, site, windows)
+    lines = list(run.accumulating())
+    # If one loss of an optimizer is divided by what its windows hold, they grow or shrink for all of its losses.
+    planned = {optimizer for optimizer, _, windows in lines if _is_planned(run, windows)}
+    for optimizer, site, windows in lines:
+        finding = _of_line(run, optimizer, site, windows, planned=optimizer in planned)
         if finding is not None:
             yield finding
 
 
 def _of_line(
-    run: Run, optimizer: int, site: Site, windows: list[tuple[StepWindow, list[int]]]
+    run: Run, optimizer: int, site: Site, windows: list[tuple[StepWindow, list[int]]], *, planned: bool
 ) -> Finding | None:
     sizes = [len(micro) for _, micro in windows]
     counts = Counter(sizes)
@@ -83,7 +86,6 @@ def _of_line(
     varied = any(first > size and second > size for first, second in pairwise(sizes))
     divisor = _divisor(run, windows)
     fix: FixAt = _count_from_one
-    planned = _is_planned(run, windows)
     if sizes[0] == 1 and len(sizes) > 1 and not planned:
         count = 1 + len(left)
         message = f"The first step uses 1 micro-batch, the others {size}"
