@@ -178,8 +178,7 @@ def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]
 
 def _stops_at(parameter: Tensor, cuts: Iterable[FlowCut]) -> list[Stop]:
     """Return the cuts between a parameter and the loss, each line once."""
-    stops = (Stop(cut.kind, cut.op, cut.frame) for cut in cuts if id(parameter) in cut.behind)
-    return list(dict.fromkeys(stops))
+    return list(dict.fromkeys(cut.stop for cut in cuts if id(parameter) in cut.behind))
 
 
 def _rates(optimizer: Optimizer | Sequence[Optimizer]) -> Mapping[int, float]:

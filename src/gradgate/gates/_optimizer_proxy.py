@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,20 +20,52 @@ from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gradgate.errors import OptionError
-from gradgate.torch_compat import uncompiled
+from gradgate.torch_compat import sparse_tensor, uncompiled
 
 
-class Entries(Protocol):
-    """Some entries of a parameter."""
+class Entries:
+    """Some entries of a parameter.
+
+    Args:
+        index: the ids of rows, ascending; or a bool mask of the parameter's shape.
+    """
+
+    def __init__(self, index: Tensor) -> None:
+        self._index = index
+        self._are_rows = index.dtype != torch.bool
+
+    def __str__(self) -> str:
+        return f"{len(self._index)} rows" if self._are_rows else f"{int(self._index.sum())} entries"
 
     def take(self, x: Tensor) -> Tensor:
         """Return these entries of a tensor that has the parameter's shape."""
+        if self._are_rows:
+            return x.index_select(0, self._on(x))  # of a sparse tensor, too
+        return (x.to_dense() if x.is_sparse else x)[self._on(x)]
 
     def put(self, x: Tensor, values: Tensor) -> None:
         """Write them back."""
+        x[self._on(x)] = values
 
     def masked(self, gradient: Tensor) -> Tensor:
-        """Return the gradient with zeros at the other entries."""
+        """Return the gradient with zeros at the other entries, in the same layout: a hook may not change it."""
+        index = self._on(gradient)
+        if not gradient.is_sparse:
+            if self._are_rows:
+                return torch.zeros_like(gradient).index_copy(0, index, gradient.index_select(0, index))
+            return torch.where(index, gradient, 0)
+        gradient = gradient.coalesce()
+        indices, values = gradient.indices(), gradient.values()
+        if self._are_rows:
+            kept = torch.isin(indices[0], index)
+            indices, values = indices[:, kept], values[kept]
+        else:
+            values = torch.where(index[indices[0]], values, 0)
+        return sparse_tensor(indices, values, gradient.shape)
+
+    def _on(self, x: Tensor) -> Tensor:
+        self._index = self._index.to(x.device)  # the model may have moved since
+        return self._index
 
 
 _entries: Any = WeakTensorKeyDictionary()  # by parameter: the entries that optimizers may move

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any
 
 from gradgate.torch_compat._private import Private, torch
@@ -33,7 +34,8 @@ def _foreach(name: str, single: Callable[..., Any] | None = None) -> Private[...
 
     def in_turn(tensors: Iterable[Any], *rest: Any, **options: Any) -> list[Any]:
         act = single or getattr(torch().Tensor, name)
-        return [act(tensor, *rest, **options) for tensor in tensors]
+        lists = (each if isinstance(each, (list, tuple)) else repeat(each) for each in rest)
+        return [act(*arguments, **options) for arguments in zip(tensors, *lists)]  # noqa: B905 (repeat is endless)
 
     return Private(
         f"torch._foreach_{name}",
@@ -43,21 +45,9 @@ def _foreach(name: str, single: Callable[..., Any] | None = None) -> Private[...
     )
 
 
+foreach_add_ = _foreach("add_")
 foreach_mul_ = _foreach("mul_")
 foreach_zero_ = _foreach("zero_")
 foreach_clamp_min_ = _foreach("clamp_min_")
 foreach_clamp_max_ = _foreach("clamp_max_")
 foreach_norm = _foreach("norm", lambda tensor, order=2: torch().linalg.vector_norm(tensor, order))
-
-
-def _add_in_turn(tensors: Iterable[Any], others: Iterable[Any], alpha: float = 1) -> None:
-    for tensor, other in zip(tensors, others, strict=True):
-        tensor.add_(other, alpha=alpha)
-
-
-foreach_add_: Private[..., Any] = Private(
-    "torch._foreach_add_",
-    "call add_ on many tensors at once",
-    find=lambda: torch()._foreach_add_,
-    instead=_add_in_turn,
-)

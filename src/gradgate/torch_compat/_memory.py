@@ -15,18 +15,10 @@ def _fake_tensors() -> Callable[[], tuple[Any, Any]]:
     return lambda: (FakeTensor, FakeTensorMode)
 
 
-class _NoFakes:
-    """Replaces a class of torch that is gone. It has no instances."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        fake_tensors.require()
-
-
 fake_tensors: Private[[], tuple[Any, Any]] = Private(
     "torch._subclasses.fake_tensor.FakeTensorMode",
     "estimate memory without running anything",
     find=_fake_tensors,
-    instead=lambda: (_NoFakes, _NoFakes),
     works=lambda classes: classes()[1](allow_non_fake_inputs=True),
 )
 
@@ -37,19 +29,12 @@ def _dispatch_mode() -> Callable[[], Any]:
     return lambda: TorchDispatchMode
 
 
-class _NoMode:
-    """Replaces the class of modes if that is gone."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        dispatch_mode.require()
-
-
 # https://docs.pytorch.org/docs/stable/notes/extending.html#extending-all-torch-api-with-modes
 dispatch_mode: Private[[], Any] = Private(
     "torch.utils._python_dispatch.TorchDispatchMode",
     "see which operations run, and so how much memory they take",
     find=_dispatch_mode,
-    instead=lambda: _NoMode,
+    instead=lambda: object,  # lets a class be made, which calls `require` before it is used
     works=lambda mode: isinstance(mode(), type),
 )
 

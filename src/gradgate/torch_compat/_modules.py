@@ -48,30 +48,26 @@ compiled_in_place: Private[[Any], bool] = Private(
 )
 
 
-def _keeps(*names: str) -> bool:
-    from torch.optim.lr_scheduler import SequentialLR
+def _of_sequence(name: str) -> Private[[Any], list[Any]]:
+    """Return a function that reads a list of a scheduler made of others; [] of any other scheduler."""
 
-    return set(names) <= {*unwrap(SequentialLR.__init__).__code__.co_names}  # it may be watched already
+    def read(scheduler: Any) -> list[Any]:
+        value = getattr(scheduler, name, None)
+        return value if isinstance(value, list) else []
+
+    def is_kept(_: Any) -> bool:
+        from torch.optim.lr_scheduler import SequentialLR
+
+        return name in unwrap(SequentialLR.__init__).__code__.co_names  # it may be watched already
+
+    return Private(
+        f"torch.optim.lr_scheduler.SequentialLR.{name}",
+        "tell when a scheduler made of others has run its course",
+        find=lambda: read,
+        instead=lambda scheduler: [],
+        works=is_kept,
+        rules=("GG301",),
+    )
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-inner_schedulers: Private[[Any], list[Any]] = Private(
-    "torch.optim.lr_scheduler.SequentialLR._schedulers",
-    "tell when a scheduler made of others has run its course",
-    find=lambda: lambda scheduler: _list(getattr(scheduler, "_schedulers", None)),
-    instead=lambda scheduler: [],
-    works=lambda _: _keeps("_schedulers"),
-    rules=("GG301",),
-)
-
-inner_milestones: Private[[Any], list[int]] = Private(
-    "torch.optim.lr_scheduler.SequentialLR._milestones",
-    "tell when a scheduler made of others has run its course",
-    find=lambda: lambda scheduler: _list(getattr(scheduler, "_milestones", None)),
-    instead=lambda scheduler: [],
-    works=lambda _: _keeps("_milestones"),
-    rules=("GG301",),
-)
+inner_schedulers, inner_milestones = _of_sequence("_schedulers"), _of_sequence("_milestones")
