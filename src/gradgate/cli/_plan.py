@@ -12,7 +12,7 @@ from gradgate.checker.analysis._loss_source import LossSource, UnknownLossError,
 from gradgate.checker.reports import counted, place_of
 from gradgate.checker.running import How, Program, WatchedRun, after_import
 from gradgate.cli._program import program_of
-from gradgate.errors import GradgateError, OptionError
+from gradgate.errors import GradgateError
 from gradgate.events import Frame, Log
 
 _WHERE = "gradgate plan"
@@ -35,19 +35,10 @@ def plan_program(module: str | None, arguments: list[str], *, budget: str | None
     """Run a script or module up to its first optimizer step, print its batch's plan, and return the exit code."""
     program = program_of(module, arguments, where=_WHERE)
     if budget is not None:
-        _check_budget(budget)
+        as_bytes(budget, _WHERE, "--budget")
     paused = _Paused(program, budget)
     after_import("torch", paused.wait_for_step)
     return WatchedRun(program, max_steps=1, on_end=paused.tell).run()
-
-
-def _check_budget(budget: str) -> None:
-    try:
-        as_bytes(budget)
-    except OptionError:
-        raise OptionError(
-            f"{_WHERE}: --budget is {budget!r}. Write a number with a unit: --budget 8GiB."
-        ) from None
 
 
 class _Paused:

@@ -8,11 +8,18 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from gradgate.checker.reports import counted, duration
 
 _EVERY_SECONDS = 0.25
 _FEWEST_ROWS = 8
+
+
+def write_error(text: str) -> None:
+    """Write to standard error directly, because the script may have replaced or closed ``sys.stderr``."""
+    with suppress(OSError):
+        os.write(2, text.encode())
 
 
 class Progress:
@@ -43,7 +50,7 @@ class Progress:
         self._enabled = False
         with self._drawing:
             if self._rows:
-                self._write(f"\x1b7\x1b[r\x1b[{self._rows};1H\x1b[2K\x1b8")
+                write_error(f"\x1b7\x1b[r\x1b[{self._rows};1H\x1b[2K\x1b8")
 
     def _run(self, counts: Callable[[], tuple[int, int]], began: float) -> None:
         time.sleep(1.0)  # a shorter run needs no progress
@@ -60,16 +67,9 @@ class Progress:
             return
         if rows != self._rows:
             # Make room by moving one row down in the same column, then let all rows but the last scroll.
-            self._write(f"\x1bD\x1b[1A\x1b7\x1b[1;{rows - 1}r\x1b8")
+            write_error(f"\x1bD\x1b[1A\x1b7\x1b[1;{rows - 1}r\x1b8")
             self._rows = rows
         steps, backwards = counts
         seen = f"{counted(steps, 'step')}, {counted(backwards, 'backward call')}"
         text = f"gradgate  {seen if steps or backwards else 'no backward call yet'}, {duration(seconds)}"
-        self._write(f"\x1b7\x1b[{rows};1H\x1b[2K{self._dim[0]}{text[: columns - 1]}{self._dim[1]}\x1b8")
-
-    @staticmethod
-    def _write(text: str) -> None:
-        try:
-            os.write(2, text.encode())  # bypasses sys.stderr, which the script may have replaced
-        except OSError:
-            return
+        write_error(f"\x1b7\x1b[{rows};1H\x1b[2K{self._dim[0]}{text[: columns - 1]}{self._dim[1]}\x1b8")

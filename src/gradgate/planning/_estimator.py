@@ -18,7 +18,7 @@ from gradgate.planning._estimate import TOLERANCE, Estimate
 from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, TooLongError
 from gradgate.planning._reachable_state import ReachableState
 from gradgate.planning._samples import Samples
-from gradgate.planning._trace_pass import clear_caches, holder_name, trace_pass
+from gradgate.planning._trace_pass import holder_name, trace_pass
 
 _MOST_OPERATIONS = 20_000  # of a pass with many samples; more means that it loops over the samples
 _PROBE_SAMPLES = 3
@@ -179,10 +179,6 @@ class Estimator:
 
     def _remove_fakes(self) -> None:
         leaked = self._fakes.leaked()
-        if leaked:
-            clear_caches(leaked)
-            del leaked
-            leaked = self._fakes.leaked()
         if not leaked:
             return
         self._fakes.created.clear()

@@ -27,6 +27,7 @@ _REFILL: dict[type, str] = {
     set: "update",
     deque: "extend",
 }
+_LRU_CACHE = type(functools.lru_cache(len))
 _MISSING = object()
 
 
@@ -87,7 +88,9 @@ class ReachableState:
         return ()
 
     def _instance(self, value: Any) -> Iterator[Any]:
-        wrapped = getattr(value, "__wrapped__", None)  # functools.lru_cache
+        if isinstance(value, _LRU_CACHE):
+            self._undo.append(_cache_clearer(value))
+        wrapped = getattr(value, "__wrapped__", None)
         if isinstance(wrapped, FunctionType):
             yield wrapped
         kind = type(value)
@@ -175,6 +178,18 @@ def _is_same(now: Any, before: Any) -> bool:
     if type(now) is tuple and type(before) is tuple and len(now) == len(before):
         return all(a is b for a, b in zip(now, before, strict=True))
     return now is before
+
+
+def _cache_clearer(cached: Any) -> Callable[[], None]:
+    misses = cached.cache_info().misses
+
+    def undo() -> None:
+        nonlocal misses
+        if cached.cache_info().misses != misses:
+            cached.cache_clear()  # an entry cannot be removed alone; it is computed again
+            misses = 0
+
+    return undo
 
 
 def _set_class(value: Any, kind: type) -> None:

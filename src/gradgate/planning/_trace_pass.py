@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import math
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType, FunctionType, GeneratorType
 from typing import Any
@@ -23,7 +22,6 @@ from gradgate.pytree import mapped_tensors, tensors_in
 from gradgate.torch_compat import compiler_is_loaded
 
 _LEVELS = 4  # of containers between a cache and a tensor in it
-_LRU_CACHE = type(functools.lru_cache(len))
 
 
 def trace_pass(
@@ -129,19 +127,6 @@ def _drop_gradient(_: tuple[Tensor | None, ...]) -> tuple[None]:
     return (None,)
 
 
-def clear_caches(tensors: Sequence[Tensor]) -> None:
-    """Clear each ``functools.lru_cache`` that holds one of the tensors: it computes them again."""
-    ours, level = {id(tensors)}, list(tensors)
-    for _ in range(_LEVELS):
-        ours |= {id(level), *map(id, level)}
-        level = [holder for holder in _referrers(level, ours) if not _is_module_namespace(holder)]
-        for holder in level:
-            if isinstance(holder, _LRU_CACHE):
-                holder.cache_clear()
-        if not level:
-            return
-
-
 def holder_name(value: Any, ours: set[int]) -> str:
     """Return the path to an object from the nearest module, class or instance: ``"masks.CACHE[128]"``.
 
@@ -150,7 +135,7 @@ def holder_name(value: Any, ours: set[int]) -> str:
     path = ""
     for _ in range(_LEVELS):
         ours = ours | {id(value)}
-        referrers = _referrers([value], ours)
+        referrers = _referrers(value, ours)
         holder = min(referrers, key=lambda each: not isinstance(each, (dict, list, tuple, set)), default=None)
         del referrers
         if not isinstance(holder, (dict, list, tuple, set)):
@@ -167,9 +152,9 @@ def holder_name(value: Any, ours: set[int]) -> str:
     return f"a {type(value).__qualname__}{path}"
 
 
-def _referrers(values: Sequence[Any], ours: set[int]) -> list[Any]:
-    found = gc.get_referrers(*values)
-    skipped = ours | {id(found), id(values)}
+def _referrers(value: Any, ours: set[int]) -> list[Any]:
+    found = gc.get_referrers(value)
+    skipped = ours | {id(found)}
     running = (FrameType, FunctionType, GeneratorType)
     return [each for each in found if id(each) not in skipped and not isinstance(each, running)]
 

@@ -36,8 +36,10 @@ class ShardedEngine(Engine):
     ) -> None:
         super().__init__(ranks)
         owned = {id(parameter) for parameter in parameters}
-        self._mine: list[Any] = [m for m in modules if any(id(p.sharded_param) in owned for p in shards(m))]
-        self._shards = [shard for module in modules for shard in shards(module)]
+        self._mine: list[Any] = [
+            m for m in modules if any(id(p.sharded_param) in owned for p in fsdp_records(m))
+        ]
+        self._shards = [shard for module in modules for shard in fsdp_records(module)]
         self._owned = owned
         self._every = every
         self.reached_by_pass = ""
@@ -149,7 +151,7 @@ class ShardedEngine(Engine):
     def discard(self) -> None:
         """Drop the gradients of a rolled-back window, and what a pass that raised has left."""
         for module in self._mine:
-            if all(gathered_parameter(shard) is None for shard in shards(module)):
+            if all(gathered_parameter(shard) is None for shard in fsdp_records(module)):
                 continue  # it never ran
             # Refused where it is not the root, or where another rank is gone and nothing will run again.
             with suppress(RuntimeError):
@@ -241,15 +243,6 @@ class _Repeated(Sequence[T]):
 def is_sharded(module: Any) -> bool:
     """Return whether ``fully_shard`` has wrapped a module. By name: importing its class takes half a second."""
     return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)
-
-
-def shards(module: Any) -> list[Any]:
-    """Return torch's records of the parameters that a module under ``fully_shard`` manages itself.
-
-    While a module is gathered, ``module.parameters()`` yields other objects than those that the optimizer steps;
-    only these records know both.
-    """
-    return fsdp_records(module)
 
 
 def _local(shard: Any) -> tuple[Tensor | None, Tensor | None]:

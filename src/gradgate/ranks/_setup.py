@@ -14,10 +14,11 @@ from torch.optim import Optimizer
 from gradgate.errors import OptionError, RankError
 from gradgate.ranks._coordinator import RankCoordinator
 from gradgate.ranks._ddp import Engine, Sync, ddp_engine
-from gradgate.ranks._fsdp import ShardedEngine, is_sharded, shards
+from gradgate.ranks._fsdp import ShardedEngine, is_sharded
 from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._single_process import ALONE, SingleProcess
 from gradgate.ranks._status_exchange import check_agreement
+from gradgate.torch_compat import fsdp_records
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -199,7 +200,7 @@ def engine_of(
     for module in sharded:
         module.reshard()  # after a forward pass it has other parameters than the optimizer
     owned = {id(parameter) for parameter in parameters}
-    if any(id(shard.sharded_param) in owned for module in sharded for shard in shards(module)):
+    if any(id(shard.sharded_param) in owned for module in sharded for shard in fsdp_records(module)):
         everywhere = [*sharded, *(module for module in neighbours if is_sharded(module))]
         return ShardedEngine(
             ranks,

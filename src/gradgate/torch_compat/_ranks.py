@@ -36,6 +36,8 @@ def _records(module: Any) -> list[Any]:
     return [record for group in groups for record in group.fsdp_params]
 
 
+# torch's records of the parameters that a module under fully_shard manages itself. While the module is gathered,
+# its parameters() yields other objects than those that the optimizer steps, and only the records know both.
 fsdp_records: Private[[Any], list[Any]] = Private(
     "torch.distributed.fsdp.FSDPModule._get_fsdp_state",
     "sum over ranks beside fully_shard",
