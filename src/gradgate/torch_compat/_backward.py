@@ -1,4 +1,4 @@
-"""Backward passes and arithmetic. Each name has a public replacement, which is slower."""
+"""Backward passes, and arithmetic on many tensors. Each name has a public replacement, which is slower."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from gradgate.torch_compat._private import Private, torch
 
-# What torch.autograd.backward calls in the end. TORCH_LOGS does not show these passes.
+# torch.autograd.backward ends in this call. TORCH_LOGS does not show passes that begin here.
 run_backward: Private[..., Any] = Private(
     "torch.autograd.Variable._execution_engine",
     "start a backward pass without checking its arguments again",
@@ -22,14 +22,14 @@ transforming: Private[[], bool] = Private(
     "torch._C._are_functorch_transforms_active",
     "tell whether torch.func transforms what runs",
     find=lambda: torch()._C._are_functorch_transforms_active,
-    instead=lambda: True,  # takes the public way
+    instead=lambda: True,  # so that the public function is called
 )
 
 
 def _foreach(name: str, single: Callable[..., Any] | None = None) -> Private[..., Any]:
-    """Return a function that does something to many tensors at once.
+    """Return a function that applies one operation to many tensors at once.
 
-    https://docs.pytorch.org/docs/stable/torch.html#foreach-operations: in beta.
+    These are in beta: https://docs.pytorch.org/docs/stable/torch.html#foreach-operations.
     """
 
     def in_turn(tensors: Iterable[Any], *rest: Any, **options: Any) -> list[Any]:

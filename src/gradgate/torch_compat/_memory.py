@@ -1,4 +1,4 @@
-"""Storages, and operations as torch's dispatcher knows them: the basis of a plan's estimate."""
+"""Storages, and the operations of torch's dispatcher: a plan's estimate is made from these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modes of torch's dispatcher, of its overrides and of its compiler."""
+"""Modes of torch's dispatcher, function overrides and compiler."""
 
 from __future__ import annotations
 
@@ -74,18 +74,18 @@ dispatch_modes: Private[[], Iterable[Any]] = Private(
 
 
 def compiler_is_loaded() -> bool:
-    """Return whether torch's compiler has been imported, which takes seconds and which gradgate never does."""
+    """Return whether torch's compiler has been imported. gradgate never imports it, because that takes seconds."""
     return "torch._dynamo" in sys.modules
 
 
 def _compiled() -> bool:
-    """Return whether torch.compile has compiled something. None is among the backends from the start."""
+    """Return whether torch.compile has compiled anything. Its list of backends always contains None."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is None:
         return False
     try:
         return any(backend is not None for backend in dynamo.eval_frame.cached_backends.values())
-    except AttributeError:  # it was not there yet when this was tried
+    except AttributeError:  # the compiler was not imported yet when this was tested
         anything_compiled.use = anything_compiled.otherwise
         return anything_compiled.use()
 
@@ -94,7 +94,7 @@ anything_compiled: Private[[], bool] = Private(
     "torch._dynamo.eval_frame.cached_backends",
     "tell whether the script compiles something",
     find=lambda: _compiled,
-    instead=compiler_is_loaded,  # looks at less, rather than make torch compile again
+    instead=compiler_is_loaded,  # to observe less is better than to make torch compile again
     works=lambda compiled: isinstance(compiled(), bool),
     rules=("GG401", "GG402"),
 )
@@ -105,7 +105,7 @@ _functions: dict[str, Any] = {"newest": lambda: None, "graphed": False}
 def _reuses_gradients() -> bool:
     if "torch._inductor.cudagraph_trees" in sys.modules:
         return True
-    classes = torch().autograd.Function.__subclasses__()  # in the order in which they were made
+    classes = torch().autograd.Function.__subclasses__()  # in order of creation
     if classes[-1] is not _functions["newest"]():
         graphed = any(each.__name__ == "Graphed" for each in classes)  # made by make_graphed_callables
         _functions.update(newest=weakref.ref(classes[-1]), graphed=graphed)

@@ -25,7 +25,7 @@ has_forward_hooks: Private[[Any], bool] = Private(
     "torch.nn.Module._forward_hooks or _forward_pre_hooks",
     "tell whether hooks run with a frozen module",
     find=lambda: lambda module: bool(module._forward_hooks or module._forward_pre_hooks),
-    instead=lambda module: True,  # then its buffers are kept, hooks or not
+    instead=lambda module: True,  # so that its buffers are protected in any case
     works=lambda has: has(torch().nn.ReLU()) is False,
 )
 
@@ -49,7 +49,7 @@ compiled_in_place: Private[[Any], bool] = Private(
 
 
 def _of_sequence(name: str) -> Private[[Any], list[Any]]:
-    """Return a function that reads a list of a scheduler made of others; [] of any other scheduler."""
+    """Return a function that reads a list of a SequentialLR; of any other scheduler it returns []."""
 
     def read(scheduler: Any) -> list[Any]:
         value = getattr(scheduler, name, None)
@@ -58,7 +58,7 @@ def _of_sequence(name: str) -> Private[[Any], list[Any]]:
     def is_kept(_: Any) -> bool:
         from torch.optim.lr_scheduler import SequentialLR
 
-        return name in unwrap(SequentialLR.__init__).__code__.co_names  # it may be watched already
+        return name in unwrap(SequentialLR.__init__).__code__.co_names  # the checker may have wrapped it
 
     return Private(
         f"torch.optim.lr_scheduler.SequentialLR.{name}",

@@ -1,4 +1,4 @@
-"""Several ranks: DistributedDataParallel, fully_shard."""
+"""Several ranks: process groups, DistributedDataParallel and fully_shard."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _records(module: Any) -> list[Any]:
     return [record for group in groups for record in group.fsdp_params]
 
 
-# torch's records of the parameters that a module under fully_shard manages itself. While the module is gathered,
-# its parameters() yields other objects than those that the optimizer steps, and only the records know both.
+# Torch's records of the parameters that a module under fully_shard manages itself. While the module is gathered,
+# module.parameters() does not yield the objects that the optimizer steps. Only these records know both.
 fsdp_records: Private[[Any], list[Any]] = Private(
     "torch.distributed.fsdp.FSDPModule._get_fsdp_state",
     "sum over ranks beside fully_shard",
