@@ -20,7 +20,7 @@ run_backward: Private[..., Any] = Private(
 
 transforming: Private[[], bool] = Private(
     "torch._C._are_functorch_transforms_active",
-    "tell whether torch.func transforms what runs",
+    "tell whether a torch.func transform is active",
     find=lambda: torch()._C._are_functorch_transforms_active,
     instead=lambda: True,  # so that the public function is called
 )

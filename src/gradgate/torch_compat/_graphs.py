@@ -52,7 +52,7 @@ tensor_version: Private[[Any], int] = Private(
 
 node_shape: Private[[Any, int], tuple[int, ...]] = Private(
     "torch.autograd.graph.Node._input_metadata",
-    "read how many items a loss was taken over",
+    "read how many items a loss covers",
     find=lambda: lambda node, output: tuple(node._input_metadata[output].shape),
     works=lambda shape: shape(_a_node(), 0) == (),
     rules=("GG102", "GG103", "GG104", "GG106", "GG107", "GG406"),
@@ -151,7 +151,7 @@ reads_losses: Private[[], bool] = Private(
 
 view_base: Private[[Any], Any] = Private(
     "torch.Tensor._base",
-    "follow what is written into a view of a tensor",
+    "follow writes into a view of a tensor",
     find=lambda: lambda tensor: tensor._base,
     works=lambda base: base(torch().zeros(2)[:1]) is not None,
 )

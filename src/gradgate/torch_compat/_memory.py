@@ -32,7 +32,7 @@ def _dispatch_mode() -> Callable[[], Any]:
 # https://docs.pytorch.org/docs/stable/notes/extending.html#extending-all-torch-api-with-modes
 dispatch_mode: Private[[], Any] = Private(
     "torch.utils._python_dispatch.TorchDispatchMode",
-    "see which operations run, and so how much memory they take",
+    "see which operations run and how much memory they take",
     find=_dispatch_mode,
     instead=lambda: object,  # lets a class be made, which calls `require` before it is used
     works=lambda mode: isinstance(mode(), type),
@@ -47,13 +47,13 @@ def _without_dispatch_modes() -> Callable[[], AbstractContextManager[Any]]:
 
 without_dispatch_modes: Private[[], AbstractContextManager[Any]] = Private(
     "torch.utils._python_dispatch._disable_current_modes",
-    "compute beside a pass that is followed",
+    "compute outside of the pass that it traces",
     find=_without_dispatch_modes,
 )
 
 storage_key: Private[[Any], int] = Private(
     "torch.UntypedStorage._cdata",
-    "tell which tensors share their memory",
+    "tell which tensors share memory",
     find=lambda: lambda storage: storage._cdata,
     works=lambda key: key(torch().zeros(1).untyped_storage()) > 0,
 )
@@ -61,7 +61,7 @@ storage_key: Private[[Any], int] = Private(
 # The signature of an operation: its name, and which of its arguments it writes.
 op_schema: Private[[Any], Any] = Private(
     "torch._ops.OpOverload._schema",
-    "tell what an operation writes",
+    "tell which arguments an operation writes",
     find=lambda: lambda operation: operation._schema,
     works=lambda schema: schema(torch().ops.aten.add_.Tensor).is_mutable,
 )

@@ -35,7 +35,7 @@ def _enters(use: Callable[[], AbstractContextManager[None]]) -> bool:
 
 as_torch_itself: Private[[], AbstractContextManager[None]] = Private(
     "torch._C.DisableTorchFunctionSubclass or torch.utils._python_dispatch._disable_current_modes",
-    "keep what it computes from modes and tensor classes that the script brings along",
+    "keep its own computation out of the script's modes and tensor classes",
     find=_as_torch_itself,
     instead=nullcontext,
     works=_enters,
@@ -50,7 +50,7 @@ def _fake_tensors_on() -> Callable[[], bool]:
 
 fake_tensors_on: Private[[], bool] = Private(
     "torch._C._get_dispatch_mode",
-    "tell a run on fake tensors from a training",
+    "tell a run on fake tensors from training",
     find=_fake_tensors_on,
     instead=lambda: False,
     works=lambda on: isinstance(on(), bool),
@@ -65,7 +65,7 @@ def _dispatch_modes() -> Callable[[], Iterable[Any]]:
 
 dispatch_modes: Private[[], Iterable[Any]] = Private(
     "torch._C._get_dispatch_stack_at",
-    "tell the trial passes of gradgate.plan from a training",
+    "tell the trial passes of gradgate.plan from training",
     find=_dispatch_modes,
     instead=tuple,
     works=lambda modes: not list(modes()) or True,
@@ -92,7 +92,7 @@ def _compiled() -> bool:
 
 anything_compiled: Private[[], bool] = Private(
     "torch._dynamo.eval_frame.cached_backends",
-    "tell whether the script compiles something",
+    "tell whether the script compiles anything",
     find=lambda: _compiled,
     instead=compiler_is_loaded,  # to observe less is better than to make torch compile again
     works=lambda compiled: isinstance(compiled(), bool),
@@ -115,7 +115,7 @@ def _reuses_gradients() -> bool:
 # https://github.com/pytorch/pytorch/issues/96693, https://github.com/pytorch/pytorch/issues/181723
 reuses_gradients: Private[[], bool] = Private(
     "torch._inductor.cudagraph_trees",
-    "tell whether CUDA graphs run, which write each gradient into the memory of the one before",
+    "tell whether CUDA graphs run, which overwrite each gradient with the next",
     find=lambda: _reuses_gradients if torch().backends.cuda.is_built() else lambda: False,
     instead=lambda: True,
     works=lambda reuses: isinstance(reuses(), bool),

@@ -9,21 +9,21 @@ from gradgate.torch_compat._private import Private, torch
 
 buffers_of: Private[[Any], dict[str, Any]] = Private(
     "torch.nn.Module._buffers",
-    "keep the buffers of a frozen module as they are",
+    "keep a frozen module's buffers unchanged",
     find=lambda: lambda module: module._buffers,
     works=lambda of: "running_mean" in of(torch().nn.BatchNorm1d(1)),
 )
 
 unsaved_buffers: Private[[Any], set[str]] = Private(
     "torch.nn.Module._non_persistent_buffers_set",
-    "tell the caches of a frozen module from its buffers",
+    "tell a frozen module's caches from its other buffers",
     find=lambda: lambda module: module._non_persistent_buffers_set,
     works=lambda of: of(torch().nn.BatchNorm1d(1)) == set(),
 )
 
 has_forward_hooks: Private[[Any], bool] = Private(
     "torch.nn.Module._forward_hooks or _forward_pre_hooks",
-    "tell whether hooks run with a frozen module",
+    "tell whether a frozen module has hooks",
     find=lambda: lambda module: bool(module._forward_hooks or module._forward_pre_hooks),
     instead=lambda module: True,  # so that its buffers are protected in any case
     works=lambda has: has(torch().nn.ReLU()) is False,
@@ -31,7 +31,7 @@ has_forward_hooks: Private[[Any], bool] = Private(
 
 batch_norm_classes: Private[[], tuple[type, ...]] = Private(
     "torch.nn.modules.batchnorm._BatchNorm",
-    "know a batch norm of a class of somebody's own",
+    "recognize a custom batch norm class",
     find=lambda: lambda: (torch().nn.modules.batchnorm._BatchNorm,),
     instead=lambda: tuple(
         getattr(torch().nn, name) for name in ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
@@ -62,7 +62,7 @@ def _of_sequence(name: str) -> Private[[Any], list[Any]]:
 
     return Private(
         f"torch.optim.lr_scheduler.SequentialLR.{name}",
-        "tell when a scheduler made of others has run its course",
+        "tell when a SequentialLR has finished",
         find=lambda: read,
         instead=lambda scheduler: [],
         works=is_kept,

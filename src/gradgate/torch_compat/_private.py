@@ -72,7 +72,9 @@ class Private(Generic[P, R]):
     def loss(self) -> str:
         """What gradgate cannot do, and why."""
         versions = f"torch {torch().__version__} and Python {sys.version_info[0]}.{sys.version_info[1]}"
-        return f"gradgate cannot {self.cannot} with {versions} ({self.names} is gone or works otherwise)"
+        return (
+            f"gradgate cannot {self.cannot} with {versions} ({self.names} is missing or behaves differently)"
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""

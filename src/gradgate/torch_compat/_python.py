@@ -35,7 +35,7 @@ end_threads: Private[[], None] = Private(
 
 run_exit_functions: Private[[], None] = Private(
     "atexit._run_exitfuncs",
-    "run what a script registered for its exit before it reports",
+    "run a script's exit handlers before it reports",
     find=lambda: import_module("atexit")._run_exitfuncs,
     instead=lambda: None,
     rules=("every rule",),
@@ -45,7 +45,7 @@ run_exit_functions: Private[[], None] = Private(
 # The public functions look each handler up in an enumeration, which takes as long as a small model's step.
 get_signal_handler: Private[[int], Any] = Private(
     "_signal.getsignal",
-    "ask for a signal's handler at the least cost",
+    "read a signal's handler quickly",
     find=lambda: import_module("_signal").getsignal,
     instead=lambda number: import_module("signal").getsignal(number),
     works=lambda get: get(2) == import_module("signal").getsignal(2),
@@ -53,7 +53,7 @@ get_signal_handler: Private[[int], Any] = Private(
 
 set_signal_handler: Private[[int, Any], Any] = Private(
     "_signal.signal",
-    "install a signal's handler at the least cost",
+    "install a signal's handler quickly",
     find=lambda: import_module("_signal").signal,
     instead=lambda number, handler: import_module("signal").signal(number, handler),
 )
@@ -73,8 +73,8 @@ def _of_process(name: str, cannot: str, missing: Any) -> Private[[Any], Any]:
     )
 
 
-process_target = _of_process("_target", "tell what a process of multiprocessing is for", None)
-process_arguments = _of_process("_args", "keep what the workers of a pool have seen", ())
+process_target = _of_process("_target", "tell what a multiprocessing process runs", None)
+process_arguments = _of_process("_args", "keep what a pool's workers have recorded", ())
 
 
 # multiprocessing calls this in each new child. A spawned child inherits nothing, so there it does nothing, and
@@ -95,7 +95,7 @@ before_spawned: Private[[Callable[[], None]], None] = Private(
 
 running_children: Private[[], Any] = Private(
     "multiprocessing.process._children",
-    "tell whether a script that seems to wait for ever waits for its children",
+    "tell whether a script that seems to hang is waiting for its children",
     find=lambda: lambda: getattr(sys.modules.get("multiprocessing.process"), "_children", ()),
     instead=lambda: ("unknown",),  # assume some, and keep waiting
     works=lambda _: import_module("multiprocessing.process")._children is not None,
