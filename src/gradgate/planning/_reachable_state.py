@@ -16,8 +16,8 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.torch_compat import storage_key
 
-_DATA_SET = 10_000  # items: a container as long is no cache
-_MOST_FUNCTIONS = 5_000  # a library's functions lead to all the others
+_DATA_SET = 10_000  # items: a container this long holds data and is not a cache
+_MOST_FUNCTIONS = 5_000  # a library's functions lead to all of its other functions
 _FOREIGN = {"torch", "numpy", "builtins", "gradgate", *sys.stdlib_module_names} - {"__main__"}
 _HOLDERS = {"argparse", "collections", "types", "weakref"}  # their objects may hold the user's
 _REFILL: dict[type, str] = {
@@ -32,11 +32,11 @@ _MISSING = object()
 
 
 class ReachableState:
-    """The objects that a loss function can reach, as they were when each was first noted.
+    """The objects that a loss function can reach, each in its state when it was first noted.
 
     It follows closures, defaults, the global names that functions use, attributes, items of containers, and modules
-    with all their parts. It notes which objects names, attributes and items hold; the data and gradients of
-    tensors, not their values (:class:`PassTracer` copies what an operation overwrites); the state of generators.
+    with all their parts. It notes the objects that names, attributes and items refer to, the storages and gradients
+    of tensors, and the state of random generators. :class:`PassTracer` copies values before they are overwritten.
     """
 
     def __init__(self, *roots: Any) -> None:
@@ -56,7 +56,7 @@ class ReachableState:
             todo.extend(self._note_one(value))
 
     def restore(self) -> None:
-        """Restore everything as it was noted."""
+        """Restore everything to its noted state."""
         with torch.no_grad():
             for undo in self._undo:
                 undo()
@@ -206,11 +206,11 @@ def _tensor_restorer(tensor: Tensor) -> Callable[[], None]:
         data = tensor.data
 
     def undo() -> None:
-        if is_lazy(tensor):  # as it was: nothing makes a parameter lazy
+        if is_lazy(tensor):  # still: no parameter becomes lazy again
             return
         if data is not None and not _is_same_view(data, tensor):
             tensor.data = data
-        _set_class(tensor, kind)  # of a lazy parameter that was given a shape
+        _set_class(tensor, kind)  # a lazy parameter that got its shape has got another class
         if tensor.is_leaf and tensor.grad is not grad:
             tensor.grad = grad
 

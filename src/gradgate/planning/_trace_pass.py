@@ -38,7 +38,7 @@ def trace_pass(
     Args:
         loss_fn: returns the loss of a micro-batch, or the loss and its count.
         make_batch: makes the micro-batch.
-        state: what is restored after the pass.
+        state: restores what the pass changes.
         fakes: the fake tensors of passes over the same model.
         copies: the micro-batch is a copy of its samples, so its memory counts.
         most_operations: give up after so many.
@@ -56,9 +56,9 @@ def trace_pass(
         return _traced(loss_fn, batch, PassTracer(fakes, state, most_operations), fakes.mode, copies=copies)
     except (FakePassError, TooLongError, OptionError):
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a loss function runs into
+    except Exception as error:  # noqa: BLE001 - a loss function may raise anything
         reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
-    raise FakePassError(reason)  # only here, where the frames that hold fakes are gone
+    raise FakePassError(reason)  # outside the handler, which keeps the frames that hold fakes alive
 
 
 def _traced(
@@ -123,14 +123,14 @@ def _check_loss(loss: Any) -> None:
 
 
 def _drop_gradient(_: tuple[Tensor | None, ...]) -> tuple[None]:
-    """Drop a gradient before it is added to ``.grad``, where nothing must be left."""
+    """Drop a gradient before it reaches ``.grad``, which the pass must not change."""
     return (None,)
 
 
 def holder_name(value: Any, ours: set[int]) -> str:
     """Return the path to an object from the nearest module, class or instance: ``"masks.CACHE[128]"``.
 
-    It must not hold the object in a local list or a closure, which would be found.
+    The caller must not hold the object in a local list or a closure: these would be found as holders.
     """
     path = ""
     for _ in range(_LEVELS):
