@@ -48,7 +48,8 @@ class Estimate:
         self._most_samples: dict[tuple[float, int], int] = {}
         self.checked, self.resident, self.operations = checked, first.resident, first.operations
         self.mixes = frozenset(kind for trace in self._traces for kind in trace.mixes)
-        # A pass of few samples may run other operations than the largest one. It is left out if enough others remain.
+        # A pass of few samples may run other operations than the largest one. It is left out if enough others
+        # remain.
         other = {trace.samples for trace in self._traces if not _same_operations(trace, first)}
         numbers = list(dict.fromkeys(trace.samples for trace in grid))
         same = [samples for samples in numbers if samples not in other]
@@ -176,9 +177,9 @@ def _same_operations(trace: PassTrace, other: PassTrace) -> bool:
 def fit(samples: Sequence[int], values: Tensor) -> tuple[Tensor, Tensor]:
     """Fit a polynomial in the number of samples to each quantity; return it, and whether the values confirm it.
 
-    Two values are enough to confirm a single power: sizes are integers, so a wrong power hardly fits both. Any other
-    polynomial is confirmed if it fits at least one value more than it has terms. A quantity that nothing confirms
-    gets a curve that lies above all of its values.
+    Two values are enough to confirm a single power: sizes are integers, so a wrong power hardly fits both. Any
+    other polynomial is confirmed if it fits at least one value more than it has terms. A quantity that nothing
+    confirms gets a curve that lies above all of its values.
 
     Args:
         samples: distinct numbers of samples; the first is the unit of the polynomials.

@@ -52,7 +52,7 @@ class FakeTensors:
         return self._known[id(tensor)][1]
 
     def of_input(self, tensor: Tensor) -> Tensor:
-        """Return a fake for a tensor of a micro-batch, without keeping it. 0-dimensional tensors are not replaced."""
+        """Return a fake for a tensor of a micro-batch, without keeping it. 0-dimensional tensors stay real."""
         if not tensor.dim():
             return tensor
         fake: Tensor = tensor if isinstance(tensor, self.kind) else self.mode.from_tensor(tensor)
