@@ -1,7 +1,7 @@
 """Freeze parameters and modules, and restore their previous state.
 
-Several handles may hold the same module, and several modules the same parameter; the last release unfreezes it. A
-copy of what is frozen (``copy.deepcopy``, ``pickle``) is made as if it were not.
+Several handles may hold the same module, and several modules the same parameter; the last release unfreezes it.
+``copy.deepcopy`` and ``pickle`` see modules and parameters as if they were not frozen.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class FrozenModule:
         self._parts: list[FrozenModule] = []
         self._hooks: list[RemovableHandle] = []
         self._passes: list[list[_Buffers]] = []
-        self._inner = False  # the module is part of one that runs, which has made copies for it
+        self._inner = False  # the module is part of a running one, which has made copies for it
         self.holders = 0
         self._parameters: list[_FrozenParameter] = []
         vars(module).update(_copying_within(module, self._unfrozen), train=self)
@@ -142,7 +142,7 @@ class FrozenModule:
         return self._module
 
     def _unfrozen(self) -> AbstractContextManager[None]:
-        """Return a block in which the module has its own mode and ``train``, and no hooks from here."""
+        """Return a context in which the module has its own mode and ``train``, and none of these hooks."""
         attributes = {
             name: value for name, value in vars(self._module).items() if name not in ("train", *_COPYING)
         }
@@ -166,7 +166,7 @@ class FrozenModule:
         ]
 
     def _before(self, module: nn.Module, _: Any) -> None:
-        """Let the frozen parts work on copies. To restore values in place would not do: backward may need them."""
+        """Let the frozen parts work on copies: the backward pass may need what they write."""
         if self._inner or module is not self._module:  # DataParallel runs copies of the module
             return
         shared: dict[Tensor, Tensor] = {}

@@ -1,9 +1,9 @@
 """Let optimizers see only some entries of a parameter.
 
-An optimizer moves every entry of its parameters, also where the gradient is zero: by momentum, weight decay, Adam's
-averages. So the other entries must not reach it. During a step a proxy takes the optimizer's place; its groups hold
-the chosen entries as parameters of their own, which are written back afterwards. The optimizer's own groups never
-change, so a step that raises leaves nothing to repair, and its state is as large as the chosen entries.
+An optimizer also moves entries whose gradient is zero: by momentum, weight decay or Adam's averages. So it must
+not see entries that are not chosen. During a step, a proxy takes the optimizer's place. Its groups hold the chosen
+entries as separate parameters, which are written back afterwards. The optimizer's own groups never change, so a
+step that raises leaves nothing to repair. Its state is only as large as the chosen entries.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def has_entries(parameter: Tensor) -> bool:
 
 @torch.no_grad()
 def unrestrict(parameter: Tensor) -> None:
-    """Let optimizers see the whole parameter again; state of the other entries starts afresh."""
+    """Let optimizers see the whole parameter again; their state of the other entries starts from scratch."""
     entries = _entries.pop(parameter)
     values = entries.take(parameter)
     for optimizer in list(_hooks):
@@ -98,7 +98,7 @@ def unrestrict(parameter: Tensor) -> None:
         if all(value.shape == parameter.shape for value in tensors):
             continue
         if any(value.shape != values.shape for value in tensors):
-            optimizer.state.pop(parameter, None)  # derived from the entries in another way: it starts afresh
+            optimizer.state.pop(parameter, None)  # of another shape, so it cannot be expanded
             continue
         group = next(
             group for group in optimizer.param_groups if any(p is parameter for p in group["params"])
@@ -170,14 +170,14 @@ class _Proxy:
 
 @uncompiled
 def _before_hooks(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Let the proxy replace the optimizer after all other hooks, which see the optimizer itself."""
+    """Register the hook that replaces the optimizer as the last one: all others see the optimizer itself."""
     del args, kwargs
     if not _restricted_in(optimizer):
         return
     if optimizer not in _hooks:
         _hooks[optimizer] = optimizer.register_step_pre_hook(_replace)
         after = optimizer.register_step_post_hook(_finish)
-        # First of all, so that other hooks see what was stepped.
+        # The first of these hooks, so that the others see the result of the step.
         after.hooks_dict_ref().move_to_end(after.id, last=False)  # type: ignore[union-attr]
     before = _hooks[optimizer]
     before.hooks_dict_ref().move_to_end(before.id)  # type: ignore[union-attr]
@@ -189,7 +189,7 @@ def _restricted_in(optimizer: Optimizer) -> list[Tensor]:
     inner = [
         each for each in vars(optimizer).values() if isinstance(each, Optimizer) and each is not optimizer
     ]
-    # A wrapper leaves these to its inner optimizer.
+    # A wrapper's inner optimizer steps these.
     delegated = {id(each) for other in inner for group in other.param_groups for each in group["params"]}
     return [parameter for parameter in found if id(parameter) not in delegated]
 

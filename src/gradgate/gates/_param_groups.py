@@ -41,8 +41,8 @@ def param_groups(
         Groups with ``params``, ``lr``, ``name`` and, if it is set, ``weight_decay``; pass them to an optimizer.
 
     Raises:
-        OptionError: a pattern matches nothing, or nothing that later patterns do not; a factor is not above 0; a
-            tied parameter gets two factors by its two names.
+        OptionError: a pattern matches nothing, or later patterns match all of it; a factor is not above 0; a tied
+            parameter gets different factors by its two names.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2), torch.nn.Linear(2, 1))

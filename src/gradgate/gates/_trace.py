@@ -1,7 +1,8 @@
 """Traces the computation of a loss: where gradient stops, and which line made which part of the graph.
 
-The graph of a loss shows what gradient reaches. It doesn't show what gradient might have reached: ``detach`` leaves
-no trace in it. So values are followed through every operation, from the parameters on, past the end of the graph.
+The graph of a loss shows which parameters gradient reaches. It doesn't show which ones it might have reached, since
+``detach`` leaves no trace in it. So this module follows values through every operation, from the parameters on,
+past the end of the graph.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Trace(TorchFunctionMode):
         parameters: the parameters to follow.
 
     Attributes:
-        taken: values that left torch.
-        frames: the line that made a node of the graph.
+        taken: cuts at which values left torch, as numbers.
+        frames: for each node of the graph, the line that made it.
         functions: names of the custom autograd functions that ran. No graph shows their inside.
         used: the sources of the loss: ids of parameters, and cuts. Known after :meth:`end`.
         cuts: all cuts that the loss was computed through, those nearest to it first. Known after :meth:`end`.

@@ -29,9 +29,9 @@ class TrainedOnly:
         return f"TrainedOnly({self._entries} of {list(self._parameter.shape)})"
 
     def remove(self) -> None:
-        """Train the whole parameter again. The optimizer's state of the other entries starts afresh.
+        """Train the whole parameter again. The optimizer's state of the other entries starts from scratch.
 
-        Under Adam their first steps may be larger than usual, since it counts steps for the whole parameter.
+        Under Adam, their first steps may be larger than usual, since it counts steps for the whole parameter.
         """
         if self._parameter is not None:
             self._hook.remove()
@@ -48,10 +48,10 @@ class TrainedOnly:
 def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> TrainedOnly:
     """Train these rows of an embedding; the others stay bit for bit the same.
 
-    The usual case is new tokens in a pretrained vocabulary. The gradient of the other rows becomes zero, so that
-    norms and clips count the trained ones only. The optimizer sees only these rows, so that neither momentum
-    nor weight decay changes the others, and its state is only as large as these rows. The parameter stays the
-    same object: if output weights are tied to it, their same rows are trained.
+    The usual case is new tokens in a pretrained vocabulary. The gradient of the other rows becomes zero, so norms
+    and clipping count only the trained rows. The optimizer sees only the trained rows: neither momentum nor weight
+    decay changes the others, and its state is only as large as these rows. The parameter remains the same object.
+    If output weights are tied to it, the same rows of them are trained.
 
     Args:
         embedding: a module whose ``weight`` has one row for each id (``nn.Embedding``, ``nn.EmbeddingBag``, also
@@ -92,7 +92,7 @@ def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:
     """Train the entries of a parameter where a mask is True; the others stay bit for bit the same.
 
     Works as :func:`train_rows` does. The optimizer sees the chosen entries as one vector. That is right for
-    optimizers that treat each entry by itself (SGD, Adam, AdamW, RMSprop, Adagrad), but not for those that
+    optimizers that treat entries separately (SGD, Adam, AdamW, RMSprop, Adagrad), and wrong for optimizers that
     use whole matrices (Muon, Adafactor).
 
     Args:
