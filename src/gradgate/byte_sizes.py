@@ -1,4 +1,4 @@
-"""Sizes of memory, as they are read and written."""
+"""Sizes of memory: parse "8GiB" to bytes, and format bytes for reading."""
 
 from __future__ import annotations
 

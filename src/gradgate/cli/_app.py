@@ -1,4 +1,4 @@
-"""The commands and their options. Parsing only decides what to run; nothing runs meanwhile."""
+"""The commands and their options. Parsing only selects an action, which runs after it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ app = typer.Typer(
 
 
 def parse(arguments: list[str]) -> Action:
-    """Return the action that a command line asks for. Help and usage errors exit, as usual."""
+    """Return the action that a command line selects. Help and usage errors exit, as usual."""
     _parsed.clear()
     _line[:] = arguments
     try:

@@ -54,8 +54,8 @@ def check_program(
 ) -> int:
     """Run a script or module under watch, write the report, and return the exit code.
 
-    For options that are None the configuration applies, or the default. ``fix`` is the command that checks again
-    once the edits are made.
+    An option that is None gets its value from the configuration, or its default. ``fix`` is the command that checks
+    again after the edits.
     """
     if fix is not None and "LOCAL_RANK" in os.environ:
         raise OptionError(

@@ -1,4 +1,4 @@
-"""``gradgate new-rule``: the files of a rule that is still to be written, in a checkout of gradgate."""
+"""``gradgate new-rule``: write the files that a new rule begins with, in a checkout of gradgate."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class _Paused:
         self._optimizer = "optimizer"
 
     def wait_for_step(self) -> None:
-        """Note the lines that call the model, and plan when an optimizer steps."""
+        """Note the lines that call the model, and make the plan when an optimizer steps."""
         from torch.nn.modules.module import register_module_forward_pre_hook
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -84,7 +84,7 @@ class _Paused:
             self._unknown = str(error)
         except GradgateError as error:
             self._refused = str(error).removeprefix("plan: ")
-        except Exception as error:  # noqa: BLE001  (whatever the script's lines raise where they run again)
+        except Exception as error:  # noqa: BLE001  (a second run of the script's lines may raise anything)
             self._unknown = (
                 f"the lines that compute the loss raise {type(error).__name__} when run again: {error}"
             )
@@ -93,7 +93,7 @@ class _Paused:
         raise StopRun
 
     def _planned(self, optimizer: Any) -> Iterator[str]:
-        """Yield the lines that say what the batch takes."""
+        """Yield the lines of the report: where the script stopped, its loss, its batch, and the plan."""
         from gradgate.call_sites import user_frames
         from gradgate.planning import plan
 
@@ -148,8 +148,8 @@ class _Paused:
 def _batch_in(found: LossSource, names: dict[str, Any], samples: int) -> dict[str, Any]:
     """Return the variables that hold the samples from which the loss is computed.
 
-    Tensors of another length than the model's input belong to all samples: class weights, a mask. If the model gets
-    its input by keyword, ``samples`` is 0, and every tensor belongs to the batch.
+    A tensor whose length is not that of the model's input belongs to all samples, as class weights do. If the model
+    gets its input by keyword, ``samples`` is 0, and every tensor belongs to the batch.
     """
     from torch.nn import Parameter
 

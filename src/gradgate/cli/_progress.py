@@ -23,10 +23,10 @@ def write_error(text: str) -> None:
 
 
 class Progress:
-    """Reserves the last row of the terminal, as apt does, so that prints of the script cannot collide with it.
+    """Reserves the last row of the terminal, as apt does, so that the script's output cannot collide with it.
 
-    The rows above scroll on their own, and the cursor returns to its place after each drawing. Nothing is drawn
-    unless standard error is a terminal, nor in continuous integration, whose logs would record every frame.
+    The rows above still scroll, and the cursor returns to its place after each update of the line. Nothing is drawn
+    if standard error is not a terminal, or in continuous integration, whose logs would record every frame.
     """
 
     def __init__(self, *, enabled: bool) -> None:

@@ -61,7 +61,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 def uncast(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function compute in the types of its tensors under autocast.
 
-    Autocast would round the logits of the forward pass, and not those that the backward pass computes again.
+    Autocast would round the logits in the forward pass, but not when the backward pass recomputes them.
     """
 
     @wraps(function)
@@ -228,7 +228,7 @@ def _gradients(
 
 
 class _Once(torch.autograd.Function):
-    """A gradient that raises if it is differentiated. torch's ``once_differentiable`` does so only for some."""
+    """A gradient that raises when it is differentiated. torch's ``once_differentiable`` does not always raise."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:
