@@ -44,8 +44,8 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
     Raises:
         OptionError: the processes train in another way than DDP: DataParallel, FSDP, DeepSpeed.
         CountError: raised by ``train`` before a step: a count is missing and nothing proves it, or the loss is a
-        sum. UpdateError: raised by ``train`` before a step: this version of transformers accumulates in an unknown
-        way.
+            sum.
+        UpdateError: raised by ``train`` before a step: this version of transformers accumulates in an unknown way.
 
     Example:
         ``trainer = exact(Trainer(model, arguments, train_dataset=data))``, then ``trainer.train()`` as before.

@@ -43,8 +43,9 @@ def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
     Raises:
         OptionError: the processes train in another way than DDP: FSDP, DeepSpeed, Megatron-LM, XLA.
         CountError: raised by ``backward``: the count is missing and the graph does not prove it, or the loss is a
-        sum. GradientError: raised by ``backward``: gradients were changed within a window, or not cleared after
-        it. UpdateError: raised by ``backward``: it is called outside ``accumulate``, or twice in one block.
+            sum.
+        GradientError: raised by ``backward``: gradients were changed within a window, or not cleared after it.
+        UpdateError: raised by ``backward``: it is called outside ``accumulate``, or twice in one block.
 
     Example:
         >>> from accelerate import Accelerator
