@@ -46,7 +46,7 @@ def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) ->
 def _agrees(files: Sequence[Rewritten]) -> bool:
     if not sys.stdin.isatty():
         write_error(
-            "Standard input is no terminal, so nobody can be asked: pass --yes to make these edits.\n"
+            "Standard input is not a terminal, so gradgate cannot ask. Pass --yes to make these edits.\n"
         )
         return False
     write_error(f"Make these edits in {counted(len(files), 'file')}? [y/N] ")

@@ -65,7 +65,7 @@ class Frozen:
             if not any(part in chosen for part in module.modules()):
                 raise OptionError(
                     f"unfreeze: {type(module).__name__} is not frozen by this handle. Pass modules that "
-                    "`frozen` was given, or parts of them, once."
+                    "`frozen` has frozen, or parts of them, each once."
                 )
         chosen = chosen if modules else dict.fromkeys(self._frozen)
         _check_no_update(chosen, "unfreeze")

@@ -139,7 +139,7 @@ def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | Non
 
     def check(tensor: Tensor) -> None:
         if max_value is not None and tensor.is_complex():
-            raise OptionError("clip_gradient: a complex gradient has no order. Use max_norm.")
+            raise OptionError("clip_gradient: max_value cannot clip a complex gradient. Use max_norm.")
 
     return _gated(x, _Clipped, max_norm, max_value, check=check)
 

@@ -225,9 +225,9 @@ def _check_lists(optimizer: Optimizer, parameters: list[Tensor]) -> None:
     for name, value in vars(optimizer).items():
         if isinstance(value, list) and any(id(each) in ids for each in value):
             raise OptionError(
-                f"train_rows, train_mask: {type(optimizer).__name__} keeps parameters in a list of its own, "
-                f"{name}, beside its groups, and would step entries that are not chosen. Use an optimizer that "
-                "reads its groups, as Adam does."
+                f"train_rows, train_mask: {type(optimizer).__name__} keeps parameters in a separate list, "
+                f"{name}, and would step entries that are not chosen. Use an optimizer that reads its groups, as "
+                "Adam does."
             )
 
 

@@ -141,7 +141,7 @@ def to_figure(model: str, parameters: Sequence[Reach]) -> Any:
             continue
         stops, reached = module.parameters[0].stops, module.parameters[0].reached
         unused = ", ".join(str(stop) for stop in stops if stop.unstepped)
-        end = "moves" if not unused else f"for nothing: {unused}"
+        end = "moves" if not unused else f"unused: {unused}"
         end = end if reached else f"stopped: {', '.join(map(str, stops))}"
         name = module.path or model
         text = f"{html.escape(name)}: {module.size}"

@@ -33,7 +33,7 @@ def free_bytes(device: torch.device) -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     raise OptionError(
-        f'plan: cannot find out how much memory is free on {device}. Pass it: budget_bytes="8GiB", for example.'
+        f'plan: cannot find out how much memory is free on {device}. Pass a budget: budget_bytes="8GiB".'
     )
 
 

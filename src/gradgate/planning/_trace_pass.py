@@ -117,8 +117,8 @@ def _check_loss(loss: Any) -> None:
     if isinstance(loss, Tensor):
         what = f"a tensor of shape {list(loss.shape)}{', without a graph' if loss.grad_fn is None else ''}"
     raise OptionError(
-        f"plan: loss_fn returned {what}; it returns the loss, a scalar computed from parameters, or the loss and "
-        "its count: return loss, y.numel()."
+        f"plan: loss_fn returned {what}. It must return the loss, a scalar computed from parameters, or the loss "
+        "and its count: return loss, y.numel()."
     )
 
 

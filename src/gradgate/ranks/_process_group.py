@@ -162,9 +162,9 @@ def lost(ranks: RankGroup, error: BaseException) -> RankError:
     absent = ranks.absent()
     who = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent))}" if absent else "the others"
     return RankError(
-        f"update: rank {ranks.rank} of {ranks.count} waited in vain for {who} ({str(error).splitlines()[0]}). A "
-        "missing rank has raised, died, or made fewer updates than this one. Nothing was stepped here. Look at the "
-        "first error of that rank, and give all ranks equally many windows."
+        f"update: rank {ranks.rank} of {ranks.count} waited for {who}, without an answer "
+        f"({str(error).splitlines()[0]}). A missing rank has raised, died, or made fewer updates than this one. "
+        "Nothing was stepped here. Look at that rank's first error, and give all ranks equally many windows."
     )
 
 

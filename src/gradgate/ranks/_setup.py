@@ -148,7 +148,7 @@ def _facts(parameters: Sequence[Tensor], trained: Trained) -> dict[str, str | fl
     return {
         "the number of parameters": str(len(parameters)),
         "the shapes of parameters": _brief([tuple(parameter.shape) for parameter in parameters]),
-        "the values of parameters (the sum of their sizes)": sum(
+        "the values of parameters (the sum of their absolute values)": sum(
             float(tensor.double().abs().sum()) for tensor in whole
         ),
         "optimizers": ", ".join(type(optimizer).__name__ for optimizer in trained.optimizers),

@@ -82,7 +82,7 @@ def _of_factor(factor: float, passes: int, tolerance: float) -> str:
         f"the means of {passes} micro-batches were added and not divided. Weight each by its share of the items: "
         "loss * count / total_count.": passes > 1 and near(passes),
         f"it was divided twice by the {passes} micro-batches (loss / {passes} on a loss that is already a mean "
-        "over the whole batch, or beside a trainer that divides). Divide once.": passes > 1
+        "over the whole batch, or in a trainer that also divides). Divide once.": passes > 1
         and near(1 / passes),
         f"a loss scale of {round(factor)} is still in it. Call scaler.unscale_(optimizer) before you clip or read "
         "gradients, and scaler.step(optimizer) in place of optimizer.step().": (
