@@ -209,10 +209,9 @@ class _Scaled(_Gate):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        if ctx.factor is not None:
-            return gradient * ctx.factor, None
-        (factor,) = ctx.saved_tensors
-        return gradient * factor.to(gradient.dtype if not gradient.is_complex() else factor.dtype), None
+        return (
+            gradient * ctx.factor if ctx.factor is not None else _times(gradient, *ctx.saved_tensors)
+        ), None
 
 
 class _Masked(_Gate):
@@ -238,4 +237,9 @@ class _Clipped(_Gate):
         norm = torch.linalg.vector_norm(gradient)
         # The clamp only avoids 0/0: the factor is at most 1.
         factor = (ctx.max_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1.0)
-        return gradient * factor.to(gradient.dtype if not gradient.is_complex() else factor.dtype), None, None
+        return _times(gradient, factor), None, None
+
+
+def _times(gradient: Tensor, factor: Tensor) -> Tensor:
+    """Multiply without promoting the gradient to the factor's type."""
+    return gradient * factor.to(gradient.dtype if not gradient.is_complex() else factor.dtype)

@@ -162,7 +162,8 @@ class WindowMean:
         )
         (per_item,) = factors
         if math.isfinite(per_item):  # otherwise the loss scale is too large, and its scaler skips the step
-            _scale_gradients(parameters, scale * self.ranks / (per_item * whole.count))
+            with torch.no_grad():
+                multiply(dense_values(list(parameters)), scale * self.ranks / (per_item * whole.count))
         return whole
 
     def guard(self, optimizers: Iterable[Any]) -> None:
@@ -263,11 +264,6 @@ def parameters_of(*groups: Iterable[T]) -> list[T]:
 def of_optimizers(optimizers: Iterable[Any]) -> list[Tensor]:
     """Return the parameters that optimizers own."""
     return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
-
-
-def _scale_gradients(parameters: Iterable[Tensor], factor: float) -> None:
-    with torch.no_grad():
-        multiply(dense_values(list(parameters)), factor)
 
 
 def _divisor(loss: Tensor) -> Any:

@@ -50,7 +50,8 @@ class Estimate:
         self.mixes = frozenset(kind for trace in self._traces for kind in trace.mixes)
         # A pass of few samples may run other operations than the largest one. It is left out if enough others
         # remain.
-        other = {trace.samples for trace in self._traces if not _same_operations(trace, first)}
+        run = [(trace.samples, (len(trace.sizes), len(trace.flops))) for trace in self._traces]
+        other = {samples for samples, operations in run if operations != run[0][1]}
         numbers = list(dict.fromkeys(trace.samples for trace in grid))
         same = [samples for samples in numbers if samples not in other]
         with_probe = probe is not None and probe.samples not in other
@@ -168,10 +169,6 @@ class Estimate:
         for module, size in zip(self._modules[:peak], (with_last - without).tolist(), strict=True):
             found[module] += size
         return {module: round(size) for module, size in found.items() if round(size) >= 1}
-
-
-def _same_operations(trace: PassTrace, other: PassTrace) -> bool:
-    return (len(trace.sizes), len(trace.flops)) == (len(other.sizes), len(other.flops))
 
 
 def fit(samples: Sequence[int], values: Tensor) -> tuple[Tensor, Tensor]:

@@ -208,15 +208,12 @@ def _tensor_restorer(tensor: Tensor) -> Callable[[], None]:
     def undo() -> None:
         if is_lazy(tensor):  # still: no parameter becomes lazy again
             return
-        if data is not None and not _is_same_view(data, tensor):
-            tensor.data = data
+        if data is not None:
+            same_storage = storage_key(data.untyped_storage()) == storage_key(tensor.untyped_storage())
+            if not same_storage or (data.shape, data.stride()) != (tensor.shape, tensor.stride()):
+                tensor.data = data
         _set_class(tensor, kind)  # a lazy parameter that got its shape has got another class
         if tensor.is_leaf and tensor.grad is not grad:
             tensor.grad = grad
 
     return undo
-
-
-def _is_same_view(tensor: Tensor, other: Tensor) -> bool:
-    same_storage = storage_key(tensor.untyped_storage()) == storage_key(other.untyped_storage())
-    return same_storage and tensor.shape == other.shape and tensor.stride() == other.stride()

@@ -92,8 +92,8 @@ def _traced(
             _check_loss(loss)
             leaves = Graph(loss).leaf_nodes
             for node in leaves:
-                # Other graphs of the user's may share these nodes, so the hooks have to go.
-                modes.callback(node.register_prehook(_drop_gradient).remove)
+                # Drops the gradient before it reaches `.grad`. Other graphs of the user's may share the node.
+                modes.callback(node.register_prehook(lambda _: (None,)).remove)
             parameters = list(leaves.values())
             del leaves
             loss.backward()
@@ -122,11 +122,6 @@ def _check_loss(loss: Any) -> None:
     )
 
 
-def _drop_gradient(_: tuple[Tensor | None, ...]) -> tuple[None]:
-    """Drop a gradient before it reaches ``.grad``, which the pass must not change."""
-    return (None,)
-
-
 def holder_name(value: Any, ours: set[int]) -> str:
     """Return the path to an object from the nearest module, class or instance: ``"masks.CACHE[128]"``.
 
@@ -140,7 +135,8 @@ def holder_name(value: Any, ours: set[int]) -> str:
         del referrers
         if not isinstance(holder, (dict, list, tuple, set)):
             return f"{'an object' if holder is None else f'a {type(holder).__qualname__}'}{path}"
-        key = _key_of(value, holder)
+        pairs = holder.items() if isinstance(holder, dict) else enumerate(holder)
+        key = next((key for key, held in pairs if held is value), "?")
         if _is_module_namespace(holder):
             return f"{holder['__name__']}.{key}{path}"  # type: ignore[index,call-overload]
         owner = next(
@@ -157,11 +153,6 @@ def _referrers(value: Any, ours: set[int]) -> list[Any]:
     skipped = ours | {id(found)}
     running = (FrameType, FunctionType, GeneratorType)
     return [each for each in found if id(each) not in skipped and not isinstance(each, running)]
-
-
-def _key_of(value: Any, holder: Any) -> Any:
-    pairs = holder.items() if isinstance(holder, dict) else enumerate(holder)
-    return next((key for key, held in pairs if held is value), "?")
 
 
 def _is_module_namespace(value: Any) -> bool:
