@@ -51,7 +51,7 @@ class Trace(TorchFunctionMode):
     Attributes:
         taken: cuts at which values left torch, as numbers.
         frames: for each node of the graph, the line that made it.
-        functions: names of the custom autograd functions that ran. No graph shows their inside.
+        functions: names of the custom autograd functions that ran. No graph shows what they do inside.
         used: the sources of the loss: ids of parameters, and cuts. Known after :meth:`end`.
         cuts: all cuts that the loss was computed through, those nearest to it first. Known after :meth:`end`.
     """

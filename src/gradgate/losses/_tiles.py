@@ -59,7 +59,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def uncast(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function compute in the types of its tensors under autocast.
+    """Make a function ignore autocast, and compute in the types of its tensors.
 
     Autocast would round the logits in the forward pass, but not when the backward pass recomputes them.
     """

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gradgate.planning._pass_tracer import PassTrace
 
-UNCERTAINTY_MARGIN = 0.05  # share of the memory for a pass that is not used where it is not known to the byte
+UNCERTAINTY_MARGIN = 0.05  # share of a pass's memory that stays unused if the estimate is not exact
 TOLERANCE = 0.01  # share of a peak by which a single pass may differ
 _CHUNK = 256  # lengths that are computed together
 _DEGREE = 3  # at most: a loss over the triplets of a batch

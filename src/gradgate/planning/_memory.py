@@ -39,7 +39,7 @@ def free_bytes(device: torch.device) -> int:
 
 @dataclass(frozen=True)
 class ResidentMemory:
-    """Bytes that training takes however a batch is split.
+    """Bytes that training takes with any split of a batch.
 
     Attributes:
         parameter_bytes: parameters and buffers that the loss function used.

@@ -133,7 +133,7 @@ class ReachableState:
                 yield from self._globals(vars(module), names)
 
     def _globals(self, namespace: dict[str, Any], names: set[str]) -> list[Any]:
-        """Note what some names of a Python module hold; return it."""
+        """Note the values of some global names of a Python module; return them."""
         before = {name: namespace.get(name, _MISSING) for name in names}
 
         def undo() -> None:
@@ -148,7 +148,7 @@ class ReachableState:
 
 
 def _is_foreign(module: Any) -> bool:
-    """Return whether a Python module is a library's, whose objects hold nothing of the user's."""
+    """Return whether a Python module belongs to a library whose objects lead to nothing of the user's."""
     return isinstance(module, str) and module.partition(".")[0] in _FOREIGN
 
 

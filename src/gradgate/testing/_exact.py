@@ -197,7 +197,7 @@ def _moved(
 ) -> list[Tensor]:
     """Return the whole batch's gradient with each parameter moved by two roundings, up or down."""
     step = 2 * torch.finfo(kind).eps
-    torch.manual_seed(draw)  # restored with the forward state, as before every pass
+    torch.manual_seed(draw)  # the forward state, restored before every pass, includes the random state
     with torch.no_grad():
         for parameter in parameters:
             signs = torch.rand_like(parameter, dtype=parameter.dtype.to_real()) - 0.5
