@@ -222,7 +222,7 @@ class ShardedEngine(Engine):
         empty = [rank for rank, length in enumerate(lengths) if not length]
         if empty and any(lengths):
             raise RankError(
-                f"micro_batches: rank {empty[0]} has no micro-batch in this window, and others {max(lengths)}. "
+                f"micro_batches: rank {empty[0]} has no micro-batch in this window, another has {max(lengths)}. "
                 "Under fully_shard every pass waits for all ranks. Give it one, with count=0."
             )
         return _Repeated(micro_batches, max(lengths))
