@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
+from itertools import chain
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import key_of, no_grad_around, without_gradients
 from gradgate.checker.analysis._slices import Slice
-from gradgate.checker.analysis._source import path_to, tree_of
+from gradgate.checker.analysis._source import statement_at, tree_of
 from gradgate.events import Cut, Frame, Ids, NoGradEntered, Ran, Site
 
 
@@ -63,24 +64,17 @@ def _held_before(
     event: NoGradEntered, missing: Ids, slices: Collection[Slice]
 ) -> Iterator[tuple[Frame, Ids]]:
     """Yield a block that reads a variable which holds the graph of such parameters, for a part of the loss."""
-    frame = event.site[0] if event.site and event.held else None
-    block = path_to(frame.file, frame.line)[-1:] if frame is not None else ()
-    if (
-        frame is None
-        or not block
-        or not isinstance(block[0], ast.With)
-        or without_gradients(block[0]) is None
-    ):
+    block = statement_at(event.site[0]) if event.site and event.held else None
+    if not isinstance(block, ast.With) or without_gradients(block) is None:
         return
     used = {id(node) for each in slices for _, node in each.nodes}
     read = {
         key_of(node).lstrip(".")
-        for statement in block[0].body
+        for statement in block.body
         for node in ast.walk(statement)
         if id(node) in used and isinstance(getattr(node, "ctx", None), ast.Load)
     }
-    ids = frozenset(
-        number for name, held in event.held for number in held if name.removeprefix("self.") in read
-    )
-    if ids & missing:
-        yield frame, ids & missing
+    held = [ids for name, ids in event.held if name.removeprefix("self.") in read]
+    ids = missing.intersection(chain(*held))
+    if ids:
+        yield event.site[0], ids

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, own_nodes, scope_at
+from gradgate.checker.analysis._scopes import called, own_calls, scope_at
 from gradgate.checker.analysis._source import statement_at
 from gradgate.events import (
     Backward,
@@ -205,17 +205,16 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
 def _compares(run: Run, ids: Ids, backward: Site) -> bool:
     """Say whether a network gives features of two inputs to compare: a loss network is used as it is."""
     events = [event for event in run.of(Backward) if event.site == backward and event.reached & ids]
-    line = calling_line(
-        [site for event in events[:1] for number, site in event.through if number in ids], backward
-    )
-    statement, scope = (statement_at(line), scope_at(line)) if line is not None else (None, None)
+    sites = [site for event in events[:1] for number, site in event.through if number in ids]
+    line = calling_line(sites, backward)
+    scope = scope_at(line) if line is not None else None
+    if line is None or scope is None:
+        return False
     parts = {part for number in ids for part in run.name(number).split(".")}
-    names = {called(node) for node in ast.walk(statement or ast.Pass()) if isinstance(node, ast.Call)} & parts
-    calls = (
-        [node for node in own_nodes(scope.node) if isinstance(node, ast.Call)] if scope is not None else []
-    )
-    given = {ast.unparse(call.args[0]) for call in calls if called(call) in names and call.args}
-    return len(given) > 1
+    here = ast.walk(statement_at(line) or ast.Pass())
+    names = {called(node) for node in here if isinstance(node, ast.Call)} & parts
+    given = [call.args[0] for call in own_calls(scope.node) if called(call) in names and call.args]
+    return len(set(map(ast.unparse, given))) > 1
 
 
 def _in_evaluation(run: Run, ids: Ids) -> bool:

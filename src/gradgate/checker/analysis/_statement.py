@@ -7,16 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gradgate.checker.analysis._scopes import own_nodes
-from gradgate.checker.analysis._source import path_to
+from gradgate.checker.analysis._scopes import called, last_name, own_nodes
+from gradgate.checker.analysis._source import FUNCTIONS, block_of, loops_in, path_to, statement_at
 from gradgate.events import Frame
 
-CLOSED = (
-    ast.Name,
-    ast.Attribute,
-    ast.Call,
-    ast.Subscript,
-)  # expressions that need no parentheses around them
+CLOSED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+"""Expressions that need no parentheses around them."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +33,9 @@ class Statement:
     @classmethod
     def at(cls, frame: Frame) -> Statement | None:
         """Return the statement of a line, or None where the source cannot be read."""
-        path = path_to(frame.file, frame.line)
-        if len(path) < 2 or not isinstance(path[-1], ast.stmt):
-            return None
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(path[-2], name, ())
-            if isinstance(block, list) and path[-1] in block:
-                return cls(frame.file, path[-1], block, path)
-        return None
+        node, path = statement_at(frame), path_to(frame.file, frame.line)
+        block = block_of(path[-2], node) if node is not None else []
+        return cls(frame.file, node, block, path) if node is not None and block else None
 
     @property
     def line(self) -> int:
@@ -64,19 +55,12 @@ class Statement:
     @property
     def function(self) -> ast.AST:
         """The innermost function around the statement, or the module."""
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-        return next((node for node in self.path[-2::-1] if isinstance(node, kinds)), self.path[0])
+        return next((node for node in self.path[-2::-1] if isinstance(node, FUNCTIONS)), self.path[0])
 
     @property
     def loops(self) -> list[ast.For | ast.While]:
         """The loops of its function around it, the innermost first."""
-        loops = []
-        for node in self.path[-2::-1]:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                break
-            if isinstance(node, (ast.For, ast.While)):
-                loops.append(node)
-        return loops
+        return loops_in(self.path[:-1])
 
     def expressions(self) -> Iterator[ast.AST]:
         """Yield the nodes of the statement; of one with a block, those of its header."""
@@ -146,15 +130,13 @@ class Statement:
         module, function = self.module, self.function
         if function is module:
             return name in _stored(module, self.line)
-        arguments = [node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)]  # type: ignore[attr-defined]
-        return name in arguments or name in _stored(function, self.line) or name in _stored(module, 10**9)
+        arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}  # type: ignore[attr-defined]
+        return name in arguments | _stored(function, self.line) | _stored(module, 10**9)
 
     def assigned_to(self, name: str) -> list[ast.expr]:
         """Return what a name, or an attribute, is assigned anywhere in the file."""
         assignments = [node for node in ast.walk(self.module) if isinstance(node, ast.Assign)]
-        return [
-            node.value for node in assignments if name in [ast.unparse(target) for target in node.targets]
-        ]
+        return [node.value for node in assignments if name in map(ast.unparse, node.targets)]
 
 
 def _stored(node: ast.AST, before: int) -> set[str]:
@@ -162,16 +144,10 @@ def _stored(node: ast.AST, before: int) -> set[str]:
     return {name.id for name in names if isinstance(name.ctx, ast.Store) and name.lineno < before}
 
 
-def last_name(function: ast.expr) -> str:
-    """Return the last name of what is called: "clip_grad_norm_" of ``nn.utils.clip_grad_norm_``."""
-    return ast.unparse(function).rpartition(".")[2]
-
-
 def method(statement: ast.AST) -> str:
     """Return the name of the method or function that a statement calls."""
     value = getattr(statement, "value", None)
-    function = value.func if isinstance(value, ast.Call) else None
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return called(value) if isinstance(value, ast.Call) else ""
 
 
 def owner(statement: ast.AST) -> str:
