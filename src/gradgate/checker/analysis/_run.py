@@ -17,7 +17,6 @@ from gradgate.events import (
     Ids,
     Log,
     OptimizerMade,
-    Parameter,
     Site,
     Stepped,
 )
@@ -98,12 +97,8 @@ class Run:
     @functools.cached_property
     def reached(self) -> Ids:
         """Parameters that some backward call reached, or that had a gradient in some step."""
-        found: set[int] = set()
-        for reach in {event.reached for event in self.of(Backward)}:
-            found |= reach
-        for used in {event.used for event in self.of(Stepped)}:
-            found |= used
-        return frozenset(found)
+        sets = {event.reached for event in self.of(Backward)} | {event.used for event in self.of(Stepped)}
+        return frozenset().union(*sets)
 
     @functools.cached_property
     def by_backward(self) -> dict[int, list[Contribution]]:
@@ -136,10 +131,6 @@ class Run:
     def optimizer(self, number: int) -> str:
         """Return what the user calls an optimizer."""
         return self.log.optimizers.get(number, "optimizer")
-
-    def parameter(self, number: int) -> Parameter:
-        """Return the record of a parameter."""
-        return self.parameters[number]
 
     # Windows
 

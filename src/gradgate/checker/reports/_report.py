@@ -9,7 +9,7 @@ from pathlib import Path
 from gradgate.checker.fixes import can_edit
 from gradgate.checker.reports._baseline import fingerprint
 from gradgate.checker.reports._content import Content
-from gradgate.checker.reports._forms import save
+from gradgate.checker.reports._forms import checked_path, form_of, written
 from gradgate.checker.reports._select import Selection, ignores_in
 from gradgate.checker.reports._summary import summarized
 from gradgate.checker.reports._text import to_notebook, to_text
@@ -40,7 +40,8 @@ class Report(Content):
             OptionError: the extension is a different one, the folder does not exist, or a package that the page
                 needs is not installed.
         """
-        save(self, path)
+        path = checked_path(path, where="save")
+        path.write_text(written(self, form_of(path) or "text") + "\n", encoding="utf-8")
 
     def __str__(self) -> str:
         return to_text(self)

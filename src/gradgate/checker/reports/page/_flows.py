@@ -50,11 +50,6 @@ class GradientFlow:
     calls: set[int] = field(default_factory=set)
 
 
-def _see_through(usage: Usage) -> str:
-    _, color = USAGES[usage]
-    return color if usage == "none" else faint(color)
-
-
 def flows(view: RunView) -> list[GradientFlow]:
     """Return the flows of a run, including gradients that no step used and parameters that received none."""
     found: dict[tuple[str, str, str, Usage], GradientFlow] = {}
@@ -107,14 +102,14 @@ def draw(view: RunView) -> Figure | None:
         note = f"{escaped(flow.line)}<br>{escaped(flow.module)} → {escaped(flow.end)}<br>"
         note += f"{counted(len(flow.parameters), 'tensor')}, {counted(elements, 'parameter')}"
         note += f", {counted(len(flow.calls), 'backward call')}" if flow.calls else ""
-        width = math.sqrt(max(elements, 1)) * share
+        width, color = math.sqrt(max(elements, 1)) * share, USAGES[flow.usage][1]
         path = list(enumerate((flow.line, flow.module, flow.end)))
         for column_and_name in path:
             widths = nodes.setdefault(column_and_name, defaultdict(float))
             widths[flow.usage] += width
         numbers = list(nodes)
         for source, target in pairwise(map(numbers.index, path)):
-            link = (source, target, width, _see_through(flow.usage), note)
+            link = (source, target, width, color if flow.usage == "none" else faint(color), note)
             for key, value in zip(links, link, strict=True):
                 links[key].append(value)
     tallest = max(sum(column == each for column, _ in nodes) for each in range(3))

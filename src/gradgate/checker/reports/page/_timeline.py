@@ -93,16 +93,9 @@ def phases(view: RunView, timed: TimedWindow) -> list[Phase]:
         weight = weights[micro] if micro < min(count, len(weights)) else ""
         if micro < count:
             found.append(Phase(name, "forward", now - timed.began, start - now, weight))
-        of_micro = micro < count and span.doing in ("load", "backward")
-        found.append(
-            Phase(
-                name if of_micro else _UPDATE,
-                span.doing,
-                start - timed.began,
-                end - start,
-                weight if span.doing == "backward" else "",
-            )
-        )
+        row = name if micro < count and span.doing in ("load", "backward") else _UPDATE
+        weight = weight if span.doing == "backward" else ""
+        found.append(Phase(row, span.doing, start - timed.began, end - start, weight))
         micro += span.doing == "backward"
         now = end
     return found
