@@ -1,7 +1,7 @@
 """Which summand of a loss is a constant, and the line that cut its graph.
 
 The graph says that a line adds a constant. The source says what the line's summands are made of. A summand is the
-constant if a recorded cut is part of it, and no line that put a parameter into a graph is.
+constant if it contains a recorded cut, and no line that put a parameter into a graph.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def constant_summands(
 
 
 def _summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterator[ast.expr]:
-    """Yield the summands of the sums in an expression; ``added`` says that the expression is one itself."""
+    """Yield the summands of the sums in an expression. ``added``: the expression itself is a summand."""
     inner: list[ast.expr] = []
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
         for side in (node.left, node.right):
             yield from _summands(scope, side, added=True)
         return
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
-        # The sum in ``(a + b) * c`` may be a weight of ``c``.
+        # The sum in ``(a + b) * c`` may be the weight of ``c``.
         inner = [node.left] if isinstance(node.op, ast.Div) or isinstance(node.right, ast.Constant) else []
         inner += [node.right] if isinstance(node.left, ast.Constant) else []
     elif isinstance(node, ast.UnaryOp):
@@ -110,8 +110,8 @@ class _Lines:
         self._names = {part for part in parts if not part.isdigit()}
 
     def cut(self, file: str, node: ast.AST) -> Frame | None:
-        """Return the line that cuts an expression off, if it does."""
-        if not isinstance(node, ast.expr) or not hasattr(node, "lineno"):  # a value of the slice's own
+        """Return the line that cuts an expression off from its graph, or None."""
+        if not isinstance(node, ast.expr) or not hasattr(node, "lineno"):  # the slice made it
             return None
         name = last_name(getattr(node, "func", node))
         # A straight-through estimator adds (hard - soft).detach() to soft.
@@ -139,7 +139,7 @@ class _Lines:
             return any((file, line) in self._live for line in _lines(node))
         name = last_name(node)
         scope = scope_at(Frame(file, getattr(node, "lineno", 0), "")) if name in self._roots else None
-        # A function's parameter may be another model of that name: what it is given counts.
+        # A parameter of a function may be another model of that name. What callers pass counts.
         return scope is not None and not (is_function(scope.node) and name in parameters_of(scope.node))
 
 

@@ -2,7 +2,7 @@
 
 A contribution is what one backward call added to one parameter. It is *fresh* until a step uses it, then
 *consumed*; clearing removes it. A window lies between two steps of one optimizer. Parameters that every event
-treats alike form one atom, so that a thousand parameters cost no more than ten.
+treats alike form one atom, so that a thousand parameters cost no more than one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Contribution:
 
     backward: int
     atom: Ids
-    touched: bool = False  # written by hand in a way that is not a factor
-    factor: float = 1.0  # multiplied by hand
+    touched: bool = False  # changed by hand, and not by a factor
+    factor: float = 1.0  # the product of all factors applied by hand
     clips: list[int] = field(default_factory=list)
     consumed: list[int] = field(default_factory=list)  # steps
     cleared: int | None = None
@@ -34,7 +34,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class StepWindow:
-    """A step, the backward calls whose fresh contributions it used, and their contributions."""
+    """A step, and the fresh contributions that it used, with the backward calls that made them."""
 
     step: int  # number of the event
     optimizer: int
@@ -44,7 +44,7 @@ class StepWindow:
 
     @property
     def parameters(self) -> Ids:
-        """Those that got a gradient in this window."""
+        """The parameters that got a gradient in this window."""
         return frozenset().union(*(contribution.atom for contribution in self.fresh))
 
 
@@ -53,7 +53,7 @@ class History:
 
     Args:
         events: what happened, in order.
-        owners: of a parameter the optimizers that hold it.
+        owners: for each parameter, the optimizers that hold it.
     """
 
     def __init__(self, events: Sequence[Event], owners: Mapping[int, Iterable[int]]) -> None:
@@ -108,7 +108,7 @@ class History:
             self._skip_gap()
 
     def _skip_gap(self) -> None:
-        """Forget the unfinished windows on either side of a gap: their fate isn't known."""
+        """Forget the unfinished windows on either side of a gap: what became of them isn't known."""
         standing = {id(each) for several in self._standing.values() for each in several}
         self.contributions = [
             each for each in self.contributions if each.consumed or id(each) not in standing

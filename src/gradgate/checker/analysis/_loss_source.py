@@ -22,10 +22,10 @@ class LossSource:
     """How a loss is computed.
 
     Attributes:
-        statements: what is computed before.
+        statements: those that compute what ``loss`` reads.
         loss: the expression on which ``backward`` is called.
         forward_line: the first line that calls a module.
-        autocast: what is entered around both of them and left before the step: ``torch.autocast("cuda")``.
+        autocast: the autocast contexts around both of them that end before the step.
     """
 
     statements: tuple[ast.stmt, ...]
@@ -35,13 +35,13 @@ class LossSource:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """The first line and the last one."""
+        """The first and the last line."""
         nodes: list[ast.stmt | ast.expr] = [*self.statements, self.loss]
         return min(node.lineno for node in nodes), max(node.end_lineno or node.lineno for node in nodes)
 
     @property
     def names(self) -> list[str]:
-        """The names that it reads and does not set, sorted."""
+        """The names that the source reads without setting them first, sorted."""
         read: set[str] = set()
         known: set[str] = set()
         for node in (part for each in (*self.autocast, *self.statements, self.loss) for part in _parts(each)):
@@ -61,7 +61,7 @@ class LossSource:
 
 
 def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
-    """Return how the loss is computed whose gradients an optimizer steps.
+    """Return how the loss of an optimizer step is computed.
 
     Args:
         frame: where ``optimizer.step`` is called.
@@ -86,7 +86,7 @@ def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
         raise UnknownLossError("the loop that calls backward does not call the model")
     ways = path_to(frame.file, first), here
     shared = next((at for at, (one, other) in enumerate(zip(*ways, strict=False)) if one is not other), None)
-    if shared is None:  # one statement, or one in the other
+    if shared is None:  # both are one statement, or one of them contains the other
         statements: Sequence[ast.stmt] = ()
         if len(ways[0]) != len(ways[1]) or not isinstance(ways[1][-1], ast.Expr):
             raise UnknownLossError("the model is called where the source does not show it")

@@ -1,4 +1,4 @@
-"""What one micro-batch's loss weighs in its window: as a whole, and per item."""
+"""The weight of a micro-batch's loss in its window: of the whole loss, and of each item."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Share:
     def divisors(self) -> list[tuple[float, Site]]:
         """The numbers that it is divided by, and where; multiplying by a fraction counts as dividing.
 
-        A factor that undoes a trainer's division by the same number leaves neither.
+        A trainer's division and a factor that undoes it cancel out.
         """
         found, times = [], []
         for op, number, site in self.numbers:
@@ -50,7 +50,7 @@ class Share:
                 found.remove(undone)
         whole = math.prod(value for value, _ in found)
         if len(found) > 1 and _is_whole(whole) and not all(_is_whole(value) for value, _ in found):
-            # `loss * (4 / items)`: only together they are a number of items.
+            # `loss * (4 / items)`: only the product of both factors is a number of items.
             return [(whole, found[0][1])]
         return found
 
@@ -72,7 +72,7 @@ def shares(terms: Iterable[Term]) -> list[Share]:
 
 
 def _of_sum(term: Term) -> Share:
-    """Return a sum's share; one that is divided by a size of what was summed is a mean written by hand."""
+    """Return a sum's share. A sum that is divided by a size of its input is a mean written by hand."""
     weight = abs(term.weight)
     batch_sizes = list(accumulate(term.sizes, mul))  # of the first dimension, of the first two, ..., of all
     for place in reversed(range(len(term.factors))):  # the division nearest to the sum averages
@@ -99,7 +99,7 @@ def spread(values: Iterable[float]) -> float:
 
 
 def of_window(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share]] | None:
-    """Return each backward call's shares, with what gradients were multiplied by; None where that isn't known."""
+    """Return each backward call's shares, with factors applied to its gradients; None where these aren't known."""
     by_backward: dict[int, set[float]] = {}
     for contribution in window.fresh:
         if contribution.touched:

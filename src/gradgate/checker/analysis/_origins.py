@@ -1,4 +1,4 @@
-"""Where a rate is computed, or a list of parameters is built: the line to change."""
+"""The line to change: where a learning rate is computed, or a list of parameters is built."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gradgate.events import Frame, Site
 
 
 def computed_rate(site: Site) -> Frame | None:
-    """Return where an optimizer's rate is computed, if that is another line."""
+    """Return the line that computes an optimizer's learning rate, if that is not the optimizer's own line."""
     statement, scope = statement_at(site[0]), scope_at(site[0])
     if statement is None or scope is None:
         return None
@@ -35,7 +35,7 @@ def computed_rate(site: Site) -> Frame | None:
 
 
 def rate_set_by_hand(step: Site) -> Frame | None:
-    """Return the line that computes the rate which the script writes into groups, where it rounds if it does."""
+    """Return the line that computes the rate a script writes into groups, or the line that rounds that rate."""
     for file in dict.fromkeys(frame.file for frame in step):
         assigned = [node for node in nodes_of([file]) if isinstance(node, ast.Assign)]
         slices = [(node, getattr(node.targets[0], "slice", None)) for node in assigned]
@@ -54,13 +54,13 @@ def rounded_for(made: Site) -> Frame | None:
 
 
 def rounds(frame: Frame) -> bool:
-    """Say whether a statement divides without a rest."""
+    """Say whether a statement divides with ``//``."""
     statement = statement_at(frame)
     return statement is not None and any(isinstance(node, ast.FloorDiv) for node in ast.walk(statement))
 
 
 def _rounding(file: str, parts: list[ast.AST]) -> int:
-    """Return the line of a // in expressions, or in what the names in them are assigned or defined to be; or 0."""
+    """Return the line of a ``//`` in some expressions or in the definitions of their names, or 0."""
     names = {last_name(node) for part in parts for node in ast.walk(part)}
     for node in nodes_of([file]):
         if isinstance(node, ast.Assign) and names & {getattr(part, "id", "") for part in node.targets}:
@@ -74,7 +74,7 @@ def _rounding(file: str, parts: list[ast.AST]) -> int:
 def length_line(site: Site) -> tuple[Frame | None, bool]:
     """Return the line that computes a schedule's length from that of a loader, and whether it divides there.
 
-    Looked for is ``len(...)`` in a frame's own statement, or in what a name of that statement is assigned.
+    It contains ``len(...)``, and is a frame's own statement or a definition of a name in that statement.
     """
     for frame in site:
         scope, statement = scope_at(frame), statement_at(frame)
@@ -99,7 +99,7 @@ def length_line(site: Site) -> tuple[Frame | None, bool]:
 
 
 def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
-    """Return the line that builds the list for an optimizer, where the list has a name or a function."""
+    """Return the line that builds an optimizer's list, if the list has a name or a function returns it."""
     scope = scope_at(site[0]) if site else None
     path = path_to(site[0].file, site[0].line) if site else ()
     if scope is None or len(path) < 2:
@@ -115,7 +115,7 @@ def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
 
 
 def _built_at(scope: Scope, value: ast.expr, files: Iterable[str], place: int | None = None) -> Frame | None:
-    """Follow a name, or what a function of the user's returns, to where it is built."""
+    """Follow a name, or the result of a user's function, to the line that builds it."""
     if isinstance(value, ast.Name):
         for definition in definitions(scope).get(value.id, ())[:1]:
             inner = _built_at(scope, definition.value, files, definition.place)
@@ -132,7 +132,7 @@ def _built_at(scope: Scope, value: ast.expr, files: Iterable[str], place: int | 
 
 
 def comprehension_line(site: Site) -> Frame | None:
-    """Return the last comprehension over parameters with a condition, in a function that builds groups."""
+    """Return the last list comprehension with a condition over parameters, in a function that builds groups."""
     path = path_to(site[0].file, site[0].line) if site else ()
     calls = [node for node in ast.walk(path[-1]) if isinstance(node, ast.Call)] if len(path) > 1 else []
     for scope in (scope for call in calls for scope in functions(called(call), (site[0].file,))):

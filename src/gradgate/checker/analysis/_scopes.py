@@ -1,4 +1,4 @@
-"""The user's source, name by name: which functions there are, what gives a name its value, what is called.
+"""Names in the user's source: the functions, what gives a name its value, and what is called.
 
 Names are resolved within one function, functions by name within the files of the run. Nothing is executed.
 """
@@ -41,7 +41,7 @@ def is_function(node: ast.AST) -> TypeGuard[Function]:
 
 
 def scope_at(frame: Frame) -> Scope | None:
-    """Return the function, or module, whose statement a frame was running."""
+    """Return the function that a frame was running, or the module."""
     function = function_at(frame)
     return Scope(frame.file, function) if function is not None else None
 
@@ -57,13 +57,13 @@ def functions_of(file: str) -> dict[str, tuple[Function, ...]]:
 
 
 def functions(name: str, files: Iterable[str]) -> list[Scope]:
-    """Return the functions of that name."""
+    """Return the functions and methods of a name."""
     return [Scope(file, node) for file in files for node in functions_of(file).get(name, ())]
 
 
 @functools.lru_cache(maxsize=64)
 def scopes_of(file: str) -> tuple[Scope, ...]:
-    """Return a file's own scope and those of all its functions."""
+    """Return the scopes of a file: the module's own, and one for each function."""
     tree = tree_of(file)
     inner = (Scope(file, node) for several in functions_of(file).values() for node in several)
     return (Scope(file, tree), *inner) if tree is not None else ()
@@ -119,7 +119,7 @@ def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
 
 
 def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
-    """Return the part of a value that is unpacked at an index: of ``zip(a, b)`` the second is part of ``b``."""
+    """Return the part of a value that is unpacked at an index: the second of ``zip(a, b)`` is part of ``b``."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
         if value.func.id == "zip" and place < len(value.args):
             return value.args[place], None
@@ -132,7 +132,7 @@ def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
 
 @functools.lru_cache(maxsize=1024)
 def own_nodes(node: ast.AST) -> tuple[ast.AST, ...]:
-    """Return the nodes of a function in the order of its text, without those of functions and classes inside it."""
+    """Return the nodes of a function in source order, without those of functions and classes inside it."""
     found: list[ast.AST] = []
     todo = list(ast.iter_child_nodes(node))[::-1]
     while todo:
@@ -191,7 +191,7 @@ def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
 
 
 def may_be_module(call: ast.Call, file: str, files: tuple[str, ...]) -> bool:
-    """Say whether a call may run a module: a variable or an assigned attribute, no method or library function."""
+    """Say whether a call may run a module: it calls a variable or an assigned attribute, no method or import."""
     key = key_of(call.func)
     if root_of(call.func) in imported(file) | _BUILTIN:
         return False
@@ -222,7 +222,7 @@ def root_of(node: ast.AST) -> str:
 
 
 def without_gradients(node: ast.AST) -> int | None:
-    """Return the line of a node's own ``with torch.no_grad()`` or decorator."""
+    """Return the line on which a node turns gradients off: ``with torch.no_grad()``, or a decorator of it."""
     items: list[ast.withitem] = node.items if isinstance(node, (ast.With, ast.AsyncWith)) else []
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     for each in (*(item.context_expr for item in items), *decorators):
@@ -234,7 +234,7 @@ def without_gradients(node: ast.AST) -> int | None:
 
 
 def no_grad_around(frame: Frame) -> Frame | None:
-    """Return the line that turns gradients off for a running line, in its own function."""
+    """Return the line that turns gradients off for a running line, inside the same function."""
     for node in reversed(path_to(frame.file, frame.line)):
         line = without_gradients(node)
         if line is not None:

@@ -1,4 +1,4 @@
-"""What a value is made of: its definitions, read backwards from the source. Nothing is executed.
+"""What a value is computed from, followed backwards through the source. Nothing is executed.
 
 Names are resolved within one function, functions by name within the files of the run. Where a name has several
 possible definitions, all of them count, so a rule has to confirm with an event what it finds here.
@@ -59,7 +59,7 @@ class Slice:
             self._visit(*self._todo.pop())
 
     def holds(self, frame: Frame, name: str = "") -> bool:
-        """Say whether a line is part of it. If a name such as "item" is written there, that must be part of it."""
+        """Say whether a line is part of the slice. If the line reads ``.name``, that attribute has to be, too."""
         inside = [node for file, node in self.nodes if file == frame.file and spans(node, frame.line)]
         if name and f".{name}" in text_of(frame):
             return any(isinstance(node, ast.Attribute) and node.attr == name for node in inside)
@@ -136,12 +136,12 @@ class Slice:
 
 
 def slice_at(site: Site, files: Iterable[str]) -> Slice:
-    """Return what the values of a statement may be made of."""
+    """Return what the values of the statements at a site may be computed from."""
     scope = scope_at(site[0]) if site else None
     roots = [(scope, statement) for statement in statements_at(site[0])] if scope is not None else []
     return Slice(roots, files)
 
 
 def files_of(sites: Iterable[Site]) -> tuple[str, ...]:
-    """Return the files that stand in some sites."""
+    """Return the files that some sites name."""
     return tuple(dict.fromkeys(frame.file for site in sites for frame in site))

@@ -57,7 +57,7 @@ def path_to(file: str, line: int) -> tuple[ast.AST, ...]:
 
 
 def _first(statement: ast.stmt) -> int:
-    """Return a statement's first line: of a function with decorators, that of the first decorator."""
+    """Return the first line of a statement or of its decorators."""
     decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
     return min([statement.lineno, *(each.lineno for each in decorators)])
 
@@ -92,8 +92,8 @@ def function_at(frame: Frame) -> ast.AST | None:
 def condition_around(site: Site, beside: Site) -> Frame | None:
     """Return the ``if`` that decides whether ``site`` is reached but not whether ``beside`` is.
 
-    Looks, from the innermost frame of ``site`` outwards, for an ``if`` that contains the running line but not the
-    line of the same function that is in ``beside``.
+    It is the first one, from the innermost frame of ``site`` outwards, that contains the running line but not the
+    line of ``beside`` in the same function.
     """
     others = {(frame.file, frame.function): frame.line for frame in beside}
     for frame in site:
@@ -146,7 +146,7 @@ def next_use(frame: Frame, before: int) -> Frame | None:
 
 
 def in_condition(frame: Frame) -> bool:
-    """Say whether a line of a function runs only under some condition."""
+    """Say whether a line of a function runs only under a condition."""
     path = path_to(frame.file, frame.line)
     functions = [place for place, node in enumerate(path) if isinstance(node, ast.FunctionDef)]
     return bool(functions) and any(isinstance(node, ast.If) for node in path[functions[-1] :])

@@ -1,4 +1,4 @@
-"""A statement of the user's source among those around it: what a rule asks before it proposes a fix."""
+"""A statement of the user's source and its surroundings, which a rule reads before it proposes a fix."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Statement:
         return loops_in(self.path[:-1])
 
     def expressions(self) -> Iterator[ast.AST]:
-        """Yield the nodes of the statement; of one with a block, those of its header."""
+        """Yield the nodes of the statement, or only those of its header if it has a block."""
         todo: list[ast.AST] = [self.node]
         while todo:
             node = todo.pop(0)
@@ -71,12 +71,12 @@ class Statement:
             todo += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
 
     def calls(self, name: str = "") -> list[ast.Call]:
-        """Return the calls in the statement, of a function or method of that name."""
+        """Return the calls in the statement: all, or those of a function or method of that name."""
         calls = [node for node in self.expressions() if isinstance(node, ast.Call)]
         return [call for call in calls if not name or last_name(call.func) == name]
 
     def divisions(self) -> list[ast.BinOp]:
-        """Return the divisions in what the statement computes, those within a call's arguments left out."""
+        """Return the divisions in the statement's value, except for those in arguments of calls."""
         found: list[ast.BinOp] = []
         todo: list[ast.AST] = [self.value or self.node]
         while todo:
@@ -104,15 +104,15 @@ class Statement:
     # Statements beside it that call a method
 
     def beside(self, name: str, *, of: str | None = None) -> list[ast.stmt]:
-        """Return the statements of its block that call a method, as a whole: ``optimizer.step()``."""
+        """Return the statements of its block that call a method and do no more: ``optimizer.step()``."""
         return [node for node in self.block if method(node) == name and (of is None or owner(node) == of)]
 
     def earlier(self, name: str) -> list[ast.stmt]:
-        """Return those above it."""
+        """Return the statements of :meth:`beside` above it."""
         return [node for node in self.beside(name) if node.lineno < self.line]
 
     def later(self, name: str) -> list[ast.stmt]:
-        """Return those below it."""
+        """Return the statements of :meth:`beside` below it."""
         return [node for node in self.beside(name) if node.lineno > self.line]
 
     def steps(self, *, within: ast.AST | None = None) -> list[ast.stmt]:
@@ -151,12 +151,12 @@ def method(statement: ast.AST) -> str:
 
 
 def owner(statement: ast.AST) -> str:
-    """Return what a statement calls a method of."""
+    """Return the object whose method a statement calls, as source: "optimizer" of ``optimizer.step()``."""
     value = getattr(statement, "value", None)
     function = value.func if isinstance(value, ast.Call) else None
     return ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
 
 
 def operand(node: ast.AST) -> str:
-    """Return an expression as it can stand anywhere: in parentheses, unless it binds closely."""
+    """Return the source of an expression, in parentheses unless it never needs any."""
     return ast.unparse(node) if isinstance(node, CLOSED) else f"({ast.unparse(node)})"

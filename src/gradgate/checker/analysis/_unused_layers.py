@@ -1,4 +1,4 @@
-"""Where the source should have used a layer that gets no gradient: the line that a person would change."""
+"""The line that should have used a layer that gets no gradient."""
 
 from __future__ import annotations
 
@@ -101,11 +101,11 @@ def _is_shortened(iterated: ast.expr, attribute: str) -> bool:
 
 
 def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
-    """Return the line where a layer that is never read should stand, and whether that is sure.
+    """Return the line that should use a layer that is never read, and whether that is sure.
 
     If a sibling is used twice (``norm1`` where ``norm2`` was meant), it is the second use. Otherwise it is the last
     use of the attribute that is defined just before, or the definition. It is not sure in a model that loads
-    pretrained weights: such a model may have layers that this training does without.
+    pretrained weights, which may have layers that this training does not need.
     """
     attribute, sure = key.lstrip("."), not loads_weights(files)
     for file in files:
@@ -141,10 +141,10 @@ def _stem(name: str) -> str:
 
 
 def line_of_loss(run: Run, ids: Ids, site: Site, files: Iterable[str]) -> Frame | None:
-    """Return the line that leaves out of the loss what a module returned, if it is found.
+    """Return the line that leaves a module's result out of the loss, or None if it is not found.
 
-    Either nothing reads the result, or it is overwritten before anything does. Or it is the last line of the loss
-    in a function that reports a number computed from the result.
+    Either nothing reads the result, or another value overwrites it first. Or a function only reports a number that
+    it computes from the result; then it is that function's last line that computes the loss.
     """
     slices = [slice_at(site, files) for site in {event.site for event in run.of(Backward)}]
     for frame in site:
@@ -180,7 +180,7 @@ def _loss_lines(frame: Frame, slices: list[Slice]) -> list[int]:
 
 
 def _unread(frame: Frame, statement: ast.stmt, target: ast.expr) -> bool:
-    """Say whether a function assigns a name and never reads it. One that begins with "_" is meant to be unread."""
+    """Say whether a function assigns a name and never reads it. A name with "_" is unread on purpose."""
     names = [node for node in ast.walk(function_at(frame) or ast.Pass()) if isinstance(node, ast.Name)]
     read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
     stored = [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]

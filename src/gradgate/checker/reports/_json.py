@@ -21,7 +21,7 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def to_json(report: Content) -> str:
-    """Return a report as JSON of version 2; a later one of that version may add keys, and takes none away."""
+    """Return a report as JSON of version 2. Later releases may add keys to this version, and remove none."""
     content = {
         "version": 2,
         "script": report.script,
@@ -91,14 +91,14 @@ def _result(entry: Entry) -> dict[str, Any]:
         "locations": [_location(entry)],
         **({"fixes": [_fix(entry)]} if entry.edits and not cell_of(finding.file) else {}),
         "occurrenceCount": max(1, finding.count),
-        # By this a host recognises a finding after lines above it were added or removed.
+        # Code hosts recognize a finding by this after lines above it were added or removed.
         "partialFingerprints": {"gradgate/v2": fingerprint(finding)},
         "properties": {"category": finding.category, "evidence": _plain(dict(finding.evidence))},
     }
 
 
 def _location(entry: Entry) -> dict[str, Any]:
-    """Return a finding's place. That of a cell is the line of the notebook's file, which hosts can show."""
+    """Return a finding's place. For a cell, it is a line of the notebook's file, which hosts can show."""
     file, line = entry.finding.file, entry.finding.line
     text, cell = source_line(file, line), cell_of(file)
     number = max(1, line) if cell is None else line_in_file(cell, line)

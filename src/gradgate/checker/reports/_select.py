@@ -84,7 +84,7 @@ def ignores_in(file: str) -> tuple[Ignore, ...]:
 
 
 def _comments(text: str) -> Mapping[int, str]:
-    """Return the comments of a source, by line. A notebook cell may not be Python; then its lines are returned."""
+    """Return the comments of a source, by line. If a notebook cell is not Python, all its lines."""
     if "gradgate" not in text:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""What was watched: the numbers below the findings."""
+"""What was watched: the figures below the findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the gradient of each loss goes: in all, and step by step."""
+"""Where the gradient of each loss goes, over the whole run and step by step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ USAGES: dict[Usage, tuple[str, str]] = {
 
 @dataclass
 class GradientFlow:
-    """What the backward calls of one line give to one module, and where that ends."""
+    """The gradients that the backward calls of one line give to one module, and where these end up."""
 
     line: str
     module: str

@@ -50,7 +50,7 @@ class TimedWindow:
 
 
 def typical(view: RunView) -> TimedWindow | None:
-    """Return the window of median length. The first two do not count: the watcher does most work there."""
+    """Return the window of median length. The first two do not count: the watcher does most of its work there."""
     timed = _timed(view)
     timed = timed[2:] if len(timed) > 4 else timed
     # The weights of micro-batches are known only where the watcher looked at the graphs.
@@ -69,7 +69,7 @@ def _timed(view: RunView) -> list[TimedWindow]:
         inside.append(span)
         if span.doing != "step":
             continue
-        # The event of the step is recorded right after those that had been recorded when it began.
+        # The step's own event comes right after the events that were recorded before it began.
         number = next((n for n in range(span.at, span.at + 4) if n in windows), None)
         backwards = sum(each.doing == "backward" for each in inside)
         if number is not None and began is not None and backwards == len(windows[number].micro):
