@@ -58,9 +58,6 @@ class UnreachedParameters:
     def look(self) -> None:
         """After a step, look for parameters without a gradient so far, and for statistics that changed."""
         recorder = self._recorder
-        if not recorder.looking:
-            self.let_go()
-            return
         records = recorder.parameters.records
         missing = {
             number
@@ -95,8 +92,9 @@ class UnreachedParameters:
 
     def let_go(self) -> None:
         """Restore the classes' own forward methods."""
-        self._patches.undo()
-        self._classes.clear()
+        if self._classes:
+            self._patches.undo()
+            self._classes.clear()
 
     def _before_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
         if tracing() or not self._recorder.active:
@@ -114,10 +112,8 @@ class UnreachedParameters:
         number = self._suspects.known(module)
         if number is not None and self._runs[number] < _RUNS:
             self._runs[number] += 1
-            ids, training = (
-                recorder.ids(own_parameters(module)),
-                fields_of(module).get("training") is not False,
-            )
+            ids = recorder.parameters.ids(own_parameters(module))
+            training = fields_of(module).get("training") is not False
             recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled(), training=training))
 
     def _norm_statistics(self) -> None:
@@ -145,7 +141,9 @@ class UnreachedParameters:
             if not trained or not any(parameter.requires_grad for parameter in own):
                 drift = statistics_drift(self._first.get(number), _statistics(module))
                 recorder.add(
-                    StatisticsMoved(recorder.site(), type(module).__name__, recorder.ids(own), drift=drift)
+                    StatisticsMoved(
+                        recorder.site(), type(module).__name__, recorder.parameters.ids(own), drift=drift
+                    )
                 )
 
     def who_moves(self) -> None:

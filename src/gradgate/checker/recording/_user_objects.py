@@ -75,6 +75,8 @@ def key_text(key: object) -> str:
 
 def number_of(value: object) -> float | None:
     """Return a setting as a number, if it is one: Python's, numpy's, or a tensor with one element."""
+    if type(value) is float:  # most are
+        return value
     for kind in _NUMBERS:
         if is_a(value, kind):
             return float(kind.__float__(value))

@@ -85,10 +85,9 @@ class Watcher:
         recorder.watch_closely = parts.watch_closely
         for patch in table(parts):
             install(recorder, patch, patches)
-        patches.replace(Tensor, "data", property(parts.cuts.get_data, parts.writes.set_data))
         patches.wrap(Tensor, "register_hook", parts.gradients.register_hook)
         patches.wrap(threading, "excepthook", _unless_stopped)
-        patches.on_undo(parts.suspects.let_go)
+        patches.on_undo(parts.unreached.let_go)
         show_warnings_at_callers(patches)
         patches.reach_imported()
         recorder.begin()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from gradgate.checker.recording._backward import Backwards
+from gradgate.checker.recording._forward import TENSOR_DATA
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._measures import same, sample
 from gradgate.checker.recording._patches import Around, tracing
+from gradgate.checker.recording._reach import KnownLeaves
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._user_objects import is_a, number_of
@@ -25,7 +25,6 @@ WRITES = (
     *("lerp_", "addcmul_", "addcdiv_", "normal_", "uniform_", "masked_fill_", "sign_", "round_", "renorm_"),
     *("__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__", "set_"),
 )
-_DATA: Any = inspect.getattr_static(Tensor, "data")
 
 
 @dataclass(frozen=True)
@@ -44,18 +43,16 @@ class Writes:
     optimizer's step or in zero_grad.
     """
 
-    def __init__(self, recorder: Recorder, gradients: Gradients, steps: Steps, backwards: Backwards) -> None:
+    def __init__(self, recorder: Recorder, gradients: Gradients, steps: Steps, reach: KnownLeaves) -> None:
         self._recorder = recorder
         self._gradients = gradients
         self._steps = steps
-        self._backwards = backwards
+        self._reach = reach
         self._values: dict[int, int] = {}  # address of a parameter's values: its number
         # What a method's last write at a line found in a parameter, and left.
         self._last: dict[tuple[int, str, Site], tuple[Tensor, Tensor]] = {}
         self._row: tuple[int, int, Site, Tensor] | None = None  # writes of one line: parameter, steps, before
-        self._rates: dict[
-            Site, float
-        ] = {}  # of a single number: how far it last moved, in units of its gradient
+        self._rates: dict[Site, float] = {}  # how far a single number last moved, in units of its gradient
 
     def note(self) -> None:
         """Remember where the parameters' values are."""
@@ -102,7 +99,7 @@ class Writes:
                 # ``t.data -= x`` writes in place and then assigns the same memory: that is one write.
                 if number is not None and _address(value) != _address(tensor):
                     write = self._begin(number, "data", (value,), {}, value.numel())
-        _DATA.__set__(tensor, value)
+        TENSOR_DATA.__set__(tensor, value)
         if number is not None and write is not None:
             with recorder.working():
                 self._record_value(number, "data", write)
@@ -122,7 +119,7 @@ class Writes:
             return
         now = sample(tensor)
         if not same(now, write.before):
-            self._backwards.reach.written[number] = (_newest_node(), site)
+            self._reach.written[number] = (_newest_node(), site)
         recorder.wrote(
             "value",
             number,

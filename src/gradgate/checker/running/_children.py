@@ -71,7 +71,7 @@ def _began(_: Any = None) -> None:
     """Start watching a process of multiprocessing, forked or spawned, before it does its work."""
     from multiprocessing import process, util
 
-    if _process.settings() is None:
+    if _process.state.settings is None:
         return
     current = process.current_process()
     module = getattr(process_target(current), "__module__", None) or ""
@@ -79,7 +79,7 @@ def _began(_: Any = None) -> None:
         _process.let_go()
         return
     if module in _POOLS:
-        _process.serves_a_pool()
+        _process.state.in_pool = True
         _leave_logs_with_results(current)
     # These children end with os._exit, which skips atexit but runs multiprocessing's finalizers, lowest last.
     util.Finalize(None, _process.leave_log, exitpriority=-100)

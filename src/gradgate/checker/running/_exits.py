@@ -45,8 +45,8 @@ def _leave(status: int) -> NoReturn:
 
 def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
     """Replace this process by another program. The process that the user started stays, to report on both."""
-    settings = _process.settings()
-    if settings is not None and not _process.is_child():
+    settings = _process.state.settings
+    if settings is not None and not _process.state.is_child:
         import subprocess
 
         code = subprocess.run(
@@ -75,7 +75,7 @@ def _hook_into_popen() -> None:
 
     @wraps(start)
     def __init__(process: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        settings = _process.settings()
+        settings = _process.state.settings
         if settings is not None and kwargs.get("env") is not None:
             kwargs["env"] = settings.given_to(kwargs["env"])
         start(process, *args, **kwargs)
