@@ -40,7 +40,7 @@ class Patch:
     owner: Any  # a class or a module
     name: str
     watch: Callable[..., Around | None]
-    when: Callable[..., object] | None = None  # asked before `watch`, with the arguments: must be quick
+    when: Callable[..., object] | None = None  # called before `watch`, with the arguments; must be quick
     by_user: bool = False  # leave out the calls that torch or gradgate makes
     writes: bool = False  # the call writes and clears, which is not the user's doing
     span: Doing | None = None  # what the call's time is spent on

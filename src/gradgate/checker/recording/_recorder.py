@@ -22,8 +22,11 @@ _FIRST_STEPS = 60  # steps that are looked at closely
 _FIRST_CALLS = 480  # backward calls, in a loop without an optimizer
 _LEAST_STEPS = 12  # steps that are looked at closely even if that is slow
 _SLOW_SECONDS = 2.0
-_LEAST_BUSY = 0.25  # the least share of the time that the process is taken to have run
-_PATIENT_SECONDS, _PATIENT_SHARE = 0.5, 0.3  # close look in a short run: seconds, share of its time
+_LEAST_BUSY = 0.25  # the process is assumed to run for at least this share of the time
+_PATIENT_SECONDS, _PATIENT_SHARE = (
+    0.5,
+    0.3,
+)  # a short run's close look may take this long, plus this share of it
 _BLOCK = 8  # later, blocks of this many steps are looked at, at growing distances
 _MOST_FAILURES = 4  # the watcher's own errors that are kept
 _MOST_PARAMETERS = 50_000  # a run may keep creating models
@@ -36,11 +39,11 @@ class StopRun(SystemExit):
 
 
 class StopTask(StopRun, Exception):  # noqa: N818
-    """Raised like StopRun, in a task whose worker passes errors on. The worker must survive it."""
+    """Raised in place of StopRun in a pool's task. The worker passes errors on, and must survive this one."""
 
 
 class _Thread(threading.local):
-    """The state that each thread has of its own: autograd numbers the nodes of each thread from 0."""
+    """What each thread keeps for itself. Autograd numbers the nodes of each thread from 0."""
 
     quiet = 0  # running library calls, whose own writes and clearing are ignored
     closures = 0  # running steps that have a closure

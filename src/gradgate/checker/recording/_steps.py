@@ -37,12 +37,12 @@ Pairs = list[tuple[int, Tensor]]
 
 @dataclass(eq=False)
 class _OpenStep:
-    """A step that has begun. If it raises, this stays for a while, and must not keep the user's objects alive."""
+    """A step that has begun. It outlives a step that raises, so it must not keep the user's objects alive."""
 
     optimizer: weakref.ref[Optimizer]
     closure: bool
     code: types.CodeType | None  # of the closure
-    frame: int  # identity of the running call of step()
+    frame: int  # identity of the frame that runs step()
     thread: int
     backwards: int
     start: float = 0.0
@@ -75,7 +75,7 @@ class Steps:
         self._open: list[_OpenStep] = []  # an optimizer inside another one comes last
         self.before: dict[int, Tensor] = {}  # sampled values before the last step
         self._after: dict[int, Tensor] = {}  # and after it
-        self._sums: dict[int, set[float]] = {}  # of the values that each step left
+        self._sums: dict[int, set[float]] = {}  # by parameter, what identifies the values that each step left
         self.scaler: int | None = None  # the gradient scaler that is stepping
         self.after_step: Callable[[], None] = lambda: None
         self.stepped: set[int] = set()
@@ -94,7 +94,7 @@ class Steps:
         return sum_of(values) in self._sums.get(number, ())
 
     def give_up(self) -> None:
-        """Forget steps that raised: their call is no longer running."""
+        """Forget the steps that raised: their frames no longer run."""
         if not self._open:
             return
         mine = [step for step in self._open if step.thread == threading.get_ident()]
@@ -106,7 +106,7 @@ class Steps:
                 self._close(step)
 
     def writes_itself(self) -> bool:
-        """Return whether an optimizer with a closure is writing, and not the closure that it called."""
+        """Return whether an optimizer that was given a closure is writing itself, outside of that closure."""
         step = self._last_open()
         return (
             step is not None
@@ -127,7 +127,7 @@ class Steps:
         self._enter(step, -1)
 
     def _enter(self, step: _OpenStep, by: int) -> None:
-        """Ignore what the optimizer writes, except in a closure, which is the user's."""
+        """Begin (1) or end (-1) a step. Its writes are ignored, except for those of a closure of the user's."""
         thread = self._recorder.thread
         if step.closure:
             thread.closures += by
@@ -159,7 +159,7 @@ class Steps:
             step.numbers = recorder.parameters.listed(tensors)
             known_as_whole = number in self.stepped and not recorder.looking
             step.whole = known_as_whole or not any(map(is_sharded, tensors))
-            if not step.whole:  # the graph may have other tensors than the optimizer, and a shard says little
+            if not step.whole:  # the graph may hold other tensors than the optimizer, and a shard says little
                 recorder.not_judged = "Parameters are sharded over ranks: their steps are only counted."
             pairs = list(zip(step.numbers, tensors, strict=True))
             if step.whole and recorder.looking:
@@ -192,7 +192,7 @@ class Steps:
         step.before = _Values(samples, rows)
 
     def _read_gradients(self, step: _OpenStep, pairs: Pairs) -> None:
-        """Find which gradients the step gets, which are zero, and which not finite."""
+        """Note which parameters have a gradient, and which gradients are zero, infinite or NaN."""
         recorder, ids = self._recorder, self._recorder.parameters.same
         given = [pair for pair in pairs if pair[1].is_leaf and pair[1].grad is not None]
         step.facts["used"] = ids([number for number, _ in given])
@@ -236,7 +236,7 @@ class Steps:
         with recorder.working():
             if step.whole:
                 self._record(optimizer, step)
-        if not step.counted:  # sharded, or looking at it failed: it is a step all the same
+        if not step.counted:  # the parameters are sharded, or the watcher failed: it still was a step
             recorder.stepped()
         if outer is None:
             recorder.stop_if_due()
@@ -251,7 +251,7 @@ class Steps:
             if step.before is not None:
                 facts |= self._changes(step.before, pairs)
         facts["lr"] = tuple([number_of(group.get("lr")) or 0.0 for group in optimizer.param_groups])
-        # A trainer may pass a closure that does nothing.
+        # A trainer may pass a closure that calls no backward.
         facts["closure"] = step.closure and recorder.backwards > step.backwards
         facts["scaler"] = self.scaler
         recorder.stepped()

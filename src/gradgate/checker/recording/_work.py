@@ -1,4 +1,4 @@
-"""One piece of the watcher's work at a time, in whichever thread, and none of it watched."""
+"""Do the watcher's work: in one thread at a time, unwatched, and timed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradgate.torch_compat import as_torch_itself
 
 
 class WatchersAtWork(threading.local):
-    """How many watchers are at work in this thread. None of them watches what they do."""
+    """How many watchers are at work in this thread. No watcher records what they do."""
 
     depth = 0
 
@@ -35,12 +35,12 @@ if hasattr(os, "register_at_fork"):
 
 
 class Worker(Protocol):
-    """Whose work it is."""
+    """The owner of the work."""
 
     seconds: float
 
     def failed(self, failure: BaseException, /) -> bool:
-        """Return whether an error of the work ends here."""
+        """Note an error in the work. Return whether to suppress it."""
 
 
 class Work:

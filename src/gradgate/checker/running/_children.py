@@ -1,7 +1,7 @@
-"""Watches the child processes of a watched process: forks, new interpreters, and those of multiprocessing.
+"""Watch the child processes of a watched process: forks, new interpreters, and those of multiprocessing.
 
-Each child gets its own watcher, and leaves its log in the run's folder when it ends. A child that only loads data
-gets none.
+Each child has a watcher of its own, and leaves its log in the run's folder when it ends. A child that only loads
+data has none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POOLS = ("multiprocessing.pool", "torch.multiprocessing.pool")
 
 
 class _Anchor:
-    """Keeps an after-fork function registered: multiprocessing holds only a weak reference to this."""
+    """Keeps an after-fork function registered: multiprocessing holds only a weak reference to its key."""
 
 
 _anchor = _Anchor()

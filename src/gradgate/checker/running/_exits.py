@@ -1,4 +1,4 @@
-"""Handles the ways to end a process that do not return: os._exit, os.exec*, SIGTERM."""
+"""Handle the ways to end a process that do not return: os._exit, os.exec*, SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _os: Any = os
 
 
 def guard_exits() -> None:
-    """Make every process of a run leave its log, and every process it starts join the run."""
+    """Make this process leave its log however it ends, and the processes that it starts join the run."""
     if os._exit is not _exit:
         return
     _os._exit, _os.execv, _os.execve = _leave, _execute, _execute
@@ -33,7 +33,7 @@ def guard_termination() -> None:
 
 
 def give_back_termination() -> None:
-    """Restore SIGTERM. Only the main thread can; another one is about to end the process anyway."""
+    """Restore SIGTERM. Only the main thread can do so. Another thread is about to end the process anyway."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) == _terminated:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
