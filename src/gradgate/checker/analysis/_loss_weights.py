@@ -119,7 +119,7 @@ def of_window(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share
         if not event.seen or len(factors) > 1 or (event.scaler is not None and not _whole(event.terms)):
             return None
         (by_hand,) = factors
-        found.append([_times(share, abs(by_hand)) for share in shares(event.terms)])
+        found.append([_times(share, abs(by_hand)) for share in shares(run.terms(number, window.parameters))])
     return found
 
 
