@@ -188,6 +188,19 @@ FOLLOWED = {
             ("    @torch.no_grad()  # expect: broken-graph\n", ""),
         ],
     ),
+    "term-left-out/a2c_entropy": (
+        "Include `entropy` in the loss with the weight `ENT_COEF`",
+        [
+            (
+                "loss = policy_loss + 0.5 * value_loss",
+                "loss = policy_loss + 0.5 * value_loss - ENT_COEF * entropy",
+            )
+        ],
+    ),
+    "term-left-out/l1_in_trainer": (
+        "Include `l1` in the loss with the weight `l1_lambda`",
+        [("loss = ce  #", "loss = ce + self.l1_lambda * l1  #")],
+    ),
 }
 
 
