@@ -2,8 +2,8 @@
 
 ## What it does
 Looks for a value with a graph that is only turned into a number for display, in a function that back-propagates a
-loss without it. Either its name says that it is a term of a loss (``kl_loss``, ``l1_penalty``), or the script sets a
-weight for it, other than 0, and never reads this weight: ``entropy`` and ``ent_coef = 0.01``.
+loss without it. Either its name says that it is a term of a loss (``kl_loss``, ``l1_penalty``), or the script sets
+a weight for it, other than 0, and never reads this weight: ``entropy`` and ``ent_coef = 0.01``.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.
