@@ -188,6 +188,10 @@ FOLLOWED = {
             ("    @torch.no_grad()  # expect: broken-graph\n", ""),
         ],
     ),
+    "broken-graph/sac_detached": (
+        "Pass the value with its graph: what the gradient flows through doesn't have to be trained",
+        [("q(qf1, obs, pi.detach()), q(qf2, obs, pi.detach())", "q(qf1, obs, pi), q(qf2, obs, pi)")],
+    ),
     "term-left-out/a2c_entropy": (
         "Include `entropy` in the loss with the weight `ENT_COEF`",
         [
