@@ -1,12 +1,8 @@
 """A term that is added several times and divided by as much counts once, in a window of micro-batches too."""
 
-import runpy
-from pathlib import Path
-
 import pytest
 
-from gradgate.checker.recording import Watcher
-from gradgate.checker.rules import check
+from tests.checker.rules._watched import findings_of
 
 SCRIPT = """
 import torch
@@ -46,14 +42,7 @@ WRONG = [
     ("total", "window", "codes"), [*((*one, []) for one in RIGHT), *((*one, ["GG105"]) for one in WRONG)]
 )
 def test_only_a_term_that_weighs_more_than_once_is_reported(
-    total: str, window: int, codes: list[str], tmp_path: Path
+    total: str, window: int, codes: list[str]
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT.replace("TOTAL", total).replace("WINDOW", str(window)), "utf-8")
-    watcher = Watcher(str(script), strict=True)
-    watcher.start()
-    try:
-        runpy.run_path(str(script), run_name="__main__")
-    finally:
-        watcher.stop()
-    assert [finding.code for finding in check(watcher.log(), strict=True)] == codes
+    found = findings_of(SCRIPT.replace("TOTAL", total).replace("WINDOW", str(window)))
+    assert [finding.code for finding in found] == codes
