@@ -2,7 +2,10 @@
 
 import runpy
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,11 +13,18 @@ from gradgate.checker.recording import Watcher
 from gradgate.checker.rules import Finding, check
 
 
-def findings_of(text: str) -> list[Finding]:
+@contextmanager
+def _written(text: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         script = Path(folder, "train.py")
         script.write_text(text, "utf-8")
         patch.setattr("sys.argv", ["train.py"])
+        yield script
+
+
+def findings_of(text: str) -> list[Finding]:
+    """Return what is found in a script."""
+    with _written(text) as script:
         watcher = Watcher(str(script), strict=True)
         watcher.start()
         try:
@@ -22,3 +32,9 @@ def findings_of(text: str) -> list[Finding]:
         finally:
             watcher.stop()
         return check(watcher.log(), strict=True)
+
+
+def variables_of(text: str) -> dict[str, Any]:
+    """Run a script; return its variables."""
+    with _written(text) as script:
+        return runpy.run_path(str(script), run_name="__main__")
