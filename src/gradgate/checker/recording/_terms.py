@@ -78,7 +78,7 @@ class Terms:
                     inputs = [Input(inputs[0].node)]
             if inputs is None:
                 if key in found:
-                    found[key] = replace(found[key], paths=found[key].paths + 1, joined=joints.get(key, ()))
+                    found[key] = _with_path(found[key], factors, joints.get(key, ()))
                 else:
                     found[key], nodes[key] = self._term(node, key, factors, scaled), node
                 continue
@@ -140,6 +140,13 @@ class Terms:
         """Return the number of the parameter that a node adds gradient to."""
         number = self._number_of(node.variable) if node is not None and node.name() == LEAF else None
         return frozenset() if number is None else frozenset([number])
+
+
+def _with_path(term: Term, factors: _Factors, joined: Site) -> Term:
+    """Return a term with one more path to it."""
+    first, other = replace(term, times=1.0).weight, replace(term, times=1.0, factors=factors).weight
+    times = term.times + (other / first if first else 1.0)
+    return replace(term, paths=term.paths + 1, times=times, joined=joined)
 
 
 def _inputs(node: Any) -> list[Input] | None:

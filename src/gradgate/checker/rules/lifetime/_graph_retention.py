@@ -24,7 +24,7 @@ steps, and the run gets slower and slower.
 ## Known limits
 Holders of graphs are looked for in the variables of the functions that run at a step, and up to four levels deep in
 their containers and objects. An evaluation that doesn't call ``eval()`` is not looked at. Graphs that grow with
-each call of ``autograd.grad`` are reported if no other line computes gradients. Those of ``torch.func`` aren't seen.
+each call of ``autograd.grad`` are reported if no other line computes gradients. ``torch.func``'s aren't seen.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/notes/faq.html, "My model reports cuda runtime error(2): out of memory": don't
