@@ -158,21 +158,24 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
     for event in run.of(Backward):
         if event.seen:
             lines[event.site].append(event)
+    by_hand = not run.of(Stepped)  # without steps, it isn't known which nodes are old
     for site, events in lines.items():
         longest = row = 0
         for before, after in pairwise(events):
             older = after.old_nodes > before.old_nodes or (
-                after.retain and after.old_nodes == before.old_nodes > 0
+                after.retain and (by_hand or after.old_nodes == before.old_nodes > 0)
             )
             row = row + 1 if older and after.nodes > before.nodes else 0
             longest = max(longest, row)
-        if longest < _GROWS:
+        if longest < (len(events) - 1 if by_hand else 0) or longest < _GROWS:
             continue
-        most = max(events, key=lambda event: event.old_nodes)
+        most = max(events, key=lambda event: (event.old_nodes, event.nodes))
+        before_last = f"{most.old_nodes} of its {most.nodes} nodes were made before the last one"
+        grown = f"it had {events[0].nodes} nodes at first, and has {most.nodes}"
         yield RULE.finding(
             most.old_site or site,
-            f"The graph reaches farther back with each step: {most.old_nodes} of its {most.nodes} nodes were made "
-            f"before the last one, after {len(events)} backward calls.",
+            f"The graph reaches farther back with each step: {grown if by_hand else before_last}, after "
+            f"{len(events)} backward calls.",
             why="Each backward pass goes through all earlier steps: memory and time grow with every step.",
             advice="Detach values that are carried over from step to step: self.state = new.detach().",
             fix=_detached,
