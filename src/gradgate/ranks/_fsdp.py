@@ -181,7 +181,7 @@ class ShardedEngine(Engine):
         self.reached |= {
             id(shard.sharded_param) for shard, yes in zip(self._shards, found, strict=True) if yes
         }
-        if self._every and not self.can_reduce_unused():  # ranks communicate in this very pass
+        if self._every and not self.can_reduce_unused():  # ranks communicate in each pass, this one included
             self.reached_by_pass += "".join(str(int(yes)) for yes in found)
         theirs = [shard for shard in self._shards if id(shard.sharded_param) not in self._owned]
         others += [shard.sharded_param for shard in theirs]
