@@ -1,6 +1,7 @@
 """Rows and entries that are trained alone: all else stays as it is, to the bit, whatever the optimizer does."""
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -296,6 +297,9 @@ def test_a_mask_on_a_sparse_embedding_keeps_its_gradient_sparse() -> None:
     embedding(torch.arange(WORDS)).sum().backward()
     assert embedding.weight.grad.is_sparse
     assert torch.equal(embedding.weight.grad.to_dense(), mask.float())
+
+    (embedding(torch.arange(WORDS)) * math.inf).sum().backward()
+    assert torch.equal(embedding.weight.grad.to_dense(), torch.where(mask, math.inf, 0.0))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -18,7 +18,7 @@ from gradgate.checker.analysis._scopes import (
     returned,
     scope_at,
 )
-from gradgate.checker.analysis._source import nodes_of, path_to, statement_at
+from gradgate.checker.analysis._source import loops_around, nodes_of, path_to, statement_at
 from gradgate.events import Frame, Site
 
 
@@ -96,6 +96,35 @@ def length_line(site: Site) -> tuple[Frame | None, bool]:
                 value for value in values if not (isinstance(value, ast.Call) and called(value)[:1].isupper())
             ]
     return None, False
+
+
+def counts_as_a_loop_does(made: Site, call: Site) -> bool:
+    """Say whether a schedule's length is the number of passes of a loop around the one that advances it.
+
+    Both are read from the source, ``T_max=args.epochs`` and ``for epoch in range(args.epochs)``: the same name, not
+    multiplied by anything.
+    """
+    loops = [loop for frame in call for loop in loops_around(frame)]
+    stops = [
+        part.args[-1]
+        for loop in loops[1:]
+        for part in ast.walk(getattr(loop, "iter", ast.Tuple([])))
+        if isinstance(part, ast.Call) and called(part) in ("range", "trange") and part.args
+    ]
+    names = {_last_key(stop.left if isinstance(stop, ast.BinOp) else stop) for stop in stops} - {""}
+    statement = statement_at(made[0]) if made else None
+    parts: list[ast.AST] = [statement] if statement is not None else []
+    for part in parts:  # grows during the loop
+        if _last_key(part) in names:
+            return True
+        product = isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult)
+        parts += [node for node in ast.iter_child_nodes(part) if not (product and _last_key(node))]
+    return False
+
+
+def _last_key(node: ast.AST) -> str:
+    """Return the last name of ``epochs`` or ``self.args.epochs``; "" for anything else."""
+    return key_of(node).rpartition(".")[2] if isinstance(node, (ast.Name, ast.Attribute)) else ""
 
 
 def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:

@@ -143,6 +143,20 @@ def divided_by_its_items(at: Statement) -> Fix:
     return tuple(changes)
 
 
+def counted_by_its_items(at: Statement, *, proved: bool) -> Fix:
+    """Leave out the count that an accumulator is given, or replace it where the graph doesn't prove one."""
+    calls = [call for call in at.calls("backward") if any(each.arg == "count" for each in call.keywords)]
+    if len(calls) != 1 or not calls[0].args:
+        return ()
+    count = next(each for each in calls[0].keywords if each.arg == "count")
+    if not proved:
+        items = _items(at, calls[0].args[0])
+        return (Replace(at.line, ast.unparse(count.value), items),) if items else ()
+    others = [each for each in calls[0].keywords if each is not count]
+    without = ast.Call(calls[0].func, calls[0].args, others)
+    return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(without)),)
+
+
 def _clears(at: Statement) -> list[ast.stmt]:
     """Return the statements of the function that clear gradients."""
     return [
