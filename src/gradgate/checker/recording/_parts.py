@@ -73,7 +73,7 @@ class Parts:
             self.names.find()
             self.unreached.look()
         else:
-            self.unreached.let_go()
+            self.unreached.restore()
 
 
 def close_table(parts: Parts) -> Iterator[Patch]:

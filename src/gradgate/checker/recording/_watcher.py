@@ -58,7 +58,7 @@ class Watcher:
         return self._recorder.backwards or self._recorder.derivatives
 
     @property
-    def told_to_stop(self) -> bool:
+    def stop_raised(self) -> bool:
         """Whether StopRun was raised, because the script made the requested number of steps."""
         return self._recorder.raised > 0
 
@@ -88,7 +88,7 @@ class Watcher:
             install(recorder, patch, patches)
         patches.wrap(Tensor, "register_hook", parts.gradients.register_hook)
         patches.wrap(threading, "excepthook", _unless_stopped)
-        patches.on_undo(parts.unreached.let_go)
+        patches.on_undo(parts.unreached.restore)
         show_warnings_at_callers(patches)
         patches.reach_imported()
         recorder.begin()

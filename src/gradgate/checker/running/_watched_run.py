@@ -85,11 +85,11 @@ class WatchedRun:
     def _ended(self, how: How, code: int) -> int:
         watcher = _process.state.watcher
         self._reached = self.progress
-        _process.let_go()
+        _process.forget_run()
         give_back_termination()
         logs = []
         if watcher is not None:
-            if how == "finished" and watcher.told_to_stop:
+            if how == "finished" and watcher.stop_raised:
                 how = "stopped"  # the script caught StopRun and returned
             watcher.stop(_plain(how))
             log = watcher.log()
