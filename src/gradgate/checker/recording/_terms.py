@@ -6,6 +6,7 @@ quotient, the reduction of torch's losses, the number of valid targets, the shap
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -64,6 +65,7 @@ class Terms:
         found: dict[int, Term] = {}
         nodes: dict[int, Any] = {}
         joints: dict[int, Site] = {}  # by node, the line of the sum above it that is nearest to the root
+        outputs: dict[int, set[int]] = defaultdict(set)  # of a node; unbind() has several
         todo: list[tuple[Any, _Factors, bool]] = [(root, (), False)]
         for _ in range(_MOST_PATHS):
             if not todo or len(found) >= _MOST_TERMS:
@@ -77,12 +79,17 @@ class Terms:
                 if number >= 0 and inputs is not None and node.name().startswith("Mul"):
                     inputs = [Input(inputs[0].node)]
             if inputs is None:
+                if key in found and len(outputs[key]) > 1:
+                    continue
                 if key in found:
-                    found[key] = replace(found[key], paths=found[key].paths + 1, joined=joints.get(key, ()))
+                    found[key] = _with_path(found[key], factors, joints.get(key, ()))
                 else:
                     found[key], nodes[key] = self._term(node, key, factors, scaled), node
                 continue
             line = line_of(node)
+            for child, output in node.next_functions:
+                if child is not None:
+                    outputs[node_number.use(child)].add(output)
             for child, op, factor in inputs:
                 if child is None:
                     key_of_constant = -1 - len(found)
@@ -140,6 +147,13 @@ class Terms:
         """Return the number of the parameter that a node adds gradient to."""
         number = self._number_of(node.variable) if node is not None and node.name() == LEAF else None
         return frozenset() if number is None else frozenset([number])
+
+
+def _with_path(term: Term, factors: _Factors, joined: Site) -> Term:
+    """Return a term with one more path to it."""
+    first, other = replace(term, times=1.0).weight, replace(term, times=1.0, factors=factors).weight
+    times = term.times + (other / first if first else 1.0)
+    return replace(term, paths=term.paths + 1, times=times, joined=joined)
 
 
 def _inputs(node: Any) -> list[Input] | None:
