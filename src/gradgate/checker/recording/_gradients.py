@@ -34,7 +34,7 @@ class Gradients:
         self._known: dict[int, _State] = {}  # by parameter number; absent if the gradient is None
         self._threads: dict[int, int] = {}  # by parameter number, the thread whose backward calls reach it
         self._users: set[int] = set()  # those threads
-        self._taken: tuple[Ids, int] = frozenset(), 0  # the last entry in _threads
+        self._taken: tuple[Ids, int] = frozenset(), 0  # the last parameters and thread in _threads
         self.masked: dict[int, Tensor] = {}  # by parameter number, the rows that a user's hook zeroes
         self.addresses: dict[int, int] = {}  # by address of a gradient, the parameter's number
 
@@ -109,7 +109,7 @@ class Gradients:
         return original(tensor, functools.wraps(hook)(watched) if named else watched)
 
     def take(self, numbers: Ids) -> None:
-        """Note that this thread trains these parameters. Only their latest thread reads their gradients."""
+        """Note that this thread trains these parameters. Only the latest thread to do so reads their gradients."""
         taken = numbers, threading.get_ident()
         if taken != self._taken:
             self._taken = taken

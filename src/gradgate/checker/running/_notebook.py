@@ -29,8 +29,8 @@ _INTERACTIVE = re.compile(
     "connect_info|cpaste|debug|ed|edit|gui|load|loadpy|man|notebook|page|paste|pdb|pdef|pdoc|pfile|pinfo2?|psearch|"
     "psource|pycat|qtconsole|recall|rep|rerun"
 )
-# Code after these magics runs as part of the cell, so that its line numbers are known. `%%capture name` keeps
-# its output.
+# Code after these magics runs as part of the cell, so that its line numbers are known. `%%capture name` is left to
+# IPython, because later cells use what it captured.
 _AROUND_CELL = re.compile(r"%%(time|prun|capture(?=\s*$))\b.*")
 _AROUND_LINE = re.compile(r"(\s*)%(?:time|prun)\s+(?=\S)")
 _CONTINUED = re.compile(r"\s*[%!].*\\$")

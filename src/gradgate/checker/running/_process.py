@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from gradgate.checker.running._script import How
 
 _PATIENCE = 3  # times that a script may catch StopRun
-_STALLED_SECONDS = 5.0  # without doing anything
-_STALLED_SECONDS_WITH_CHILDREN = 30.0  # which may be working
-_IDLE = 0.02  # fraction of a processor that counts as nothing
+_STALLED_SECONDS = 5.0  # idle seconds, after which a process that should stop is ended
+_STALLED_SECONDS_WITH_CHILDREN = 30.0  # the same while it has children, which may be at work
+_IDLE = 0.02  # a process that uses less than this fraction of a processor is idle
 _TICK = 0.25
 _exit = os._exit
 
@@ -94,7 +94,7 @@ def leave_log(how: Literal["finished", "stopped", "failed"] = "finished") -> Non
     forget_run()
     if settings is None or watcher is None:
         return
-    # multiprocessing's finalizers run while the error is handled; at the interpreter's exit it was already shown.
+    # multiprocessing's finalizers run while the error is handled. At the interpreter's exit it was already shown.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     watcher.stop("failed" if isinstance(error, Exception) else how)
     _write_log(settings, watcher)

@@ -43,7 +43,7 @@ class WatchedRun:
         self._ending = threading.RLock()
         self._code: int | None = None
         self._notes: list[str] = []
-        self._reached = 0, 0  # when last asked
+        self._reached = 0, 0  # the progress when it was last read
 
     def run(self) -> int:
         """Run the program and its children to the end, and return the exit code.
