@@ -40,7 +40,6 @@ MISSED = {
     "wrong/compared-with-itself/teacher_is_student": "the divergence is zero up to rounding only",
     "wrong/broken-graph/tokens_argmax": "another path trains every parameter; teacher forcing looks the same",
     "wrong/double-counting/bayes_kl": "the term is computed anew each time, so its nodes are not the same",
-    "wrong/inplace-param-update/init_in_loop": "parameters may be initialized again on purpose",
     "wrong/loss-reduction/pose_multitask": "a sum beside a mean may be meant",
     "wrong/loss-reduction/shards": "gradients that replicas leave are put together by hand, in no graph",
     "wrong/train-eval-mode/teacher_dropout": "mean teachers leave the teacher in training mode on purpose",

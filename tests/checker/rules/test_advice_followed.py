@@ -200,6 +200,13 @@ FOLLOWED = {
         "For parameters that are updated by hand: (p - lr * gradient).detach().requires_grad_()",
         [("{k: p - 0.1 * g for", "{k: (p - 0.1 * g).detach().requires_grad_() for")],
     ),
+    "inplace-param-update/init_in_loop": (
+        "Initialize the model once, before the loop",
+        [
+            ("    model.apply(init_weights)  # expect: inplace-param-update\n", ""),
+            ("    for epoch in range(4):", "    model.apply(init_weights)\n    for epoch in range(4):"),
+        ],
+    ),
     "term-left-out/a2c_entropy": (
         "Include `entropy` in the loss with the weight `ENT_COEF`",
         [

@@ -22,9 +22,10 @@ steps, and the run gets slower and slower.
         total += loss.item()             # or loss.detach(), which does not synchronize with the device
 
 ## Known limits
-Holders of graphs are looked for in the variables of the functions that run at a step, and up to four levels deep in
-their containers and objects. An evaluation that doesn't call ``eval()`` is not looked at. Graphs that grow with
-each call of ``autograd.grad`` are reported if no other line computes gradients. Those of ``torch.func`` aren't seen.
+Holders of graphs are looked for in the variables of the functions that run at a step, and up to four levels deep
+in their containers and objects. An evaluation that doesn't call ``eval()`` is not looked at. Graphs that grow with
+each call of ``autograd.grad`` are reported if no other line computes gradients. Those of ``torch.func`` are not
+seen.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/notes/faq.html, "My model reports cuda runtime error(2): out of memory": don't
