@@ -43,7 +43,7 @@ def initialized_again(run: Run, rule: Rule) -> Iterator[Finding]:
             f"{run.names(ids)} are initialized again {len(again)} times between the steps of "
             f"{run.optimizer(optimizer)}, which keeps its state.",
             why="What the earlier steps have learned is lost, and the optimizer keeps the momentum of old weights.",
-            advice="Initialize the model once, before the loop. To start over on purpose, make a new optimizer too.",
+            advice="Initialize the model once, before the loop. To start over on purpose, make a new optimizer.",
             count=len(again),
             evidence={"initializations": len(again), "steps": len(steps)},
             about=ids,
