@@ -74,7 +74,7 @@ ADVICE_ONLY = {
     "frozen-state-drift": (
         "extractor_under_no_grad glove_rows pretrained_vectors teacher_in_training_mode two_stages"
     ),
-    "graph-retention": "epoch_metrics functional_parameters moving_center parameters_in_a_list",
+    "graph-retention": "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list",
     "ineffective-step": (
         "actor_twice bfloat16_adamw bfloat16_sgd forum_84911 frozen_encoder rebound_data_sub "
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "

@@ -99,6 +99,17 @@ class Combined(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Miscounted(Event):
+    """gradgate's accumulator was given counts out of proportion to the items that the losses' graphs show."""
+
+    count: Annotated[float, "the count of this loss"]
+    items: Annotated[float, "the items that its graph shows"]
+    first_count: Annotated[float, "the count of the window's first loss of this name"]
+    first_items: Annotated[float, "the items that its graph shows"]
+    proved: Annotated[bool, "the accumulator would read the items if the count were left out"]
+
+
+@dataclass(frozen=True, slots=True)
 class NonfiniteMade(Event):
     """An operation, whose line is ``site``, turned a finite gradient into inf or nan in the backward pass."""
 

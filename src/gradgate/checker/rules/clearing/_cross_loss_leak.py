@@ -25,8 +25,8 @@ or ``update.backward(loss)`` of two ``gradgate.Accumulator``: each fills only wh
 
 ## Known limits
 Two losses that are both back-propagated before either optimizer steps are assumed to be a sum unless they pull
-against each other. If they don't, the leftover may be intended (BicycleGAN's latent loss), and the finding is
-a note.
+against each other. If they don't, and the other loss comes first in the loop, the leftover may be intended
+(BicycleGAN's latent loss), and the finding is a note.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -42,8 +42,9 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import next_use, text_of
-from gradgate.checker.analysis._statement import Statement, last_name, method
+from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -83,7 +84,9 @@ def _judge(run: Run) -> Iterator[Finding]:
                 "input of the other loss."
             ),
             fix=functools.partial(_apart, own=own.line, left=run.names(ids)),
-            severity=None if sum(against) * 2 > len(against) else "info",
+            severity=None
+            if sum(against) * 2 > len(against) or _left_behind(run, optimizer, steps, theirs, mine)
+            else "info",
             count=len(steps),
             evidence={"leaking_line": theirs.line, "parameters": len(ids)},
             about=ids,
@@ -94,6 +97,12 @@ def _where_they_differ(first: Site, second: Site) -> tuple[Frame, Frame]:
     """Return the innermost lines that differ: two losses may share a function that back-propagates them."""
     pairs = zip(first, second, strict=False)
     return next(((one, other) for one, other in pairs if one != other), (innermost(first), innermost(second)))
+
+
+def _left_behind(run: Run, optimizer: int, steps: set[int], theirs: Frame, mine: Frame) -> bool:
+    """Say whether the other loss comes after the step in the loop: the optimizer's first step is without it."""
+    first = next(window.step for window in run.windows if window.optimizer == optimizer)
+    return theirs[::2] == mine[::2] and theirs.line > mine.line and first not in steps
 
 
 def _leaked(run: Run, window: StepWindow) -> Iterator[Contribution]:
