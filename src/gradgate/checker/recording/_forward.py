@@ -38,14 +38,13 @@ SAMPLED = tuple(
 _OPERANDS = ("_saved_mat1", "_saved_self", "_saved_other", "_saved_mat2", "_saved_input")
 _MOST_SAMPLES = 16  # samples that are kept until the next backward call
 _EVENTS_PER_LINE = 3
-_DATA: Any = inspect.getattr_static(Tensor, "data")
+TENSOR_DATA: Any = inspect.getattr_static(Tensor, "data")
 _DROPOUTS = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
     nn.RReLU,
 )
-_DECORATOR_FILE = torch.no_grad()(
-    lambda: None
-).__code__.co_filename  # the file in which @torch.no_grad() calls the decorated function
+# The file in which @torch.no_grad() calls the decorated function.
+_DECORATOR_FILE = torch.no_grad()(lambda: None).__code__.co_filename
 
 
 class Cuts:
@@ -137,7 +136,7 @@ class Cuts:
     def get_data(self, tensor: Tensor) -> Tensor:
         """Return a tensor's ``.data``."""
         self.cut(tensor, "data")
-        data: Tensor = _DATA.__get__(tensor)
+        data: Tensor = TENSOR_DATA.__get__(tensor)
         return data
 
     def no_grad(self, context: Any) -> None:
@@ -196,7 +195,7 @@ class Modes:
         if mode or _by_user():
             self.evaluate(not mode)
             depends = any(map(self._depends, modules_in(module)))
-            ids = self._recorder.ids(parameters_in(module))
+            ids = self._recorder.parameters.ids(parameters_in(module))
             self._recorder.add(
                 ModeSet(self._recorder.site(), type(module).__name__, bool(mode), ids, depends)
             )

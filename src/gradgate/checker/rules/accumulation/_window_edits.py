@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from gradgate.checker.analysis._scopes import argument, own_nodes
-from gradgate.checker.analysis._statement import Statement, last_name, method, operand, owner
+from gradgate.checker.analysis._scopes import argument, last_name, own_nodes
+from gradgate.checker.analysis._statement import Statement, method, operand, owner
 from gradgate.checker.fixes import Change, Fix, Insert, Replace
 
 _OF_CLASSES = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")

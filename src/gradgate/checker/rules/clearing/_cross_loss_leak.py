@@ -42,8 +42,9 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import next_use, text_of
-from gradgate.checker.analysis._statement import Statement, last_name, method
+from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule

@@ -45,8 +45,9 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._origins import length_line
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import loops_around, statement_at, tree_of
-from gradgate.checker.analysis._statement import Statement, last_name, method, owner
+from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
