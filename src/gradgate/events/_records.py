@@ -69,7 +69,9 @@ class Term:
         tuple[tuple[str, float, Site], ...],
         "what it is multiplied by, as (op, number, where); op 'div' divides",
     ] = ()
-    items: Annotated[float | None, "items that a mean was taken over, if known"] = None
+    items: Annotated[
+        float | None, "items that a mean was taken over, or targets that a sum was, if known"
+    ] = None
     sizes: Annotated[tuple[int, ...], "shape of what was reduced"] = ()
     site: Annotated[Site, "where the reduction was computed"] = ()
     squares: Annotated[Ids, "parameters whose squares it sums: an L2 penalty"] = frozenset()

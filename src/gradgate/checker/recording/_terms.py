@@ -24,6 +24,7 @@ from gradgate.autograd_graph import (
     inputs_of,
     reduced_shape,
     reduction_of,
+    targets_of,
 )
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.events import Ids, Site, Term
@@ -114,7 +115,7 @@ class Terms:
         if kind != "other":
             with suppress(NotUnderstoodError):
                 sizes = reduced_shape(node)
-                divisor = divisor_of(node) if kind == "mean" else None
+                divisor = divisor_of(node) if kind == "mean" else targets_of(node)
                 items = None if divisor is None else float(divisor)
         if plain == "sum":
             squared = node.next_functions[0][0]
