@@ -85,14 +85,15 @@ class Opposed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Combined(Event):
-    """A loss combines two values in a way that is seldom meant. ``site`` is the operation's line."""
+    """A loss combines values in a way that may be a mistake. ``site`` is the operation's line."""
 
     how: Annotated[
-        Literal["own target", "advantage", "broadcast", "teacher"],
+        Literal["own target", "advantage", "broadcast", "teacher", "summand"],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
-        "the target of a divergence, whose parameters get no other gradient",
+        "the target of a divergence, whose parameters get no other gradient; a summand that shares no parameter "
+        "with the others",
     ]
-    parameters: Annotated[Ids, "parameters behind the value that was to be constant, or that was broadcast"]
+    parameters: Annotated[Ids, "parameters behind the value that is judged"]
     backward: Annotated[Site, "where the loss was back-propagated"]
     sizes: Annotated[tuple[int, ...], "the shape after broadcasting"] = ()
 
@@ -124,6 +125,9 @@ class Differentiated(Event):
     create: Annotated[bool, "called with create_graph"]
     reached: Annotated[Ids, "parameters that the graph leads to"]
     asked: Annotated[Ids, "parameters whose gradients were asked for"]
+    nodes: Annotated[int, "nodes of the graph"] = 0
+    old_nodes: Annotated[int, "those made before the line's last call"] = 0
+    old_site: Annotated[Site, "where most of the older ones were made"] = ()
 
 
 @dataclass(frozen=True, slots=True)

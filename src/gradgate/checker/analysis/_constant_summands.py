@@ -28,6 +28,11 @@ from gradgate.checker.analysis._slices import Slice
 from gradgate.events import Backward, Cut, Differentiated, Frame, NoGradEntered, Site
 
 _JOINS = ("sum", "stack", "cat", "mean")
+_TAKES_LOSS = (
+    "backward",
+    "manual_backward",
+    "scale",
+)  # as a method of the loss, or with the loss as its argument
 
 
 def constant_summands(
@@ -44,7 +49,13 @@ def constant_summands(
             added = isinstance(statement, ast.AugAssign)
             for part in _summands(scope, getattr(statement, "value", None), added):
                 value = Slice([(scope, part)], files, lines.cut)
-                if value.ended and not any(lines.is_live(file, node) for file, node in value.nodes):
+                on_cut = {
+                    id(node.func)
+                    for file, node in value.nodes
+                    if isinstance(node, ast.Call) and lines.runs_on_cut(file, node)
+                }
+                named = [(file, node) for file, node in value.nodes if id(node) not in on_cut]
+                if value.ended and not any(lines.is_live(file, node) for file, node in named):
                     yield part, site, value.ended[0]
 
 
@@ -63,9 +74,9 @@ def _summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterat
         inner = [node.operand]
     elif isinstance(node, ast.Tuple):
         inner = node.elts
-    elif isinstance(node, ast.Call) and called(node) in _JOINS:
+    elif isinstance(node, ast.Call) and called(node) in (*_JOINS, *_TAKES_LOSS):
         given = node.args[0] if node.args else getattr(node.func, "value", None)
-        elements = list(_elements(scope, given))
+        elements = list(_elements(scope, given)) if called(node) in _JOINS else []
         for element in elements:
             yield from _summands(scope, element, added=True)
         if elements:
@@ -129,6 +140,11 @@ class _Lines:
         around = scope_at(Frame(file, node.lineno, ""))
         value = Slice([(around, node)] if around is not None else [], self._files)
         return block if any(self._is_trained(*each) for each in value.nodes) else None
+
+    def runs_on_cut(self, file: str, call: ast.Call) -> bool:
+        """Say whether a module is called with what is cut off, as in ``discriminator(fake.detach())``."""
+        inner = [node for given in call.args for node in ast.walk(given)]
+        return may_be_module(call, file, self._files) and any(self.cut(file, node) for node in inner)
 
     def is_live(self, file: str, node: ast.AST) -> bool:
         """Say whether an expression names a trained module or parameter, or calls one at a line that does so."""

@@ -116,7 +116,7 @@ def of_window(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share
         ):
             return None
         (by_hand,) = factors
-        found.append([_times(share, abs(by_hand)) for share in shares(event.terms)])
+        found.append([_times(share, abs(by_hand)) for share in shares(run.terms(number, window.parameters))])
     return found
 
 

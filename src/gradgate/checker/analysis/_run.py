@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
 
@@ -19,6 +20,7 @@ from gradgate.events import (
     OptimizerMade,
     Site,
     Stepped,
+    Term,
 )
 
 
@@ -61,6 +63,23 @@ class Run:
         event = self.events[number]
         assert isinstance(event, Backward)  # noqa: S101  (only this class hands out numbers of backward calls)
         return event
+
+    def terms(self, number: int, ids: Ids = frozenset()) -> list[Term]:
+        """Return the terms of a backward call's loss; with ``ids``, without those that reach none of them.
+
+        A line's first calls show what each term reaches. The same is assumed for later calls with the same terms.
+        """
+        event = self.backward(number)
+        terms: Sequence[Term] = event.terms
+        if not any(term.reach for term in terms):
+            first = self._with_reach.get((event.site, event.reached, len(terms)), terms)
+            terms = [replace(term, reach=known.reach) for term, known in zip(terms, first, strict=True)]
+        return [term for term in terms if not ids or not term.reach or term.reach & ids]
+
+    @functools.cached_property
+    def _with_reach(self) -> dict[tuple[Site, Ids, int], tuple[Term, ...]]:
+        events = [event for event in self.of(Backward) if any(term.reach for term in event.terms)]
+        return {(event.site, event.reached, len(event.terms)): event.terms for event in events}
 
     def stepped(self, number: int) -> Stepped:
         """Return the step event of that number."""

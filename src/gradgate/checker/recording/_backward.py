@@ -19,7 +19,7 @@ from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._measures import Probe, first_nan
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._ranks import RankRecorder
-from gradgate.checker.recording._reach import KnownLeaves
+from gradgate.checker.recording._reach import KnownLeaves, older_than
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._steps import Steps
@@ -62,6 +62,7 @@ class Backwards:
         self._counted: set[int] = set()  # nodes whose forward pass is in the FLOPs of some call
         self._last: dict[tuple[Site, int], Ids] = {}  # by line and thread
         self._calls: dict[Site, int] = {}
+        self._newest: dict[Site, int] = {}  # by line that calls autograd.grad, the number of its last root
         self._failed: Backward | None = None  # the last call, if it raised
         self._nan_recorded = False
         self._repeated: tuple[Any, Backward] | None = None  # the last call whose graph was not read
@@ -137,7 +138,7 @@ class Backwards:
         first = calls <= _FIRST_CALLS
         head = Terms(recorder.scaled, number_of)
         readable = len(graph.roots) == 1 and not facts["managed"] and reads_losses()
-        old_nodes, old_site = found.older_than(recorder.thread.last_key)
+        old_nodes, old_site = older_than(graph.nodes, recorder.thread.last_key)
         flops, serving = found.flops(self._counted) if first else (0.0, ())
         recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
         value = _value(tensors)
@@ -238,9 +239,20 @@ class Backwards:
             known, same = recorder.parameters.numbers.known, recorder.parameters.same
             graph = Graph(_listed(outputs))
             self.evaluations.used(graph.nodes)
-            reached = same(map(known, graph.leaves.values()))
-            asked = same(map(known, _tensors(inputs)))
-            recorder.add(Differentiated(recorder.site(), bool(create_graph), reached, asked))
+            site = recorder.site()
+            old_nodes, old_site = older_than(graph.nodes, self._newest.get(site, -1))
+            self._newest[site] = max(map(node_number.use, graph.roots), default=-1)
+            recorder.add(
+                Differentiated(
+                    site,
+                    bool(create_graph),
+                    same(map(known, graph.leaves.values())),
+                    same(map(known, _tensors(inputs))),
+                    len(graph.nodes),
+                    old_nodes,
+                    old_site,
+                )
+            )
         if not create_graph:  # the nodes of a new graph need this line
             recorder.lines.pause(1)
             try:

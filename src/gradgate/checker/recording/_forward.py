@@ -116,11 +116,15 @@ class Cuts:
                 saved = getattr(node, name, None)
                 if isinstance(saved, Tensor):
                     self._samples = [each for each in self._samples if not self._is_sample(saved, *each)]
+        for _, site, ids in self._samples:
+            self._add_sample(site, ids, "drawn")
         self._samples.clear()
         for node in graph.nodes:
             if node.name().startswith("NormalBackward"):
-                ids = (self._recorder.parameters.numbers.known(leaf) for leaf in Graph(node).leaves.values())
-                self._add_sample(line_of(node), self._recorder.parameters.same(ids))
+                known = (
+                    self._recorder.parameters.numbers.known(leaf) for leaf in Graph(node).leaves.values()
+                )
+                self._add_sample(line_of(node), self._recorder.parameters.same(known))
 
     def _is_sample(self, saved: Tensor, sample: Tensor, site: Site, ids: Ids) -> bool:
         found = saved.numel() == sample.numel() and saved.data_ptr() == sample.data_ptr()
@@ -128,10 +132,10 @@ class Cuts:
             self._add_sample(site, ids)
         return found
 
-    def _add_sample(self, site: Site, ids: Ids) -> None:
+    def _add_sample(self, site: Site, ids: Ids, op: str = "sample") -> None:
         self._cuts[site] += 1
         if site and ids and self._cuts[site] <= _EVENTS_PER_LINE:
-            self._recorder.add(Cut(site, "sample", ids, scalar=False))
+            self._recorder.add(Cut(site, op, ids, scalar=False))
 
     def get_data(self, tensor: Tensor) -> Tensor:
         """Return a tensor's ``.data``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -143,11 +143,12 @@ class Reached:
                 first.append((node_number.use(users[-1]), number, line_of(users[0])))
         return tuple((number, site) for _, number, site in sorted(first, key=lambda entry: entry[:2]))
 
-    def older_than(self, number: int) -> tuple[int, Site]:
-        """Return how many nodes have a lower number, and the line that made most of them."""
-        old = [node for node in self.graph.nodes if node_number.use(node) < number]
-        lines = Counter(line for node in old[:_MOST_OLD] if (line := line_of(node)))
-        return len(old), lines.most_common(1)[0][0] if lines else ()
+
+def older_than(nodes: Iterable[Any], number: int) -> tuple[int, Site]:
+    """Return how many nodes have a lower number, and the line that made most of them."""
+    old = [node for node in nodes if node_number.use(node) < number]
+    lines = Counter(line for node in old[:_MOST_OLD] if (line := line_of(node)))
+    return len(old), lines.most_common(1)[0][0] if lines else ()
 
 
 def bits_behind(graph: Graph, bits: Mapping[int, int], *, otherwise: int = 0) -> dict[Any, int]:

@@ -6,6 +6,7 @@ quotient, the reduction of torch's losses, the number of valid targets, the shap
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -65,6 +66,7 @@ class Terms:
         found: dict[int, Term] = {}
         nodes: dict[int, Any] = {}
         joints: dict[int, Site] = {}  # by node, the line of the sum above it that is nearest to the root
+        outputs: dict[int, set[int]] = defaultdict(set)  # of a node; unbind() has several
         todo: list[tuple[Any, _Factors, bool]] = [(root, (), False)]
         for _ in range(_MOST_PATHS):
             if not todo or len(found) >= _MOST_TERMS:
@@ -78,12 +80,17 @@ class Terms:
                 if number >= 0 and inputs is not None and node.name().startswith("Mul"):
                     inputs = [Input(inputs[0].node)]
             if inputs is None:
+                if key in found and len(outputs[key]) > 1:
+                    continue
                 if key in found:
                     found[key] = _with_path(found[key], factors, joints.get(key, ()))
                 else:
                     found[key], nodes[key] = self._term(node, key, factors, scaled), node
                 continue
             line = line_of(node)
+            for child, output in node.next_functions:
+                if child is not None:
+                    outputs[node_number.use(child)].add(output)
             for child, op, factor in inputs:
                 if child is None:
                     key_of_constant = -1 - len(found)

@@ -17,6 +17,7 @@ from gradgate.events import Log, cell_of
 # The symptoms that a mistake has in the same parameters.
 _EXPLAINS: dict[str, frozenset[str]] = {
     "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
+    "cross-loss-leak": frozenset({"accumulation-scaling"}),
     "ddp-sync": frozenset({"accumulation-scaling"}),
     "broken-graph": frozenset({"wasted-gradient", "zero-gradient"}),
     "compared-with-itself": frozenset({"zero-gradient"}),
@@ -83,6 +84,8 @@ def fold(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _explains(cause: Finding, symptom: Finding) -> bool:
+    if cause.severity == "info" != symptom.severity:
+        return False  # what may be intended explains no mistake
     return symptom.category in _EXPLAINS.get(cause.category, ()) and bool(cause.about & symptom.about)
 
 

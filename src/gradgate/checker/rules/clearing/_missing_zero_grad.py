@@ -21,7 +21,7 @@ Each step repeats all earlier ones. The gradient grows with the number of steps;
 
 ## Known limits
 Gradients that are scaled or written by hand between two steps (decay, momentum by hand) are assumed to be
-intended. Steps that call a closure several times are not checked.
+intended. A closure that never clears is reported from its optimizer's second step on.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -38,7 +38,7 @@ from collections.abc import Iterable, Iterator
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import tree_of
-from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -52,7 +52,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
     for window in run.windows:
-        if not run.asks_again(window) and _repeats(run, window):
+        if _repeats(run, window):
             by_optimizer.setdefault(window.optimizer, []).append(window)
     for optimizer, windows in by_optimizer.items():
         if len(windows) < 2 or len(windows) * 8 < run.stepping[optimizer]:
@@ -61,14 +61,20 @@ def _judge(run: Run) -> Iterator[Finding]:
         most = max(len({contribution.backward for contribution in (*w.fresh, *w.stale)}) for w in windows)
         step = run.events[windows[0].step].site
         where, cleared = _line(run, windows, repeated, step)
+        advice = f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward()."
+        fix = functools.partial(_cleared, name=run.optimizer(optimizer))
+        if all(run.asks_again(window) for window in windows):
+            where = innermost(run.backward(windows[-1].micro[-1]).site)
+            advice = f"Call {run.optimizer(optimizer)}.zero_grad() in the closure, before its backward()."
+            fix = functools.partial(_cleared_in_closure, step=innermost(step))
         yield RULE.finding(
             where,
             f"{len(windows)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} use gradients of "
             f"{run.names(repeated)} that earlier steps have used already: up to {most} backward calls in one step"
             + (f"; {cleared}." if cleared else "."),
             why=_WHY,
-            advice=f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward().",
-            fix=functools.partial(_cleared, name=run.optimizer(optimizer)),
+            advice=advice,
+            fix=fix,
             count=len(windows),
             evidence={"most_backwards_in_a_step": most, "parameters": len(repeated)},
         )
@@ -158,6 +164,17 @@ def _cleared(at: Statement, *, name: str) -> Fix:
             known = at.beside("zero_grad", of=found[0])
             return () if known else (Insert(f"{found[0]}.zero_grad()", after=step.lineno),)
     return ()
+
+
+def _cleared_in_closure(at: Statement, *, step: Frame) -> Fix:
+    """Clear at the start of the closure, by a name that it can see."""
+    call, function = Statement.at(step), at.function
+    around = [part.name for part in at.path if isinstance(part, ast.FunctionDef)]
+    if call is None or not isinstance(function, ast.FunctionDef) or at.node not in function.body:
+        return ()
+    if method(call.node) != "step" or step.function not in ("<module>", *around):
+        return ()
+    return (Insert(f"{owner(call.node)}.zero_grad()", before=function.body[0].lineno),)
 
 
 RULE = Rule("GG201", "missing-zero-grad", "error", __doc__ or "", _judge)
