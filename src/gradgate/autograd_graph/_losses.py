@@ -221,9 +221,17 @@ def targets_of(node: Any) -> int | Tensor | None:
 
     The result is None for any other sum.
     """
-    below = node.next_functions[0][0] if node.name() == "SumBackward0" else node
-    loss = None if below is None else without_smoothing(below)
-    return _targets(loss) if loss is not None and loss.name() in CLASS_LOSSES else None
+    loss = without_smoothing(node)
+    if loss.name() == "SumBackward0":
+        loss = loss.next_functions[0][0]
+        while loss is not None and loss.name() in RESHAPES:
+            loss = loss.next_functions[0][0]
+    if loss is None or loss.name() not in CLASS_LOSSES:
+        return None
+    unreduced = reduction_of(loss) is None
+    return (
+        None if unreduced and math.prod(reduced_shape(node)) != loss._saved_target.numel() else _targets(loss)
+    )
 
 
 def _targets(node: Any) -> int | Tensor | None:
