@@ -88,9 +88,9 @@ class Combined(Event):
     """A loss combines two values in a way that is seldom meant. ``site`` is the operation's line."""
 
     how: Annotated[
-        Literal["own target", "advantage", "broadcast", "teacher"],
+        Literal["own target", "advantage", "broadcast", "teacher", "itself"],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
-        "the target of a divergence, whose parameters get no other gradient",
+        "the target of a divergence, whose parameters get no other gradient; a ratio of equal values",
     ]
     parameters: Annotated[Ids, "parameters behind the value that was to be constant, or that was broadcast"]
     backward: Annotated[Site, "where the loss was back-propagated"]

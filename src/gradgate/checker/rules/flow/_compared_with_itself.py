@@ -3,7 +3,8 @@
 ## What it does
 Looks for distances (``mse_loss``, ``smooth_l1_loss``, ``huber_loss``, a power or absolute value of a difference)
 whose two sides were equal, element by element, in each backward call: a target that is made of the output it is
-compared with, a teacher that is the student, two views that no augmentation has made different.
+compared with, a teacher that is the student, two views that no augmentation has made different. Also looks for
+ratios whose two sides are equal and both carry gradient: PPO's, with the new log-probability in place of the old.
 
 ## Why is this bad?
 The term is zero and so is its gradient. Next to other terms this is easy to miss: the loss falls, and the term
@@ -19,9 +20,9 @@ trains nothing.
         target = teacher(x)
 
 ## Known limits
-Reported from the fifth backward call on, if the sides were equal in all of them. Divergences (``kl_div``, a cross
-entropy with the model's own predictions) are not compared. A target that is computed from the input is not seen:
-an autoencoder's is, too.
+Reported from the fifth backward call on (a ratio: the third), if the sides were equal in all of them. Divergences
+(``kl_div``, a cross entropy with the model's own predictions) are not compared. A target that is computed from the
+input is not seen: an autoencoder's is, too.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
@@ -35,12 +36,14 @@ from collections.abc import Iterator
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Ids, Site
+from gradgate.events import Backward, Combined, Ids, Site, Stepped
 
 _LEAST = 5  # backward calls
+_READ = 3  # backward calls whose ratios are known
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from _ratios(run)
     equal: dict[Site, list[bool]] = defaultdict(list)
     reached: dict[Site, Ids] = defaultdict(frozenset)
     for event in run.of(Backward):
@@ -57,6 +60,30 @@ def _judge(run: Run) -> Iterator[Finding]:
                 count=len(calls),
                 evidence={"backwards": len(calls)},
                 about=reached[site],
+            )
+
+
+def _ratios(run: Run) -> Iterator[Finding]:
+    """Report ratios, such as that of PPO, whose two sides are equal and both carry gradient."""
+    ratios: dict[Site, dict[int, Combined]] = defaultdict(dict)
+    for number, event in run.numbered(Combined):
+        if isinstance(event, Combined) and event.how == "itself" and event.parameters & run.owned:
+            ratios[event.site][number] = event
+    for site, events in ratios.items():
+        first = events[min(events)]
+        calls = [event for event in run.of(Backward) if event.site == first.backward]
+        between = [event for event in run.events[min(events) : max(events)] if isinstance(event, Stepped)]
+        changed = any(event.moved & first.parameters for event in between)
+        # Only the first calls are read. Two networks may be equal before their first step.
+        if site and changed and len(events) >= max(_READ, sum(bool(event.uses) for event in calls)):
+            yield RULE.finding(
+                site,
+                "This ratio divides a value by itself: it is always 1.",
+                why="Both sides carry gradient, and the two gradients cancel: the term trains nothing.",
+                advice="Divide by an earlier value: PPO stores the log-probability when it draws the sample.",
+                count=len(calls),
+                evidence={"backwards": len(calls)},
+                about=first.parameters,
             )
 
 
