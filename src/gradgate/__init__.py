@@ -12,7 +12,6 @@ if _typing.TYPE_CHECKING:
         NoiseScale,
         Update,
         decay,
-        log_to,
         scale_lr,
         warmup,
         windows,
@@ -32,6 +31,7 @@ if _typing.TYPE_CHECKING:
         train_mask,
         train_rows,
     )
+    from gradgate.integrations.tensorboard import log_to
     from gradgate.planning import Plan, plan
     from gradgate.tally import Tally
 
@@ -67,6 +67,7 @@ __all__ = [  # noqa: RUF022
 _HOMES = {  # all others are in accumulation
     "Tally": "tally",
     "watch": "checker",
+    "log_to": "integrations.tensorboard",
     **dict.fromkeys(("plan", "Plan"), "planning"),
     **dict.fromkeys(
         (

@@ -10,21 +10,19 @@ from gradgate.accumulation._counts import (
     divisor_in_graph,
     is_sum,
 )
-from gradgate.accumulation._gradients import dense_values, multiply
-from gradgate.accumulation._learning_rate import scale_lr, warmup
-from gradgate.accumulation._log_to import Logging, log_to
+from gradgate.accumulation._gradients import dense_values, multiply, total_norm
 from gradgate.accumulation._loss_checks import check_scalar
-from gradgate.accumulation._noise_scale import NoiseScale
+from gradgate.accumulation._open_window import register
 from gradgate.accumulation._running_sum import RunningSum
-from gradgate.accumulation._settings import Decay, decay
+from gradgate.accumulation._settings import Decay, decay, is_sharded
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Window, Windows, windows
+from gradgate.accumulation.batch_size import NoiseScale, scale_lr, warmup
 
 __all__ = [
     "Accumulator",
     "Count",
     "Decay",
-    "Logging",
     "NoiseScale",
     "RunningSum",
     "Update",
@@ -38,10 +36,12 @@ __all__ = [
     "dense_values",
     "divided_by",
     "divisor_in_graph",
+    "is_sharded",
     "is_sum",
-    "log_to",
     "multiply",
+    "register",
     "scale_lr",
+    "total_norm",
     "warmup",
     "windows",
 ]

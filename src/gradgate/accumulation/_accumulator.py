@@ -14,7 +14,6 @@ from torch.utils.hooks import RemovableHandle
 from gradgate.accumulation._arguments import check_window
 from gradgate.accumulation._batch_norm import BatchNorms, Statistics
 from gradgate.accumulation._counts import Reduction
-from gradgate.accumulation._noise_scale import NoiseScale, claim_noise_scale
 from gradgate.accumulation._open_window import TrainingState, refuse_steps_inside, register
 from gradgate.accumulation._precision import keep_loaded_state_wide
 from gradgate.accumulation._replay import CoupledSteps, LossFunction, run_batch, run_given
@@ -31,6 +30,7 @@ from gradgate.accumulation._settings import (
 from gradgate.accumulation._state_dict import Checkpointed
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import Dealt, SplitPlan
+from gradgate.accumulation.batch_size import NoiseScale, claim_noise_scale
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven
 from gradgate.errors import OptionError, UpdateError
 from gradgate.ranks import RankSetup, RanksOption, Sync

@@ -8,12 +8,30 @@ import warnings
 from torch import Tensor
 
 from gradgate.accumulation._batch_norm import BatchNorms
-from gradgate.accumulation._counts import Count, Reduction, check_reduction, divided_by, divisor_in_graph
-from gradgate.accumulation._graph_checks import refuse_hidden_parameters, warn_if_coupled
-from gradgate.errors import CountWarning, DividedTwiceWarning, GraphError, ShapeError
+from gradgate.accumulation._counts import (
+    Count,
+    Reduction,
+    check_reduction,
+    count_in_graph,
+    divided_by,
+    divisor_in_graph,
+)
+from gradgate.autograd_graph import (
+    REENTRANT_CHECKPOINT,
+    Graph,
+    NotUnderstoodError,
+    SamplesMixedError,
+    check_items,
+    hidden_parameter,
+    walk,
+)
+from gradgate.errors import CountWarning, CoupledLossWarning, DividedTwiceWarning, GraphError, ShapeError
 
 _CALLS = 16  # backward calls of each loss that are checked
 _ROUNDING = 1e-5  # with class weights, a loss saves the sum of its targets' weights in float32
+
+# Operations between a loss and its terms, such as the weighted terms of both directions.
+_TERMS = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "NegBackward0")
 
 
 class LossChecks:
@@ -108,6 +126,7 @@ class LossChecks:
         first_count, first_known = self._counted.setdefault(name, (float(count), known))
         if not math.isclose(count * first_known, first_count * known, rel_tol=_ROUNDING):
             self._contradicted = True
+            _emit(loss, float(count), known, first_count, first_known)
             warnings.warn(
                 f"backward: count is {count:.10g}, but this loss is a mean over {known:.10g} items, as its graph "
                 f"shows, and an earlier loss in this window had count {first_count:.10g} for "
@@ -117,6 +136,20 @@ class LossChecks:
                 CountWarning,
                 stacklevel=4,
             )
+
+
+def _emit(loss: Tensor, count: float, items: float, first_count: float, first_items: float) -> None:
+    """Tell a checker that watches about counts that the graphs contradict."""
+    from gradgate import events  # its import takes as long as everything else here, and it is rarely needed
+
+    def event() -> events.Miscounted:
+        try:
+            count_in_graph(loss)
+        except NotUnderstoodError:
+            return events.Miscounted((), count, items, first_count, first_items, proved=False)
+        return events.Miscounted((), count, items, first_count, first_items, proved=True)
+
+    events.emit(event)
 
 
 def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:
@@ -158,3 +191,43 @@ def check_graph(loss: Tensor) -> None:
             "backward: loss has no graph: it was computed under no_grad, from .item() or .detach(), or only "
             "from frozen parameters. Compute it from the parameters with gradients enabled."
         )
+
+
+def refuse_hidden_parameters(loss: Tensor) -> None:
+    """Raise GraphError if a graph hides parameters from autograd, which would silently skip them."""
+    hidden = hidden_parameter(Graph(loss))
+    if hidden is None:
+        return
+    if hidden.node == REENTRANT_CHECKPOINT:
+        raise GraphError(
+            "backward: the graph holds a reentrant checkpoint, which hides its parameters from autograd: "
+            "they would get no gradient. Use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)."
+        )
+    raise GraphError(
+        f"backward: the graph holds {hidden.node}, which runs its own backward pass through {hidden.module} "
+        f"and hides its parameters ('{hidden.path}') from autograd: they would get no gradient, or a gradient "
+        "outside the update. Use torch.utils.checkpoint.checkpoint(..., use_reentrant=False) instead."
+    )
+
+
+def warn_if_coupled(loss: Tensor) -> None:
+    """Warn about a loss over products or distances between all samples of a micro-batch, such as InfoNCE.
+
+    It is recognized if only elementwise operations, softmax and changes of shape lie between these and the loss.
+    """
+    for node, following in walk(loss.grad_fn, beyond=_TERMS):
+        if not following or node.name() in _TERMS:
+            continue
+        try:
+            check_items(node)
+        except SamplesMixedError as mixed:
+            warnings.warn(
+                f"backward: this loss compares the items of a micro-batch with one another: {mixed}. A split "
+                "leaves out the pairs that it separates, so no split gives the gradient of the whole batch. "
+                "Compute the loss over the whole window: update.backward_coupled(encode, micro_batches, loss_fn).",
+                CoupledLossWarning,
+                stacklevel=5,
+            )
+            return
+        except (NotUnderstoodError, AttributeError, ValueError):
+            continue

@@ -31,10 +31,10 @@ from gradgate.accumulation._forward_state import AtRest, is_out_of_memory
 from gradgate.accumulation._gradient_sums import GradientSums
 from gradgate.accumulation._gradients import Leftovers, Slots, claim
 from gradgate.accumulation._loss_checks import LossChecks
-from gradgate.accumulation._noise_scale import NoiseScale, SmallBatch
 from gradgate.accumulation._precision import LossScale
 from gradgate.accumulation._running_sum import MicroBatchCounter
 from gradgate.accumulation._settings import UpdateSettings
+from gradgate.accumulation.batch_size import NoiseScale, SmallBatch
 from gradgate.errors import UpdateError
 from gradgate.ownership import claims
 from gradgate.ranks import ALONE, RankSetup, SingleProcess

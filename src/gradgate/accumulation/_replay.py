@@ -17,7 +17,6 @@ from gradgate.accumulation._counts import Count, Reduction
 from gradgate.accumulation._forward_state import ForwardState, is_out_of_memory
 from gradgate.accumulation._gradients import on_purpose
 from gradgate.accumulation._open_window import TrainingState
-from gradgate.accumulation._representations import Encode
 from gradgate.accumulation._update import Update
 from gradgate.accumulation._windows import (
     Dealt,
@@ -27,6 +26,7 @@ from gradgate.accumulation._windows import (
     Windows,
     first_line,
 )
+from gradgate.accumulation.coupled import Encode
 from gradgate.batch_layout import NOT_GIVEN, BatchDim, NotGiven, check_batch
 from gradgate.errors import BudgetError, CountError, OptionError
 from gradgate.ranks import ReplayError, SingleProcess

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.accumulation._noise_scale import SmallBatch, pooled
 from gradgate.accumulation._open_window import OpenWindow, TrainingState
 from gradgate.accumulation._precision import has_wide_state, sum_dtype
 from gradgate.accumulation._settings import Decay, UpdateSettings
+from gradgate.accumulation.batch_size import SmallBatch, pooled
 from gradgate.errors import StateError, UpdateError
 
 _FORMAT = 1

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from gradgate.accumulation._arguments import Into, check_reached, check_window, receivers
 from gradgate.accumulation._counts import Count, Reduction, checked_count, is_zero
-from gradgate.accumulation._coupled import CoupledWindow
 from gradgate.accumulation._loss_checks import check_graph, check_scalar
-from gradgate.accumulation._noise_scale import measure_first
 from gradgate.accumulation._running_sum import length_of
 from gradgate.accumulation._windows import Window
+from gradgate.accumulation.batch_size import measure_first
+from gradgate.accumulation.coupled import CoupledWindow
 from gradgate.errors import UpdateError
 from gradgate.notebook_tables import card
 from gradgate.ranks import ALONE

@@ -97,7 +97,7 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
     sources -= frozenset[int]().union(*cleared)
     models: dict[str, set[int]] = defaultdict(set)
     for number in sources:
-        models[run.parameter(number).root].add(number)
+        models[run.parameters[number].root].add(number)
     for optimizer in {window.optimizer for window in given}:
         windows = [window for window in given if window.optimizer == optimizer]
         receivers = frozenset[int]().union(*(window.parameters for window in windows))
@@ -120,7 +120,7 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
 
 
 def _shapes(run: Run, ids: Iterable[int]) -> Counter[tuple[int, ...]]:
-    return Counter(run.parameter(number).shape for number in ids)
+    return Counter(run.parameters[number].shape for number in ids)
 
 
 def _repeats(run: Run, window: StepWindow) -> Ids:

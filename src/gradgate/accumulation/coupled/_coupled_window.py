@@ -9,8 +9,8 @@ from torch import Tensor
 
 from gradgate.accumulation._arguments import Into, check_window
 from gradgate.accumulation._open_window import OpenWindow
-from gradgate.accumulation._representations import Encode
-from gradgate.accumulation._two_passes import TwoPasses
+from gradgate.accumulation.coupled._representations import Encode
+from gradgate.accumulation.coupled._two_passes import TwoPasses
 from gradgate.byte_sizes import as_bytes
 from gradgate.errors import OptionError, UpdateError
 

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from gradgate.accumulation._arguments import Into, receivers, refuse_unreached
-from gradgate.accumulation._graph_checks import refuse_hidden_parameters
-from gradgate.accumulation._loss_checks import check_scalar
+from gradgate.accumulation._loss_checks import check_scalar, refuse_hidden_parameters
 from gradgate.accumulation._open_window import OpenWindow
-from gradgate.accumulation._representations import Encode, Encoded, Encoder, form_of, without_autocast
+from gradgate.accumulation.coupled._representations import Encode, Encoded, Encoder, form_of, without_autocast
 from gradgate.autograd_graph import Graph
 from gradgate.errors import CountError, GraphError, ShapeError
 from gradgate.pytree import mapped_tensors, tensors_in

@@ -10,11 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from gradgate.accumulation._accumulator import Accumulator
-from gradgate.accumulation._gradients import dense_values, total_norm
-from gradgate.accumulation._open_window import register
-from gradgate.accumulation._settings import is_sharded
-from gradgate.accumulation._update import Update
+from gradgate.accumulation import Accumulator, Update, dense_values, is_sharded, register, total_norm
 from gradgate.errors import OptionError
 from gradgate.torch_compat import foreach_norm
 
