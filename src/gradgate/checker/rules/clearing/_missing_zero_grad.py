@@ -21,7 +21,7 @@ Each step repeats all earlier ones. The gradient grows with the number of steps;
 
 ## Known limits
 Gradients that are scaled or written by hand between two steps (decay, momentum by hand) are assumed to be
-intended. Steps that call a closure several times are not checked.
+intended. A closure that one step calls several times is checked if its backward call is in no loop.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -37,8 +37,8 @@ from collections.abc import Iterable, Iterator
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import tree_of
-from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.analysis._source import loops_around, tree_of
+from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -50,6 +50,7 @@ _WHY = "Every step applies the gradients of all earlier steps again, and the upd
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
+    yield from _closures(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
     for window in run.windows:
         if not run.asks_again(window) and _repeats(run, window):
@@ -113,6 +114,32 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
             )
 
 
+def _closures(run: Run) -> Iterator[Finding]:
+    """Report closures whose gradients add up over the several times that one step calls them."""
+    found: dict[tuple[int, Site], list[int]] = defaultdict(list)
+    steps: dict[int, Site] = {}
+    for window in run.windows:
+        steps[window.optimizer] = run.events[window.step].site
+        step = {frame[::2] for frame in steps[window.optimizer]}
+        for site, calls in run.by_line(window.micro).items():
+            inside = [frame for frame in site if frame[::2] not in step]
+            once = inside and not any(map(loops_around, inside))  # else micro-batches of one call
+            if once and len(calls) >= _LEAST and all(run.backward(number).closure for number in calls):
+                found[window.optimizer, site].append(len(calls))
+    for (optimizer, site), calls_of_steps in found.items():
+        name = _stepped_as(innermost(steps[optimizer])) or run.optimizer(optimizer)
+        yield RULE.finding(
+            site,
+            f"One step of {name} calls its closure up to {max(calls_of_steps)} times, and nothing in the closure "
+            "clears the gradients: each call adds to those of the earlier calls.",
+            why="The optimizer compares gradients of different calls, and these are sums.",
+            advice=f"Call {name}.zero_grad() in the closure, before backward().",
+            fix=functools.partial(_cleared_in_closure, step=innermost(steps[optimizer])),
+            count=len(calls_of_steps),
+            evidence={"most_backwards_in_a_step": max(calls_of_steps)},
+        )
+
+
 def _shapes(run: Run, ids: Iterable[int]) -> Counter[tuple[int, ...]]:
     return Counter(run.parameter(number).shape for number in ids)
 
@@ -158,6 +185,23 @@ def _cleared(at: Statement, *, name: str) -> Fix:
             known = at.beside("zero_grad", of=found[0])
             return () if known else (Insert(f"{found[0]}.zero_grad()", after=step.lineno),)
     return ()
+
+
+def _cleared_in_closure(at: Statement, *, step: Frame) -> Fix:
+    """Clear before the backward pass, by the name under which the same file steps the optimizer."""
+    name = _stepped_as(step) if step.file == at.file and method(at.node) == "backward" else ""
+    return (Insert(f"{name}.zero_grad()", before=at.line),) if name else ()
+
+
+def _stepped_as(step: Frame) -> str:
+    """Return what a line calls the optimizer that it steps; "" where it isn't clear."""
+    at = Statement.at(step)
+    calls = at.calls("step") if at is not None else []
+    return (
+        ast.unparse(calls[0].func.value)
+        if len(calls) == 1 and isinstance(calls[0].func, ast.Attribute)
+        else ""
+    )
 
 
 RULE = Rule("GG201", "missing-zero-grad", "error", __doc__ or "", _judge)
