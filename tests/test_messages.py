@@ -39,7 +39,7 @@ ELSEWHERE = (
     "update: ranks have reached different parameters",
     "update: the window ended before its last backward pass",
     # a rank that is gone or out of memory, in tests/ranks/test_failing.py; meshes, in tests/ranks/test_meshes.py
-    "update: rank {} of {} waited in vain",
+    "update: rank {} of {} waited for",
     "Accumulator: ranks is a mesh of",
     "Accumulator: ranks is given, but this torch was built without",
     # in tests/accumulation

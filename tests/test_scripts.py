@@ -66,7 +66,8 @@ ADVICE_ONLY = {
     "accumulation-window": "callback_trainer char_rnn conv_leftover housing_mlp sentiment_gru",
     "amp-scaler-misuse": "digits_mlp scaler_in_step vae_mixed",
     "broken-graph": (
-        "age_from_bins ensemble_tensor frozen_decoder graph_net spectrum_numpy tokens_argmax torch_normal"
+        "age_from_bins ensemble_tensor frozen_decoder graph_net sac_detached spectrum_numpy tokens_argmax "
+        "torch_normal"
     ),
     "clip-misplaced": "adding_rnn dqn_cliff speech_accum",
     "cross-loss-leak": "gan_g_first ssl_online_probe",
@@ -76,7 +77,7 @@ ADVICE_ONLY = {
     "frozen-state-drift": (
         "extractor_under_no_grad glove_rows pretrained_vectors teacher_in_training_mode two_stages"
     ),
-    "graph-retention": "epoch_metrics moving_center",
+    "graph-retention": "chars_by_hand epoch_metrics functional_parameters moving_center parameters_in_a_list",
     "ineffective-step": (
         "actor_twice bfloat16_adamw bfloat16_sgd forum_84911 frozen_encoder rebound_data_sub "
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "

@@ -1,6 +1,7 @@
 """Rows and entries that are trained alone: all else stays as it is, to the bit, whatever the optimizer does."""
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -203,7 +204,7 @@ def test_an_optimizer_with_a_list_of_its_own_is_refused_before_it_moves_anything
     optimizer = torch.optim.LBFGS(model.parameters())
     train_rows(model.embedding, [0])
     before = model.embedding.weight.detach().clone()
-    with pytest.raises(OptionError, match=r"LBFGS keeps parameters in a list of its own, _params"):
+    with pytest.raises(OptionError, match=r"LBFGS keeps parameters in a separate list, _params"):
         optimizer.step(model.loss)  # type: ignore[arg-type]
     assert torch.equal(model.embedding.weight, before)
 
@@ -295,6 +296,9 @@ def test_a_mask_on_a_sparse_embedding_keeps_its_gradient_sparse() -> None:
     embedding(torch.arange(WORDS)).sum().backward()
     assert embedding.weight.grad.is_sparse
     assert torch.equal(embedding.weight.grad.to_dense(), mask.float())
+
+    (embedding(torch.arange(WORDS)) * math.inf).sum().backward()
+    assert torch.equal(embedding.weight.grad.to_dense(), torch.where(mask, math.inf, 0.0))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

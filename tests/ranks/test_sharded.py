@@ -168,7 +168,7 @@ def raising(rank: int) -> Any:
 
 def test_a_rank_that_raises_in_the_middle_is_an_error_on_the_others_and_nothing_is_stepped() -> None:
     (said, unchanged), own = together(raising, 2)
-    assert said.startswith("update: rank 0 of 2 waited in vain for rank 1")
+    assert said.startswith("update: rank 0 of 2 waited for rank 1, without an answer")
     assert unchanged
     assert isinstance(own, ZeroDivisionError)
 

@@ -1,6 +1,6 @@
 """The fixture ``gradgate_watch``: a test that requests it fails if its training loop is wrong.
 
-``pytest --gradgate`` watches every test. One that makes no backward call takes a few milliseconds longer.
+``pytest --gradgate`` watches every test. A test without a backward call takes a few milliseconds longer.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Skip the report for a test that has failed by itself."""
+    """Skip the report for a test that has already failed."""
     report = yield
     if report.failed and _unjudged in item.stash:
         del item.stash[_unjudged]

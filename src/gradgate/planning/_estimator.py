@@ -18,7 +18,7 @@ from gradgate.planning._estimate import TOLERANCE, Estimate
 from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, TooLongError
 from gradgate.planning._reachable_state import ReachableState
 from gradgate.planning._samples import Samples
-from gradgate.planning._trace_pass import clear_caches, holder_name, trace_pass
+from gradgate.planning._trace_pass import holder_name, trace_pass
 
 _MOST_OPERATIONS = 20_000  # of a pass with many samples; more means that it loops over the samples
 _PROBE_SAMPLES = 3
@@ -35,7 +35,7 @@ class Estimator:
     Args:
         loss_fn: returns the loss of a micro-batch, or the loss and its count.
         samples: the batch.
-        budget_bytes: the memory that a pass may take, together with all that is resident.
+        budget_bytes: the memory for a pass and everything resident together.
         optimizer: its state counts as resident.
         device: runs most of the computation.
     """
@@ -51,11 +51,11 @@ class Estimator:
     ) -> None:
         self._loss_fn, self._samples = loss_fn, samples
         self._budget, self._optimizer = budget_bytes, optimizer
-        self.start_flops = 4e5 if device.type == "cpu" else 1e8  # as slow as the start of an operation
+        self.start_flops = 4e5 if device.type == "cpu" else 1e8  # take as long as starting an operation
         self._lengths = _grid_lengths(samples)
         from gradgate.events import on_purpose  # lazily: training without the checker does not need it
 
-        with on_purpose():  # reading tensors here is no finding
+        with on_purpose():  # the checker shall not report that tensors are read here
             self._state = ReachableState(loss_fn)
         self._fakes = FakeTensors()
 
@@ -97,7 +97,7 @@ class Estimator:
 
     def _from_real_passes(self) -> Estimate:
         two = self._trace(2, self._lengths[-1], fake=False)
-        # Some kernels treat few samples specially; but take no more than what is sure to fit.
+        # Many samples, since some kernels treat few of them specially; but no more than will surely fit.
         most = min(max(int(self._budget / 2 / max(two.peak_bytes, 1)), 4), _MEASURED_SAMPLES)
         grid = [self._trace(most, length, fake=False) for length in self._lengths]
         numbers = (most // 2, 3 * most // 4, max(most // 4, 2))
@@ -119,7 +119,7 @@ class Estimator:
                 continue
             try:
                 grid = [*grid, *[self._trace(samples, length, fake=fake) for length in self._lengths]]
-            except FakePassError:  # the loss cannot run with so many
+            except FakePassError:  # the loss cannot run with this many
                 continue
             found = Estimate(grid, probe, checked=checked)
             if found.exact:
@@ -179,10 +179,6 @@ class Estimator:
 
     def _remove_fakes(self) -> None:
         leaked = self._fakes.leaked()
-        if leaked:
-            clear_caches(leaked)
-            del leaked
-            leaked = self._fakes.leaked()
         if not leaked:
             return
         self._fakes.created.clear()
@@ -199,7 +195,7 @@ class Estimator:
 
 
 def _coprime(number: int) -> int:
-    """Return the largest number up to this one that 2, 3 and 5 do not divide: rounding to these then shows."""
+    """Return the largest number up to this one that 2, 3 and 5 do not divide, so that rounding to these shows."""
     return next(each for each in range(number, 0, -1) if math.gcd(each, 30) == 1)
 
 
@@ -218,6 +214,6 @@ def _grid_lengths(samples: Samples) -> list[int]:
     values = sorted(samples.lengths.values)
     least, most = min(max(values[0], 8), values[-1]), values[-1]  # many operations treat one column specially
     lengths = {least, (least + most) // 2, most}
-    if samples.collates:  # there are no others than these
+    if samples.collates:  # samples of other lengths do not exist
         lengths = {next(value for value in values if value >= length) for length in lengths}
     return sorted(lengths)

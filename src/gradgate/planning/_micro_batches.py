@@ -36,7 +36,7 @@ class MicroBatch(Generic[T]):
         count: valid items: the sum of the samples' lengths, or the number of samples if they have no lengths.
         indices: where its samples are in the batch, ``[samples]``, in the order of the micro-batch.
         length: columns that it is trimmed to; 0 if it is not trimmed.
-        peak_bytes: the estimated peak of its forward and backward pass, beside resident memory.
+        peak_bytes: the estimated peak of its forward and backward pass, without resident memory.
     """
 
     def __init__(self, samples: Samples, part: Part) -> None:
@@ -125,7 +125,7 @@ def pack(
         estimate: the peak of each micro-batch, and its work.
         available: bytes that a forward and backward pass may hold.
         start: the work of starting a micro-batch, in floating-point operations.
-        limit: the most samples in a micro-batch, whatever fits.
+        limit: the most samples in a micro-batch, even if more fit.
 
     Raises:
         BudgetError: one sample does not fit.
@@ -202,14 +202,14 @@ def even_split(count: int, most: int) -> list[int]:
 
 
 def deal(work: Sequence[float], ranks: int) -> list[list[int]]:
-    """Return each rank's samples: equal numbers of them, to one, and nearly equal work.
+    """Return each rank's samples. Numbers of samples differ by at most one, and the work is nearly equal.
 
-    Each round deals one sample to every rank, the most laborious to the rank with the least work so far. So ranks
-    differ by less than the work of one sample, and each has the same mixture of lengths: its own micro-batches need
-    as little padding as those of the whole batch.
+    Each round deals one sample to every rank: the most costly one to the rank with the least work so far. So the
+    work of any two ranks differs by less than one sample's. Each rank gets the same mixture of lengths, so its
+    micro-batches need as little padding as those of the whole batch.
 
     Args:
-        work: of each sample, in any unit.
+        work: the work of each sample, in any unit.
         ranks: the number of ranks.
     """
     dealt: list[list[int]] = [[] for _ in range(ranks)]

@@ -49,11 +49,11 @@ class Samples:
     Args:
         batch: one batch; with ``collate`` a list of samples.
         options: how it is read.
-        like: an earlier batch: lists are read, and fields are trimmed, as they were there.
+        like: an earlier batch, whose lists and padded fields show how to read these.
         even_if_full: find the fields to trim even if no sample is shorter than the others.
 
     Raises:
-        OptionError: the batch has no samples, or they cannot be told apart.
+        OptionError: the batch has no samples, or does not show where they are.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ def summary_rows(
 
 
 def _module_rows(added: dict[str, int]) -> Iterator[SummaryRow]:
-    """Yield what modules add; those in one block of a list count together: "blocks.3.mlp.0" is "blocks.3"."""
+    """Yield the bytes that modules add. One block of a list counts as one: "blocks.3.mlp.0" is "blocks.3"."""
     sizes: Counter[str] = Counter()
     for name, size in added.items():
         keys = name.split(".")

@@ -1,4 +1,4 @@
-"""DistributedDataParallel, held back from synchronizing gradients while a window is added up."""
+"""DistributedDataParallel, prevented from synchronizing gradients while a window is added up."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ Sync: TypeAlias = Literal["last", "every", "overlap"]
 class Engine:
     """The wrappers around an accumulator's modules, and the ranks that they train on.
 
-    By itself, DistributedDataParallel averages gradients at every backward pass, whatever each rank's count, and
-    broadcasts buffers before every forward pass, so that ranks wait for one with fewer micro-batches. Held back, it
-    does neither: the window's sum is all-reduced once, at its end, and buffers follow rank 0, as in DDP.
+    By default, DistributedDataParallel averages gradients at every backward pass, although counts may differ
+    between ranks. It also broadcasts buffers before every forward pass, so that ranks wait for a rank with fewer
+    micro-batches. Held back, it does neither: the window's sum is all-reduced once, when the window ends, and
+    buffers then follow rank 0, as in DDP.
 
     Args:
         ranks: the ranks that train together.

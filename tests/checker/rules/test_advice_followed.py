@@ -188,6 +188,31 @@ FOLLOWED = {
             ("    @torch.no_grad()  # expect: broken-graph\n", ""),
         ],
     ),
+    "broken-graph/sac_detached": (
+        "Pass the value with its graph: what the gradient flows through doesn't have to be trained",
+        [("q(qf1, obs, pi.detach()), q(qf2, obs, pi.detach())", "q(qf1, obs, pi), q(qf2, obs, pi)")],
+    ),
+    "graph-retention/parameters_in_a_list": (
+        "For parameters that are updated by hand: (p - lr * gradient).detach().requires_grad_()",
+        [("[p - 0.1 * g for", "[(p - 0.1 * g).detach().requires_grad_() for")],
+    ),
+    "graph-retention/functional_parameters": (
+        "For parameters that are updated by hand: (p - lr * gradient).detach().requires_grad_()",
+        [("{k: p - 0.1 * g for", "{k: (p - 0.1 * g).detach().requires_grad_() for")],
+    ),
+    "term-left-out/a2c_entropy": (
+        "Include `entropy` in the loss with the weight `ENT_COEF`",
+        [
+            (
+                "loss = policy_loss + 0.5 * value_loss",
+                "loss = policy_loss + 0.5 * value_loss - ENT_COEF * entropy",
+            )
+        ],
+    ),
+    "term-left-out/l1_in_trainer": (
+        "Include `l1` in the loss with the weight `l1_lambda`",
+        [("loss = ce  #", "loss = ce + self.l1_lambda * l1  #")],
+    ),
 }
 
 

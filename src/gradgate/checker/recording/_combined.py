@@ -17,6 +17,8 @@ _MOST_DEPTH = 12
 _ERRORS = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "L1LossBackward0")
 _DIFFERENCES = ("SubBackward0", *_ERRORS)
 _SUMS = ("AddBackward0", "SubBackward0")
+_MEANS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "NegBackward0")
+_MOST_SUMMANDS = 12  # of a loss that is split into summands
 _ELEMENTWISE = (
     *_SUMS,
     "MulBackward0",
@@ -60,6 +62,7 @@ class _Reader:
                 yield from self._teacher(node)
             if name in _ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
+        yield from self._summands()
 
     def _event(self, how: Any, node: Any, ids: Ids, sizes: tuple[int, ...] = ()) -> Combined:
         return Combined(line_of(node), how, ids, self._backward, sizes)
@@ -140,6 +143,25 @@ class _Reader:
                 ):
                     todo.append(user)
         return False
+
+    def _summands(self) -> Iterator[Combined]:
+        """Find the summands of the loss, also inside a mean, that share no parameter with the others."""
+        found: list[tuple[Ids, Any]] = []
+        todo = [(root, root) for root in self._graph.roots]
+        while todo:
+            node, joint = todo.pop()
+            inputs = _inputs(node)
+            scaled = node.name() in ("MulBackward0", "DivBackward0") and len(inputs) == 1
+            if inputs and (scaled or node.name() in (*_SUMS, *_MEANS, *RESHAPES)):
+                todo += [(child, joint if len(inputs) == 1 else node) for child in inputs]
+            elif len(found) < _MOST_SUMMANDS:
+                found.append((self._ids(node), joint))
+            else:
+                return
+        for place, (ids, joint) in enumerate(found):
+            others = frozenset[int]().union(*(theirs for theirs, _ in found[:place] + found[place + 1 :]))
+            if ids and others and not ids & others:
+                yield self._event("summand", joint, ids)
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:
         """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""

@@ -15,7 +15,7 @@ from gradgate.torch_compat import stored_stack
 _PHASES = 4  # evaluations that are examined, anywhere in the run
 _MOST_NODES = 20_000  # nodes that are noted in one evaluation
 _GROWTH = 1.25  # growth of the number of live nodes that triggers another search
-_FALLS = 3  # after most nodes were freed this often, they are taken to be kept for a while only
+_FALLS = 3  # once most nodes were freed this often, the script is assumed to keep them only briefly
 
 
 @dataclass(eq=False)

@@ -1,11 +1,12 @@
-"""The terms of a loss: which reductions it adds up, and what multiplies each one on the way to the root.
+"""Read the terms of a loss: which reductions it adds up, and what multiplies each one on the way to the root.
 
-The graph itself carries all of it, because autograd saves what it needs for the derivative: the other operand of a
-product or quotient, the reduction of torch's losses, the number of valid targets, the shape that was reduced.
+The graph holds all of this, because autograd saves what the derivatives need: the other operand of a product or
+quotient, the reduction of torch's losses, the number of valid targets, the shape that was reduced.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -30,12 +31,14 @@ from gradgate.events import Ids, Site, Term
 from gradgate.torch_compat import node_number
 
 _MOST_TERMS = 128
-_MOST_PATHS = 1 << 12  # to terms: a recurrence that uses each value twice has exponentially many
+_MOST_PATHS = (
+    1 << 12
+)  # paths that are followed: a recurrence that uses each value twice has exponentially many
 _MOST_WITH_REACH = 12
-_MOST_MASK = 1 << 22  # elements of a mask that is looked at
+_MOST_MASK = 1 << 22  # elements of the largest mask that is read
 _PLAIN = {"MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum"}
 _DISTANCES = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0")
-_MOST_REDUCTIONS = 3  # between a distance and its term
+_MOST_REDUCTIONS = 3  # reductions and reshapes between a distance and the root of its term
 
 _Factors = tuple[tuple[str, float, Site], ...]
 
@@ -44,11 +47,12 @@ class Terms:
     """Reads the terms of one loss.
 
     Args:
-        scaled: by the key of a node, the gradient scaler that made it, or ``~scaler`` if that is switched off.
+        scaled: by the key of a node, the number of the gradient scaler that made it, or ``~number`` if that one
+            is disabled.
         number_of: returns the number of a leaf that is a parameter, or None.
 
     Attributes:
-        scaler: the gradient scaler whose factor is on the way.
+        scaler: the number of the gradient scaler whose factor is on a path, or None.
     """
 
     def __init__(self, scaled: dict[int, int], number_of: Callable[[Tensor], int | None]) -> None:
@@ -57,10 +61,11 @@ class Terms:
         self.scaler: int | None = None
 
     def read(self, root: Any, *, reach: bool = False) -> tuple[Term, ...]:
-        """Return the terms below a root node; with ``reach``, also what each of the first few reaches."""
+        """Return the terms below a root. With ``reach``, the first few include the parameters that they reach."""
         found: dict[int, Term] = {}
         nodes: dict[int, Any] = {}
-        joints: dict[int, Site] = {}  # by node, the sum nearest to the root on the way to it
+        joints: dict[int, Site] = {}  # by node, the line of the sum above it that is nearest to the root
+        outputs: dict[int, set[int]] = defaultdict(set)  # of a node; unbind() has several
         todo: list[tuple[Any, _Factors, bool]] = [(root, (), False)]
         for _ in range(_MOST_PATHS):
             if not todo or len(found) >= _MOST_TERMS:
@@ -74,12 +79,17 @@ class Terms:
                 if number >= 0 and inputs is not None and node.name().startswith("Mul"):
                     inputs = [Input(inputs[0].node)]
             if inputs is None:
+                if key in found and len(outputs[key]) > 1:
+                    continue
                 if key in found:
-                    found[key] = replace(found[key], paths=found[key].paths + 1, joined=joints.get(key, ()))
+                    found[key] = _with_path(found[key], factors, joints.get(key, ()))
                 else:
                     found[key], nodes[key] = self._term(node, key, factors, scaled), node
                 continue
             line = line_of(node)
+            for child, output in node.next_functions:
+                if child is not None:
+                    outputs[node_number.use(child)].add(output)
             for child, op, factor in inputs:
                 if child is None:
                     key_of_constant = -1 - len(found)
@@ -125,7 +135,7 @@ class Terms:
         )
 
     def _squared(self, node: Any) -> Ids:
-        """Return the parameter of which a node is the square or the norm."""
+        """Return the parameter whose square or norm a node computes."""
         name = "" if node is None else node.name()
         if not name.startswith(("Pow", "Mul", "LinalgVectorNorm", "Norm", "Square")):
             return frozenset()
@@ -135,13 +145,20 @@ class Terms:
         return self._ids(operands.pop()) if len(operands) == 1 else frozenset()
 
     def _ids(self, node: Any) -> Ids:
-        """Return the number of the parameter whose leaf a node is."""
+        """Return the number of the parameter that a node adds gradient to."""
         number = self._number_of(node.variable) if node is not None and node.name() == LEAF else None
         return frozenset() if number is None else frozenset([number])
 
 
+def _with_path(term: Term, factors: _Factors, joined: Site) -> Term:
+    """Return a term with one more path to it."""
+    first, other = replace(term, times=1.0).weight, replace(term, times=1.0, factors=factors).weight
+    times = term.times + (other / first if first else 1.0)
+    return replace(term, paths=term.paths + 1, times=times, joined=joined)
+
+
 def _inputs(node: Any) -> list[Input] | None:
-    """Return what a node of the head passes on to; None where a term begins."""
+    """Return the inputs of a node between the root and the terms; None if a term begins at this node."""
     name = node.name()
     if name not in ("MeanBackward0", "SumBackward0"):
         inputs = inputs_of(node)
@@ -159,7 +176,7 @@ def _inputs(node: Any) -> list[Input] | None:
 
 
 def _compares_equals(node: Any) -> bool:
-    """Return whether a term is a power or absolute value of a difference that is zero everywhere."""
+    """Return whether a term is a distance, power or absolute value of a difference that is zero everywhere."""
     if node.name() in _DISTANCES:
         first, second = node._saved_self, node._saved_target
         return (
@@ -178,7 +195,7 @@ def _compares_equals(node: Any) -> bool:
 
 
 def _classes(mean: Any) -> int | None:
-    """Return the number of classes if a mean over samples and classes is taken of targets * log_softmax."""
+    """Return the number of classes if this is the mean of ``targets * log_softmax`` over samples and classes."""
     node = mean.next_functions[0][0]
     while node is not None and node.name() in ("NegBackward0", "SubBackward0"):
         node = next((child for child, _ in node.next_functions if child is not None), None)
@@ -192,9 +209,9 @@ def _classes(mean: Any) -> int | None:
 
 
 def _padding_mask(mean: Any) -> float | None:
-    """Return the share of ones if a mean is taken of a product with a 0/1 mask that marks padding.
+    """Return the fraction of ones if this is the mean of a product with a padding mask.
 
-    Padding is at one end of the last dimension: each row has ones, then zeros, or the other way round.
+    A padding mask holds 0 and 1. Each of its rows has ones and then zeros, or zeros and then ones.
     """
     ones = _ones(mean)
     if ones is None or bool(ones.all()):
@@ -206,13 +223,13 @@ def _padding_mask(mean: Any) -> float | None:
 
 
 def _mask_of_sum(total: Any) -> float | None:
-    """Return the share of ones if a sum is taken of a product with a 0/1 mask of any kind."""
+    """Return the fraction of ones if this is the sum of a product with any mask of 0 and 1."""
     ones = _ones(total) if reduced_shape(total) else None
     return None if ones is None else float(ones.double().mean())
 
 
 def _ones(reduction: Any) -> Tensor | None:
-    """Return where a 0/1 mask is 1 that a value is multiplied by just before it is reduced."""
+    """Find the 0/1 mask that a value is multiplied by just before its reduction. Return where the mask is 1."""
     product = reduction.next_functions[0][0]
     while product is not None and product.name() in RESHAPES:
         product = product.next_functions[0][0]

@@ -28,11 +28,11 @@ from gradgate.torch_compat import anything_compiled, unseen
 class Watcher:
     """Makes events from an unmodified script, from :meth:`start` to :meth:`stop`.
 
-    It changes nothing that the script computes and keeps nothing alive that the script makes. :meth:`stop` restores
-    torch's classes, also if several watchers overlap.
+    It changes nothing that the script computes, and keeps none of the script's objects alive. :meth:`stop` restores
+    torch's classes, even if several watchers overlap.
 
     Args:
-        script: the file that is watched, for the log.
+        script: the file to watch, as the log will name it.
         max_steps: optimizer steps after which :class:`StopRun` is raised out of the script.
         strict: raise the watcher's own errors, for tests. Otherwise the log keeps them.
     """
@@ -58,11 +58,11 @@ class Watcher:
 
     @property
     def told_to_stop(self) -> bool:
-        """Whether the script has made the steps that were asked for, and was told to stop."""
+        """Whether StopRun was raised, because the script made the requested number of steps."""
         return self._recorder.raised > 0
 
     def stop_with(self, kind: type[StopRun], on_stop: Callable[[int], None]) -> None:
-        """Set what is raised to stop the script, and what is called before, with how often it was told so far."""
+        """Set the exception that stops the script, and a function to call before each raise, with their number."""
         self._recorder.stop_by, self._recorder.on_stop = kind, on_stop
 
     def start(self) -> None:
@@ -85,10 +85,9 @@ class Watcher:
         recorder.watch_closely = parts.watch_closely
         for patch in table(parts):
             install(recorder, patch, patches)
-        patches.replace(Tensor, "data", property(parts.cuts.get_data, parts.writes.set_data))
         patches.wrap(Tensor, "register_hook", parts.gradients.register_hook)
         patches.wrap(threading, "excepthook", _unless_stopped)
-        patches.on_undo(parts.suspects.let_go)
+        patches.on_undo(parts.unreached.let_go)
         show_warnings_at_callers(patches)
         patches.reach_imported()
         recorder.begin()
@@ -122,7 +121,7 @@ class Watcher:
         seconds = self._seconds if self._seconds is not None else time.perf_counter() - started
         rank, world, distributed = self._parts.ranks.position()
         not_judged = recorder.not_judged
-        # A compiled step shows nothing of itself.
+        # A compiled step cannot be observed.
         if (
             not not_judged
             and len(self._parts.steps.stepped) < len(recorder.optimizers)
@@ -155,7 +154,7 @@ class Watcher:
         )
 
     def _circumstances(self) -> dict[str, str]:
-        """Return how and where the run took place."""
+        """Return the command, date, device and versions of the run."""
         on_gpu = torch.cuda.is_initialized()
         threads = torch.get_num_threads()
         return {

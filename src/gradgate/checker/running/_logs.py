@@ -1,4 +1,4 @@
-"""Connects the processes of one run, and collects their logs."""
+"""Connect the processes of one run, and collect their logs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ChildLogs:
 
 
 class LocalRanks:
-    """The ranks of a machine, each started with its own ``gradgate check``. Rank 0 reports for all.
+    """The ranks of a machine, each with a ``gradgate check`` of its own. Rank 0 reports for all.
 
     ``torchrun --no-python gradgate check train.py`` starts them that way. They share a folder, named after
     values that torchrun passes to every rank.

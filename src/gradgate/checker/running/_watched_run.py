@@ -58,7 +58,7 @@ class WatchedRun:
         how, code = run(self._program, self._notes)
         if _interrupted_at_exit():
             how, code = "interrupted", 128 + signal.SIGINT
-        if _process.is_child():
+        if _process.state.is_child:
             _process.leave_log(_plain(how))
             return code
         return self._end(how, code)
@@ -71,7 +71,7 @@ class WatchedRun:
     @property
     def progress(self) -> tuple[int, int]:
         """Optimizer steps and backward calls so far, in this process."""
-        watcher = _process.current()
+        watcher = _process.state.watcher
         if watcher is not None:
             self._reached = watcher.steps, watcher.backwards
         return self._reached
@@ -83,7 +83,7 @@ class WatchedRun:
         return self._code
 
     def _ended(self, how: How, code: int) -> int:
-        watcher = _process.current()
+        watcher = _process.state.watcher
         self._reached = self.progress
         _process.let_go()
         give_back_termination()

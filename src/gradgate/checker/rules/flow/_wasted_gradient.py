@@ -40,8 +40,9 @@ from functools import partial
 
 from gradgate.checker.analysis._parameter_usage import calling_line, left_out
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import tree_of
-from gradgate.checker.analysis._statement import Statement, last_name
+from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, PutUnder, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule

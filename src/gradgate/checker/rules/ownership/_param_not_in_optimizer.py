@@ -36,10 +36,10 @@ from functools import partial
 from gradgate.checker.analysis._origins import comprehension_line, list_line
 from gradgate.checker.analysis._parameter_usage import Left, left_out, temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import definitions, imported, scope_at, scopes_of
+from gradgate.checker.analysis._scopes import definitions, imported, last_name, scope_at, scopes_of
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import statement_at
-from gradgate.checker.analysis._statement import Statement, last_name
+from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule

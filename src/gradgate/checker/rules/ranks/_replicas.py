@@ -86,7 +86,7 @@ def _parted(runs: Sequence[Run], optimizer: int) -> _Parting | None:
     same = frozenset.intersection(*(frozenset(norms) for column in columns for norms in column))
     parted: dict[int, set[int]] = defaultdict(set)
     for number in same:
-        if len({(run.name(number), run.parameter(number).shape) for run in runs}) > 1:
+        if len({(run.name(number), run.parameters[number].shape) for run in runs}) > 1:
             continue
         differ = [_differ([column[place][number][2] for column in columns]) for place in range(length)]
         if (

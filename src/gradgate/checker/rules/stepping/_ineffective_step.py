@@ -21,7 +21,9 @@ Nothing is trained. The loss goes up and down with the batches, which looks like
 
 ## Known limits
 A rate of zero at the start of a warm-up is right. A rate that is zero throughout while other optimizers step is
-reported as a note. If a run is stopped early, a rate that might still rise is not reported.
+reported as a note. If a run is stopped early, a rate that might still rise is not reported. Parameters that are
+updated in a dict for ``functional_call`` and never copied back to their module are not found: the loop may use the
+dict alone.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
