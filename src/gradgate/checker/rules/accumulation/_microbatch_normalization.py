@@ -41,7 +41,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
+from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, spread
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
@@ -52,12 +52,11 @@ from gradgate.checker.rules.accumulation._window_edits import (
     divided_by_its_items,
     divided_by_its_window,
 )
-from gradgate.checker.rules.ranks._means import uneven
+from gradgate.checker.rules.ranks._means import uneven, unless_rare
 from gradgate.events import Miscounted, Site
 
 _Windows: TypeAlias = list[tuple[StepWindow, list[int]]]
 _LEAST = 1.05
-_MOSTLY = 4  # one window in so many has to be unequal for an error
 _WHY = "The mean of means isn't the mean over all items: those in small micro-batches count too much."
 
 
@@ -112,18 +111,16 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
     counts = [_items(share) or 0.0 for share in worst]
     times = spread(share.per_item for share in worst)
     trainer = one_line(run, site)
-    shown = ", ".join(f"{count:g}" for count in counts[:6]) + (", ..." if len(counts) > 6 else "")
     yield RULE.finding(
         worst[0].divided_by(len(worst)) or site,  # the division that gives them equal weight
-        f"{len(counts)} micro-batches of {shown} items have equal weight: an item of the smallest weighs "
+        f"{len(counts)} micro-batches of {listed(counts)} items have equal weight: an item of the smallest weighs "
         f"{times:.3g} times as much as an item of the largest.",
         why=_WHY,
         advice=trainer
         or "Weigh each mean by its items, (loss * items).backward(), and divide the gradients once, before the "
         "step, by all items of the window.",
         fix=lambda at: one_line_fix(run, site, at) if trainer else divided_by_its_items(at),
-        # The last batch of an epoch alone, in one window of many: most people would leave it.
-        severity=None if len(unequal) * _MOSTLY >= len(windows) else "info",
+        severity=unless_rare(len(unequal), len(windows)),
         count=len(unequal),
         evidence={"items": counts, "times": times},
         about=windows[0][0].parameters,
