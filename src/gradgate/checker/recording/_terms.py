@@ -25,6 +25,7 @@ from gradgate.autograd_graph import (
     inputs_of,
     reduced_shape,
     reduction_of,
+    targets_of,
 )
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.events import Ids, Site, Term
@@ -121,13 +122,14 @@ class Terms:
         if kind != "other":
             with suppress(NotUnderstoodError):
                 sizes = reduced_shape(node)
-                divisor = divisor_of(node) if kind == "mean" else None
+                divisor = divisor_of(node) if kind == "mean" else _items_of_sum(node)
                 items = None if divisor is None else float(divisor)
         if plain == "sum":
             squared = node.next_functions[0][0]
         return Term(
             *(key, kind, name, factors, items, sizes, line_of(node), self._squared(squared)),
-            masked=_padding_mask(node) if plain == "mean" else _mask_of_sum(node) if plain == "sum" else None,
+            weighted=items is not None and getattr(node, "_saved_weight", None) is not None,
+            masked=_padding_mask(node) if plain == "mean" else None,
             classes=_classes(node) if plain == "mean" else None,
             scaled=scaled,
             equal=_compares_equals(node),
@@ -248,10 +250,12 @@ def _padding_mask(mean: Any) -> float | None:
     return float(ones.float().mean())
 
 
-def _mask_of_sum(total: Any) -> float | None:
-    """Return the fraction of ones if this is the sum of a product with any mask of 0 and 1."""
-    ones = _ones(total) if reduced_shape(total) else None
-    return None if ones is None else float(ones.double().mean())
+def _items_of_sum(total: Any) -> int | Tensor | None:
+    """Return the items of a sum, if they are the targets of a loss, or the ones of a 0/1 mask just before it."""
+    targets = targets_of(total)
+    masked = targets is None and total.name() in _PLAIN and reduced_shape(total)
+    ones = _ones(total) if masked else None
+    return targets if ones is None else ones.sum()
 
 
 def _ones(reduction: Any) -> Tensor | None:
