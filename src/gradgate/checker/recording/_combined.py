@@ -149,7 +149,7 @@ class _Reader:
 
     def _summands(self) -> Iterator[Combined]:
         """Find the summands of the loss, also inside a mean, that share no parameter with the others."""
-        found: list[tuple[Ids, Any]] = []
+        nodes: list[tuple[Any, Any]] = []
         todo = [(root, root) for root in self._graph.roots]
         while todo:
             node, joint = todo.pop()
@@ -157,10 +157,11 @@ class _Reader:
             scaled = node.name() in ("MulBackward0", "DivBackward0") and len(inputs) == 1
             if inputs and (scaled or node.name() in (*_SUMS, *_MEANS, *RESHAPES)):
                 todo += [(child, joint if len(inputs) == 1 else node) for child in inputs]
-            elif len(found) < _MOST_SUMMANDS:
-                found.append((self._ids(node), joint))
+            elif len(nodes) < _MOST_SUMMANDS:
+                nodes.append((node, joint))
             else:
                 return
+        found = [(self._ids(node), joint) for node, joint in nodes] if len(nodes) > 1 else []
         for place, (ids, joint) in enumerate(found):
             others = frozenset[int]().union(*(theirs for theirs, _ in found[:place] + found[place + 1 :]))
             if ids and others and not ids & others:
