@@ -75,6 +75,7 @@ class Term:
     sizes: Annotated[tuple[int, ...], "shape of what was reduced"] = ()
     site: Annotated[Site, "where the reduction was computed"] = ()
     squares: Annotated[Ids, "parameters whose squares it sums: an L2 penalty"] = frozenset()
+    weighted: Annotated[bool, "`items` adds up class weights"] = False
     masked: Annotated[float | None, "fraction of ones in the 0/1 mask applied just before a mean"] = None
     classes: Annotated[int | None, "classes of a log_softmax, if the mean also runs over them"] = None
     equal: Annotated[bool, "it is a distance between two values, and these were equal everywhere"] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gradgate.checker.analysis._scopes import (
     Scope,
@@ -166,3 +166,28 @@ def comprehension_line(site: Site) -> Frame | None:
         if lines:
             return Frame(scope.file, max(lines), getattr(scope.node, "name", ""))
     return None
+
+
+def unfreezing_line(files: Iterable[str], names: Collection[str]) -> Frame | None:
+    """Return the shortest statement that sets ``requires_grad`` to True and has one of some names in it."""
+    found = [
+        ((node.end_lineno or node.lineno) - node.lineno, Frame(file, node.lineno, ""))
+        for file in files
+        for node in nodes_of([file])
+        if isinstance(node, (ast.Expr, ast.Assign, ast.For)) and _unfreezes(node)
+        if any(getattr(each, "attr", getattr(each, "id", "")) in names for each in ast.walk(node))
+    ]
+    return min(found, key=lambda each: each[0])[1] if found else None
+
+
+def _unfreezes(statement: ast.AST) -> bool:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "requires_grad_":
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", "") == "requires_grad":
+            given = [node.value]
+        else:
+            continue
+        if all(getattr(each, "value", None) is True for each in given):
+            return True
+    return False

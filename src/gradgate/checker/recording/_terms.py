@@ -128,6 +128,7 @@ class Terms:
             squared = node.next_functions[0][0]
         return Term(
             *(key, kind, name, factors, items, sizes, line_of(node), self._squared(squared)),
+            weighted=items is not None and getattr(node, "_saved_weight", None) is not None,
             masked=_padding_mask(node) if plain == "mean" else None,
             classes=_classes(node) if plain == "mean" else None,
             scaled=scaled,

@@ -5,7 +5,8 @@ Looks for distances (``mse_loss``, ``smooth_l1_loss``, ``huber_loss``, a power o
 whose two sides were equal, element by element, in each backward call, and for divergences and cross entropies
 between two distributions that were equal up to rounding: a target that is made of the output it is compared with,
 a teacher that is the student, two views that no augmentation has made different. Also finds labels that the
-model's own predictions overwrite before the loss uses them.
+model's own predictions overwrite before the loss uses them, and ratios whose two sides are equal and both carry
+gradient: PPO's, with the new log-probability in place of the old.
 
 ## Why is this bad?
 The gradient of such a term is zero. Next to other terms this is easy to miss: the loss falls, and the term
@@ -21,10 +22,10 @@ trains nothing.
         target = teacher(x)
 
 ## Known limits
-Reported from the fifth backward call on, if the sides were equal in all of them. Distributions are compared if one
-of them is computed by ``log_softmax``. A cross entropy with the model's own predictions is only reported where
-these get the name of the labels: pseudo-labels look the same. A target that is computed from the input is not
-seen: an autoencoder's is, too.
+Reported from the fifth backward call on (a ratio: the third), if the sides were equal in all of them.
+Distributions are compared if one of them is computed by ``log_softmax``. A cross entropy with the model's own
+predictions is only reported where these get the name of the labels: pseudo-labels look the same. A target that is
+computed from the input is not seen: an autoencoder's is, too.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
@@ -41,12 +42,14 @@ from gradgate.checker.analysis._scopes import called, definitions, own_nodes, sc
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Frame, Ids, Site
+from gradgate.events import Backward, Combined, Frame, Ids, Site, Stepped
 
 _LEAST = 5  # backward calls
+_READ = 3  # backward calls whose ratios are known
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from _ratios(run)
     yield from _equal_sides(run)
     yield from _overwritten_labels(run)
 
@@ -119,6 +122,30 @@ def _overwritten_before(loss: ast.AST, frame: Frame) -> tuple[int, int] | None:
         ast.unparse, [*made.args[:1], *([made.func.value] if isinstance(made.func, ast.Attribute) else [])]
     )
     return (sorted(lines)[-2], max(lines)) if called(made) == "argmax" and output in operands else None
+
+
+def _ratios(run: Run) -> Iterator[Finding]:
+    """Report ratios, such as that of PPO, whose two sides are equal and both carry gradient."""
+    ratios: dict[Site, dict[int, Combined]] = defaultdict(dict)
+    for number, event in run.numbered(Combined):
+        if isinstance(event, Combined) and event.how == "itself" and event.parameters & run.owned:
+            ratios[event.site][number] = event
+    for site, events in ratios.items():
+        first = events[min(events)]
+        calls = [event for event in run.of(Backward) if event.site == first.backward]
+        between = [event for event in run.events[min(events) : max(events)] if isinstance(event, Stepped)]
+        changed = any(event.moved & first.parameters for event in between)
+        # Only the first calls are read. Two networks may be equal before their first step.
+        if site and changed and len(events) >= max(_READ, sum(bool(event.uses) for event in calls)):
+            yield RULE.finding(
+                site,
+                "This ratio divides a value by itself: it is always 1.",
+                why="Both sides carry gradient, and the two gradients cancel: the term trains nothing.",
+                advice="Divide by an earlier value: PPO stores the log-probability when it draws the sample.",
+                count=len(calls),
+                evidence={"backwards": len(calls)},
+                about=first.parameters,
+            )
 
 
 RULE = Rule("GG408", "compared-with-itself", "error", __doc__ or "", _judge)
