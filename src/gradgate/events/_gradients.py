@@ -124,7 +124,7 @@ class Differentiated(Event):
 
     create: Annotated[bool, "called with create_graph"]
     reached: Annotated[Ids, "parameters that the graph leads to"]
-    asked: Annotated[Ids, "parameters whose gradients were asked for"]
+    asked: Annotated[Ids, "parameters whose gradients were requested"]
     nodes: Annotated[int, "nodes of the graph"] = 0
     old_nodes: Annotated[int, "those made before the line's last call"] = 0
     old_site: Annotated[Site, "where most of the older ones were made"] = ()
