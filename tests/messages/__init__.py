@@ -47,12 +47,11 @@ def message_of(cause: Callable[[], Any]) -> Message:
 @functools.cache
 def messages() -> dict[str, Callable[[], Message]]:
     """Return what finds the message of each cause, by its name."""
-    from tests.messages import accumulation, gates, planning
+    from tests.messages import accumulation, checker, gates, planning
 
-    cases = accumulation.CASES | gates.CASES | planning.CASES
-    assert len(cases) == len(accumulation.CASES) + len(gates.CASES) + len(planning.CASES), (
-        "a name is used twice"
-    )
+    tables = [each.CASES for each in (accumulation, gates, planning, checker)]
+    cases = {name: cause for table in tables for name, cause in table.items()}
+    assert len(cases) == sum(map(len, tables)), "a name is used twice"
     return {name: functools.cache(functools.partial(message_of, cause)) for name, cause in cases.items()}
 
 
