@@ -409,11 +409,11 @@ def test_what_cannot_be_exact_is_refused_before_anything_is_stepped(
 def test_one_batch_or_an_empty_window_is_refused() -> None:
     net = on_device(nn.Linear(5, 3))
     accumulator = gg.Accumulator(sgd(net))
-    with pytest.raises(OptionError, match="backward_coupled: a window is a sequence of micro-batches"):
+    with raises(OptionError, "a tensor as a window", "backward_coupled"):
         run(accumulator, net, batch(4), spread)
     with raises(CountError, "a coupled window without items"):
         run(accumulator, net, [], spread)
-    with pytest.raises(OptionError, match=r"backward_coupled: budget_bytes is '2 cats'"):
+    with raises(OptionError, "a budget without a unit", "backward_coupled", "'2 cats'"):
         run(accumulator, net, [batch(4)], spread, budget_bytes="2 cats")
     with raises(UpdateError, "after the block", "backward_coupled", "new"):
         accumulator.update().backward_coupled(net, [batch(4)], spread)
