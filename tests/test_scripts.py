@@ -293,6 +293,40 @@ def test_what_a_script_computes_is_compared(tmp_path: Path) -> None:
     assert run(script, watch=False).computed != first.computed
 
 
+IN_A_CONTAINER = """\
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(8):
+    out = model(torch.randn(16, 4))
+    losses = {{"fit": out.square().mean()}}
+    losses["size"] = out.abs().mean()
+    loss = {total}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "total",
+    [
+        "sum(losses.values())",
+        'sum([losses["fit"], losses["size"].detach()])',
+        'sum({"fit": losses["fit"], "size": losses["size"].detach()}.values())',
+        'sum({**losses, "size": losses["size"].detach()}.values())',
+        'torch.stack((-losses["fit"], -losses["size"].detach())).sum()',
+    ],
+    ids=["right", "list", "dict", "unpacked dict", "negated"],
+)
+def test_a_constant_among_the_losses_of_a_container_is_found(tmp_path: Path, total: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(IN_A_CONTAINER.format(total=total), "utf-8")
+    found = [(each.category, each.line) for each in run(script, watch=True).findings]
+    assert found == ([("broken-graph", 9)] if "detach" in total else [])
+
+
 @pytest.mark.parametrize("script", WRONG, ids=name)
 def test_a_wrong_script_marks_the_line_to_change(script: Path) -> None:
     lines = script.read_text("utf-8").splitlines()

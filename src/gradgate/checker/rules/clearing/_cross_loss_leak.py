@@ -107,7 +107,7 @@ def _left_behind(run: Run, optimizer: int, steps: set[int], theirs: Frame, mine:
 
 def _leaked(run: Run, window: StepWindow) -> Iterator[Contribution]:
     """Yield contributions that another optimizer's step had used before this window's own loss."""
-    if not window.micro or run.asks_again(window):
+    if not window.micro or run.repeats_closure(window):
         return
     last = window.micro[-1]
     for contribution in window.fresh:

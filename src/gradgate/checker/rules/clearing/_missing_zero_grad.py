@@ -64,7 +64,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         where, cleared = _line(run, windows, repeated, step)
         advice = f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward()."
         fix = functools.partial(_cleared, name=run.optimizer(optimizer))
-        if all(run.asks_again(window) for window in windows):
+        if all(run.repeats_closure(window) for window in windows):
             where = innermost(run.backward(windows[-1].micro[-1]).site)
             advice = f"Call {run.optimizer(optimizer)}.zero_grad() in the closure, before its backward()."
             fix = functools.partial(_cleared_in_closure, step=innermost(step))
