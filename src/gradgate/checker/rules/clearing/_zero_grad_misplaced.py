@@ -110,7 +110,8 @@ def _lost(run: Run, number: int) -> list[Contribution]:
     owned = [contribution for contribution in run.by_backward[number] if run.owned & contribution.atom]
     if not event.seen or event.create or not all(part.is_lost for part in owned):
         return []
-    if event.others or any(not run.parameters[leaf].root for leaf in event.reached - run.owned):
+    inputs = event.others or any(not run.parameters[leaf].root for leaf in event.reached - run.owned)
+    if inputs and any(step.used & event.reached for step in run.of(Stepped)):
         return []  # for the gradient of an input
     ids = frozenset().union(*(contribution.atom for contribution in owned))
     meanwhile = run.events[number : max((part.cleared or number for part in owned), default=number)]
