@@ -111,20 +111,15 @@ def counts_as_a_loop_does(made: Site, call: Site) -> bool:
         for part in ast.walk(getattr(loop, "iter", ast.Tuple([])))
         if isinstance(part, ast.Call) and called(part) in ("range", "trange") and part.args
     ]
-    names = {_last_key(stop.left if isinstance(stop, ast.BinOp) else stop) for stop in stops} - {""}
+    names = {last_name(stop.left if isinstance(stop, ast.BinOp) else stop) for stop in stops} - {""}
     statement = statement_at(made[0]) if made else None
     parts: list[ast.AST] = [statement] if statement is not None else []
     for part in parts:  # grows during the loop
-        if _last_key(part) in names:
+        if last_name(part) in names:
             return True
         product = isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult)
-        parts += [node for node in ast.iter_child_nodes(part) if not (product and _last_key(node))]
+        parts += [node for node in ast.iter_child_nodes(part) if not (product and last_name(node))]
     return False
-
-
-def _last_key(node: ast.AST) -> str:
-    """Return the last name of ``epochs`` or ``self.args.epochs``; "" for anything else."""
-    return key_of(node).rpartition(".")[2] if isinstance(node, (ast.Name, ast.Attribute)) else ""
 
 
 def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:

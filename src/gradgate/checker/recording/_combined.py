@@ -1,4 +1,4 @@
-"""Find pairs of values that a loss combines, usually by mistake."""
+"""Find values that a loss combines, often by mistake."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NumberOf = Callable[[Tensor], int | None]
 
 
 def combined(graph: Graph, backward: Site, number_of: NumberOf) -> Iterator[Combined]:
-    """Yield the suspicious pairs in a loss, such as a value and a target computed by the same parameters."""
+    """Yield what a loss combines, such as a value and a target that the same parameters compute."""
     if len(graph.nodes) <= _MOST_NODES:
         yield from _Reader(graph, backward, number_of).read()
 
@@ -54,7 +54,7 @@ class _Reader:
                 self._users.setdefault(child, []).append(node)
 
     def read(self) -> Iterator[Combined]:
-        """Yield the pairs, those nearest to the loss first."""
+        """Yield the combinations, those nearest to the loss first."""
         compared: dict[Site, list[tuple[Any, bool]]] = defaultdict(list)
         for node in self._graph.nodes:
             name = node.name()
@@ -134,7 +134,7 @@ class _Reader:
         return None
 
     def _is_squared(self, value: Any) -> bool:
-        """Return whether the loss squares a value, or the difference between it and data."""
+        """Return whether the loss squares a value, or the difference between the value and data."""
         todo, seen = [value], set()
         while todo:
             node = todo.pop()

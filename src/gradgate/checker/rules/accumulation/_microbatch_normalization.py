@@ -26,8 +26,8 @@ or ``update.backward(loss, count=(y != PAD).sum())`` of ``gradgate.Accumulator``
 
 ## Known limits
 Items are known for torch's own losses, for ``.mean()``, and for sums that are divided by hand. Differences below
-5 % are not reported, and those in fewer than a quarter of the windows are a note. Counts given to the accumulator
-are compared in its first backward calls, and on the CPU only.
+5 % are not reported. Those in fewer than a quarter of the windows are a note, and so are those of class weights.
+Counts given to the accumulator are compared in its first backward calls, and on the CPU only.
 
 ## Sources
 docs/exactness.md; "Bugs in LLM training: gradient accumulation fix", Unsloth, 2024.
@@ -112,18 +112,21 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
     counts = [_items(share) or 0.0 for share in worst]
     times = spread(share.per_item for share in worst)
     trainer = one_line(run, site)
+    # Class weights give each batch another divisor, accumulated or not.
+    weighted = all(share.term.weighted for column in unequal for share in column)
     shown = ", ".join(f"{count:g}" for count in counts[:6]) + (", ..." if len(counts) > 6 else "")
+    of = f"whose class weights add up to {shown}" if weighted else f"of {shown} items"
     yield RULE.finding(
         worst[0].divided_by(len(worst)) or site,  # the division that gives them equal weight
-        f"{len(counts)} micro-batches of {shown} items have equal weight: an item of the smallest weighs "
-        f"{times:.3g} times as much as an item of the largest.",
+        f"{len(counts)} micro-batches {of} have equal weight: an item of the smallest weighs {times:.3g} times as "
+        "much as an item of the largest.",
         why=_WHY,
         advice=trainer
         or "Weigh each mean by its items, (loss * items).backward(), and divide the gradients once, before the "
         "step, by all items of the window.",
         fix=lambda at: one_line_fix(run, site, at) if trainer else divided_by_its_items(at),
         # The last batch of an epoch alone, in one window of many: most people would leave it.
-        severity=None if len(unequal) * _MOSTLY >= len(windows) else "info",
+        severity="info" if weighted or len(unequal) * _MOSTLY < len(windows) else None,
         count=len(unequal),
         evidence={"items": counts, "times": times},
         about=windows[0][0].parameters,

@@ -22,7 +22,7 @@ Each step repeats all earlier ones. The gradient grows with the number of steps;
 
 ## Known limits
 Gradients that are scaled or written by hand between two steps (decay, momentum by hand) are assumed to be
-intended. A closure that never clears is reported from its optimizer's second step on.
+intended. A closure that makes its backward calls in a loop is reported from its optimizer's third step on.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -34,7 +34,7 @@ import ast
 import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, innermost
@@ -54,6 +54,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
     yield from _stepped_by_hand(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
+    reported: set[int] = set()
     for window in run.windows:
         if _repeats(run, window):
             by_optimizer.setdefault(window.optimizer, []).append(window)
@@ -81,6 +82,8 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=len(windows),
             evidence={"most_backwards_in_a_step": most, "parameters": len(repeated)},
         )
+        reported.add(optimizer)
+    yield from _closures(run, reported)
 
 
 def _shared_gradients(run: Run) -> Iterator[Finding]:
@@ -161,6 +164,33 @@ def _update_in_loop(backward: Frame) -> Frame | None:
     return None
 
 
+def _closures(run: Run, reported: Container[int]) -> Iterator[Finding]:
+    """Report closures whose gradients add up over the several times that one step calls them."""
+    found: dict[tuple[int, Site], list[int]] = defaultdict(list)
+    steps: dict[int, Site] = {}
+    for window in run.windows:
+        steps[window.optimizer] = run.events[window.step].site
+        step = {frame[::2] for frame in steps[window.optimizer]}
+        for site, calls in run.by_line(window.micro).items():
+            inside = [frame for frame in site if frame[::2] not in step]
+            once = inside and not any(map(loops_around, inside))  # else micro-batches of one call
+            once = once and window.optimizer not in reported
+            if once and len(calls) >= _LEAST and all(run.backward(number).closure for number in calls):
+                found[window.optimizer, site].append(len(calls))
+    for (optimizer, site), calls_of_steps in found.items():
+        name = run.optimizer(optimizer)
+        yield RULE.finding(
+            site,
+            f"One step of {name} calls its closure up to {max(calls_of_steps)} times, and nothing in the closure "
+            "clears the gradients: each call adds to those of the earlier calls.",
+            why="The optimizer compares gradients of different calls, and these are sums.",
+            advice=f"Call {name}.zero_grad() in the closure, before backward().",
+            fix=functools.partial(_cleared_in_closure, step=innermost(steps[optimizer])),
+            count=len(calls_of_steps),
+            evidence={"most_backwards_in_a_step": max(calls_of_steps)},
+        )
+
+
 def _shapes(run: Run, ids: Iterable[int]) -> Counter[tuple[int, ...]]:
     return Counter(run.parameters[number].shape for number in ids)
 
@@ -214,7 +244,10 @@ def _cleared_in_closure(at: Statement, *, step: Frame) -> Fix:
     around = [part.name for part in at.path if isinstance(part, ast.FunctionDef)]
     if call is None or not isinstance(function, ast.FunctionDef) or at.node not in function.body:
         return ()
-    if method(call.node) != "step" or step.function not in ("<module>", *around):
+    if method(call.node) != "step":
+        return ()
+    in_class = owner(call.node).startswith("self.") and "self" in [arg.arg for arg in function.args.args]
+    if not in_class and step.function not in ("<module>", *around):
         return ()
     return (Insert(f"{owner(call.node)}.zero_grad()", before=function.body[0].lineno),)
 

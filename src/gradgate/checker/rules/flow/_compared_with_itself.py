@@ -2,13 +2,14 @@
 
 ## What it does
 Looks for distances (``mse_loss``, ``smooth_l1_loss``, ``huber_loss``, a power or absolute value of a difference)
-whose two sides were equal, element by element, in each backward call: a target that is made of the output it is
-compared with, a teacher that is the student, two views that no augmentation has made different. Also looks for
-ratios, and distances inside a term, whose two sides are equal and both carry gradient: PPO's ratio with the new
-log-probability in place of the old, a triplet loss of an example with itself.
+whose two sides were equal, element by element, in each backward call, and for divergences and cross entropies
+between two distributions that were equal up to rounding: a target that is made of the output it is compared with,
+a teacher that is the student, two views that no augmentation has made different. Also finds labels that the
+model's own predictions overwrite before the loss uses them, and ratios, and distances inside a term, whose
+two sides are equal and both carry gradient: PPO's ratio with the new log-probability in place of the old.
 
 ## Why is this bad?
-The term is zero and so is its gradient. Next to other terms this is easy to miss: the loss falls, and the term
+The gradient of such a term is zero. Next to other terms this is easy to miss: the loss falls, and the term
 trains nothing.
 
 ## Example
@@ -22,7 +23,8 @@ trains nothing.
 
 ## Known limits
 A term is reported from the fifth backward call on, a part of one from the third, if the sides were equal in all of
-them. Divergences (``kl_div``, a cross entropy with the model's own predictions) are not compared. A target that is
+them. Distributions are compared if one of them is computed by ``log_softmax``. A cross entropy with the model's own
+predictions is only reported where these get the name of the labels: pseudo-labels look the same. A target that is
 computed from the input is not seen: an autoencoder's is, too.
 
 ## Sources
@@ -31,43 +33,103 @@ docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator
 
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import called, definitions, own_nodes, scope_at
+from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Combined, Ids, Site, Stepped
+from gradgate.events import Backward, Combined, Frame, Ids, Site, Stepped
 
 _LEAST = 5  # backward calls
 _READ = 3  # backward calls whose graphs are read for this
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    equal: dict[Site, list[bool]] = defaultdict(list)
+    terms = list(_equal_sides(run))
+    yield from terms
+    yield from _parts(run, {(one.file, one.line) for one in terms})
+    yield from _overwritten_labels(run)
+
+
+def _equal_sides(run: Run) -> Iterator[Finding]:
+    equal: dict[tuple[Site, int], list[bool]] = defaultdict(list)  # one line may make several terms
     reached: dict[Site, Ids] = defaultdict(frozenset)
     for event in run.of(Backward):
-        for term in event.terms if event.reached & run.owned else ():
-            equal[term.site].append(term.equal)
+        for place, term in enumerate(event.terms if event.reached & run.owned and not event.create else ()):
+            equal[term.site, place].append(term.equal)
             reached[term.site] |= event.reached
-    whole: set[Site] = set()  # the lines of terms that are one comparison
-    for site, calls in equal.items():
-        if site and len(calls) >= _LEAST and all(calls):
-            whole.add(site)
+    terms = Counter(site for site, _ in equal)
+    found = Counter(site for (site, _), calls in equal.items() if len(calls) >= _LEAST and all(calls))
+    for (site, _), calls in equal.items():
+        # A loop over all pairs meets each value with itself, too.
+        if site and len(calls) >= _LEAST and all(calls) and 2 * found[site] > terms[site]:
             yield RULE.finding(
                 site,
                 f"This term compares two values that are equal, in each of {len(calls)} backward calls.",
-                why="The term is 0 and has no gradient: it trains nothing.",
+                why="The term has no gradient: it trains nothing.",
                 advice="Compare with another value: the labels, another model's output, another view of the data.",
                 count=len(calls),
                 evidence={"backwards": len(calls)},
                 about=reached[site],
             )
-    yield from _parts(run, whole)
 
 
-def _parts(run: Run, whole: set[Site]) -> Iterator[Finding]:
-    """Report ratios, such as that of PPO, and distances inside a term whose two sides are equal and attached."""
+def _overwritten_labels(run: Run) -> Iterator[Finding]:
+    """Report labels that nothing reads before the model's predictions get their name, and then the loss."""
+    reached = {event.site: event.reached for event in run.of(Backward) if event.reached & run.owned}
+    reported: set[Frame] = set()
+    for site, ids in reached.items():
+        for file, node in slice_at(site, files_of([site])).nodes:
+            frame = Frame(file, getattr(node, "lineno", 0), "")
+            lines = _overwritten_before(node, frame)
+            if lines is None or frame in reported:
+                continue
+            reported.add(frame)
+            labels = ast.unparse(node.args[1])  # type: ignore[attr-defined]
+            yield RULE.finding(
+                frame,
+                f"The loss compares with `{labels}`, which line {lines[1]} has overwritten with the model's own "
+                f"predictions: nothing reads the `{labels}` of line {lines[0]}.",
+                why="The labels are never used: the model only becomes surer of what it predicts.",
+                advice="Give the predictions another name, and compare with the labels.",
+                severity="warning",
+                count=sum(event.site == site for event in run.of(Backward)),
+                evidence={"overwritten_at": lines[1]},
+                about=ids,
+            )
+
+
+def _overwritten_before(loss: ast.AST, frame: Frame) -> tuple[int, int] | None:
+    """Return the lines that give ``y`` its values before ``loss(out, y)``, if they are data and out.argmax()."""
+    scope = scope_at(frame) if isinstance(loss, ast.Call) and len(loss.args) > 1 else None
+    if scope is None or not isinstance(loss, ast.Call) or not isinstance(loss.args[1], ast.Name):
+        return None
+    output, labels = ast.unparse(loss.args[0]), loss.args[1].id
+    uses = [node for node in own_nodes(scope.node) if isinstance(node, ast.Name) and node.id == labels]
+    lines = {node.lineno: isinstance(node.ctx, ast.Store) for node in uses if node.lineno < frame.line}
+    given = [
+        each.value
+        for each in definitions(scope).get(labels, ())
+        if each.value.lineno == max(lines, default=0)
+    ]
+    if (
+        len(lines) < 2
+        or not all(lines.values())
+        or not isinstance(made := given[0] if given else None, ast.Call)
+    ):
+        return None
+    operands = map(
+        ast.unparse, [*made.args[:1], *([made.func.value] if isinstance(made.func, ast.Attribute) else [])]
+    )
+    return (sorted(lines)[-2], max(lines)) if called(made) == "argmax" and output in operands else None
+
+
+def _parts(run: Run, terms: Container[tuple[str, int]]) -> Iterator[Finding]:
+    """Report ratios, such as that of PPO, and distances inside a term, if their sides are equal and attached."""
     found: dict[Site, dict[int, Combined]] = defaultdict(dict)
     for number, event in run.numbered(Combined):
         if isinstance(event, Combined) and event.how == "itself" and event.parameters & run.owned:
@@ -79,7 +141,7 @@ def _parts(run: Run, whole: set[Site]) -> Iterator[Finding]:
         between = [event for event in run.events[min(events) : max(events)] if isinstance(event, Stepped)]
         # Two networks may be equal before their first step.
         changed = any(event.moved & first.parameters for event in between)
-        if site and site not in whole and changed and len(events) >= read:
+        if site and innermost(site)[:2] not in terms and changed and len(events) >= read:
             yield RULE.finding(
                 site,
                 "This line compares a value with itself: the difference is always 0, and a ratio 1.",
