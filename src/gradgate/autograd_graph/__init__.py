@@ -15,6 +15,7 @@ from gradgate.autograd_graph._losses import (
     reduction_of,
     shape_of,
     targets_of,
+    without_smoothing,
 )
 from gradgate.autograd_graph._walk import LEAF, Graph, roots_of, walk
 
@@ -38,4 +39,5 @@ __all__ = [
     "shape_of",
     "targets_of",
     "walk",
+    "without_smoothing",
 ]

@@ -26,6 +26,7 @@ from gradgate.autograd_graph import (
     reduced_shape,
     reduction_of,
     targets_of,
+    without_smoothing,
 )
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.events import Ids, Site, Term
@@ -128,7 +129,8 @@ class Terms:
             squared = node.next_functions[0][0]
         return Term(
             *(key, kind, name, factors, items, sizes, line_of(node), self._squared(squared)),
-            weighted=items is not None and getattr(node, "_saved_weight", None) is not None,
+            weighted=items is not None
+            and getattr(without_smoothing(node), "_saved_weight", None) is not None,
             masked=_padding_mask(node) if plain == "mean" else None,
             classes=_classes(node) if plain == "mean" else None,
             scaled=scaled,

@@ -8,17 +8,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
+from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, spread
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of, tree_of
 from gradgate.checker.analysis._trainers import one_line
-from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Reduced, Site, Written
 
 LEAST = 3  # steps, or backward calls: of fewer, nothing is said
 _UNEQUAL = 1.05
-_MOSTLY = 4  # one window in so many has to be unequal for an error
 RANKS = re.compile(r"world|rank|replica|gpu|proc|device|worker", re.IGNORECASE)
 
 
@@ -121,6 +120,11 @@ def _summed_only(run: Run, window: StepWindow) -> Site | None:
 # Over unequal numbers of items
 
 
+def unless_rare(unequal: int, windows: int) -> Severity | None:
+    """Return the severity of unequal windows: in fewer than a quarter, which may be the ends of epochs, a note."""
+    return None if unequal * 4 >= windows else "info"
+
+
 def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
     """Report means over the ranks of means over each rank's own items, where these are not equally many."""
     found: dict[Site, list[list[tuple[float, float]]]] = defaultdict(list)
@@ -141,11 +145,10 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
     for site, unequal in found.items():
         worst = max(unequal, key=lambda ranks: spread(weight / items for weight, items in ranks))
         items = [count for _, count in worst]
-        shown = ", ".join(f"{count:g}" for count in items[:6]) + (", ..." if len(items) > 6 else "")
         times = spread(weight / count for weight, count in worst)
         yield rule.finding(
             site,
-            f"Ranks take means over {shown} items, and their gradients are averaged as if the counts were "
+            f"Ranks take means over {listed(items)} items, and their gradients are averaged as if the counts were "
             f"equal: an item on the rank with the fewest weighs {times:.3g} times as much as an item on the "
             "rank with the most.",
             why=(
@@ -155,8 +158,7 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
             advice=one_line(runs[0])
             or "Add up the items over the ranks (all_reduce of their number) and use "
             "loss.sum() * world_size / items_of_all_ranks, or use gradgate.Accumulator, which does this.",
-            # The last batch of an epoch alone, in one step of many: most people would leave it.
-            severity=None if len(unequal) * _MOSTLY >= compared else "info",
+            severity=unless_rare(len(unequal), compared),
             count=len(unequal),
             evidence={"items": items, "times": times, "ranks": len(runs)},
         )
