@@ -124,7 +124,9 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
         advice=trainer
         or "Weigh each mean by its items, (loss * items).backward(), and divide the gradients once, before the "
         "step, by all items of the window.",
-        fix=lambda at: one_line_fix(run, site, at) if trainer else divided_by_its_items(at),
+        fix=lambda at: (
+            () if weighted else one_line_fix(run, site, at) if trainer else divided_by_its_items(at)
+        ),
         # The last batch of an epoch alone, in one window of many: most people would leave it.
         severity="info" if weighted or len(unequal) * _MOSTLY < len(windows) else None,
         count=len(unequal),
