@@ -189,6 +189,7 @@ class MicroBatchCounter:
         micro_batches: the number begun so far, including those of a resumed window.
         last: whether the current one is known to be the last.
         calls: backward calls in the current micro-batch.
+        idle: earlier micro-batches of the loop that had no backward: left out, or drawn ahead of their turn.
         unnamed: losses without a name in the current micro-batch.
         usual: the number of unnamed losses in earlier micro-batches.
         to_skip: micro-batches that a resumed window has already added.
@@ -199,6 +200,7 @@ class MicroBatchCounter:
     micro_batches = 0
     last = False
     calls = 0
+    idle = 0
     to_skip = 0
     unnamed = 0
     usual = 0
@@ -211,6 +213,24 @@ class MicroBatchCounter:
     def resume(self, done: int) -> None:
         """Continue after the micro-batches that a saved window holds."""
         self.micro_batches = self.to_skip = done
+
+    def begin(self, number: int) -> None:
+        """Begin a micro-batch of the loop."""
+        self.check_losses()
+        if not self.calls and number > self.to_skip + 1:
+            self.idle += 1
+        self.micro_batches, self.calls, self.unnamed = number, 0, 0
+
+    def refuse_idle(self, what: str) -> None:
+        """Raise UpdateError if micro-batches without a backward make it unclear which one is the current one."""
+        if self.idle:
+            raise UpdateError(
+                f"{what}: the loop has begun micro-batch {self.micro_batches}, and {self.idle} before it had no "
+                "backward. Were they left out, or did list(...) or a prefetcher draw them ahead, so that this "
+                "is another micro-batch? Loop over update.micro_batches(...) itself, and prefetch inside: "
+                "update.micro_batches(prefetch(window)). Pass count=0 for a micro-batch that is left out, and "
+                "name each of several losses."
+            )
 
     def start_loop(self) -> None:
         """Record that the window is passed as a single iterable."""
@@ -242,6 +262,8 @@ class MicroBatchCounter:
                 "`update.micro_batches(window)`, or name each loss: name='fake'."
             )
         self.unnamed += 1
+        if self.unnamed > max(1, self.usual):
+            self.refuse_idle("backward")
         return "loss" if self.unnamed == 1 else f"loss {self.unnamed}"
 
     def check_losses(self) -> None:

@@ -138,6 +138,7 @@ def _unfinished(window: OpenWindow) -> dict[str, Any]:
             "state_dict: with batch_norm='window', the model's buffers hold only the statistics of the last "
             "micro-batch while a window is open. Save between two windows."
         )
+    window._counter.refuse_idle("state_dict")
     scale, first = window._scale, window._sums.first()
     return {
         "micro_batches": window._counter.done,

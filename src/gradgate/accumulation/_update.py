@@ -35,7 +35,8 @@ class Update(CoupledWindow):
         """Iterate over the micro-batches of this window.
 
         All backward calls in an iteration belong to one micro-batch. An update that resumes from a saved state
-        skips the micro-batches that are already in its sum: pass it the same window.
+        skips the micro-batches that are already in its sum: pass it the same window. Call ``backward`` for each
+        micro-batch before the next one is drawn: a prefetcher wraps the window, not this iterator.
 
         Args:
             window: an iterable of micro-batches, such as the windows of :func:`windows`, or a list.
@@ -70,9 +71,7 @@ class Update(CoupledWindow):
                 batch_norms.next_micro_batch()
             if coordinator is not ALONE:
                 coordinator.begin(last=number >= counter.expected)
-            if counter.unnamed != counter.usual:
-                counter.check_losses()
-            counter.micro_batches, counter.calls, counter.unnamed = number, 0, 0
+            counter.begin(number)
             yield micro_batch
 
     def backward(
@@ -126,6 +125,7 @@ class Update(CoupledWindow):
             count = checked_count(loss, count, reduction)
         shared, counter, sums = self._shared, self._counter, self._sums
         if counter.micro_batches > self._own:
+            counter.refuse_idle("backward")
             count = 0
         receiving = None if into is None else receivers(into, sums.parameters, self._settings.models)
         if not loss.requires_grad and not is_zero(count):

@@ -216,15 +216,31 @@ def _input_shape(node: Any) -> tuple[int, ...]:
     return shape_of(*next(edge for edge in node.next_functions if edge[0] is not None))
 
 
+def targets_of(node: Any) -> int | Tensor | None:
+    """Return the number of targets in the sum of a loss of class scores, or the sum of their weights.
+
+    The result is None for any other sum.
+    """
+    loss = without_smoothing(node)
+    if loss.name() == "SumBackward0":
+        loss = loss.next_functions[0][0]
+        while loss is not None and loss.name() in RESHAPES:
+            loss = loss.next_functions[0][0]
+    if loss is None or loss.name() not in CLASS_LOSSES:
+        return None
+    unreduced = reduction_of(loss) is None
+    return (
+        None if unreduced and math.prod(reduced_shape(node)) != loss._saved_target.numel() else _targets(loss)
+    )
+
+
 def _targets(node: Any) -> int | Tensor | None:
     total: Tensor = node._saved_total_weight
     weighted = node._saved_weight is not None
-    if total.is_cpu and not weighted and total.dtype in (torch.float32, torch.float64):
-        return int(total)  # each target counts 1
-    if total.dtype not in (torch.float16, torch.bfloat16):
-        return total
-    # A 16-bit loss saves a 16-bit total, which cannot hold 513. Unweighted targets can be counted again.
-    return None if weighted else (node._saved_target != signed(node._saved_ignore_index)).sum()
+    if reduction_of(node) is None or total.dtype in (torch.float16, torch.bfloat16):
+        # An unreduced loss saves no total, and a 16-bit one cannot hold 513. Unweighted targets are counted again.
+        return None if weighted else (node._saved_target != signed(node._saved_ignore_index)).sum()
+    return int(total) if total.is_cpu and not weighted else total  # unweighted, each target counts 1
 
 
 # -- arithmetic of single numbers -----------------------------------------------------------------------

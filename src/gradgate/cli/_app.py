@@ -161,7 +161,7 @@ def plan(
 ) -> None:
     """Run a script up to its first optimizer step, and print what its batch takes and how to split it.
 
-    The step is not made, and the script ends there. What it does before (reading data, writing files) it does.
+    The script ends before that step. Until then it runs as usual: it reads its data and writes its files.
 
     \b
     gradgate plan train.py                   what the batch takes

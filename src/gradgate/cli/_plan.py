@@ -110,9 +110,7 @@ class _Paused:
         try:
             exec(compile(found.function(list(batch)), f"<loss of {file}>", "exec"), space)
         except SyntaxError as error:  # a `continue` without its loop
-            raise UnknownLossError(
-                f"its lines cannot stand in a function of their own: {error.msg}"
-            ) from None
+            raise UnknownLossError(f"its lines cannot be moved into a function: {error.msg}") from None
         made = plan(space["loss_fn"], batch, budget_bytes=self._budget, optimizer=optimizer)
         first, last = found.lines
         yield f"stopped      at the first optimizer step, {place_of(file, frame.f_lineno)}; it was not made"

@@ -88,10 +88,10 @@ class Combined(Event):
     """A loss combines values in a way that may be a mistake. ``site`` is the operation's line."""
 
     how: Annotated[
-        Literal["own target", "advantage", "broadcast", "teacher", "summand"],
+        Literal["own target", "advantage", "broadcast", "teacher", "summand", "itself"],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "the target of a divergence, whose parameters get no other gradient; a summand that shares no parameter "
-        "with the others",
+        "with the others; a ratio of equal values",
     ]
     parameters: Annotated[Ids, "parameters behind the value that is judged"]
     backward: Annotated[Site, "where the loss was back-propagated"]

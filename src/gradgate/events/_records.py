@@ -69,14 +69,14 @@ class Term:
         tuple[tuple[str, float, Site], ...],
         "what it is multiplied by, as (op, number, where); op 'div' divides",
     ] = ()
-    items: Annotated[float | None, "items that a mean was taken over, if known"] = None
+    items: Annotated[float | None, "items that a mean, or a sum over targets or a mask, was taken over"] = (
+        None
+    )
     sizes: Annotated[tuple[int, ...], "shape of what was reduced"] = ()
     site: Annotated[Site, "where the reduction was computed"] = ()
     squares: Annotated[Ids, "parameters whose squares it sums: an L2 penalty"] = frozenset()
     weighted: Annotated[bool, "`items` adds up class weights"] = False
-    masked: Annotated[float | None, "fraction of ones in the 0/1 mask applied just before the reduction"] = (
-        None
-    )
+    masked: Annotated[float | None, "fraction of ones in the 0/1 mask applied just before a mean"] = None
     classes: Annotated[int | None, "classes of a log_softmax, if the mean also runs over them"] = None
     equal: Annotated[bool, "it is a distance between two values, and these were equal everywhere"] = False
     paths: Annotated[int, "number of paths from the root to it"] = 1

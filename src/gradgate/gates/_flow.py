@@ -86,7 +86,7 @@ def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimi
         The flow: ``print`` shows a tree, ``flow["encoder.weight"].stops`` has the data, ``flow.figure()`` draws it.
 
     Raises:
-        ShapeError: the loss is no scalar.
+        ShapeError: the loss is not a scalar.
         OptionError: the model has no parameters, or the function returns no tensor.
 
     Example:

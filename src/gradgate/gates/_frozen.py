@@ -57,7 +57,7 @@ class Frozen:
                 fine-tuning progresses.
 
         Raises:
-            OptionError: this handle holds neither one of them nor a part of it.
+            OptionError: this handle holds neither a given module nor a part of it.
             UpdateError: an open update owns one of their parameters.
         """
         chosen = dict.fromkeys(part for module in modules for part in self._parts_of(module))

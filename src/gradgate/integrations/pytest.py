@@ -78,16 +78,14 @@ def gradgate_watch(request: pytest.FixtureRequest) -> Iterator[Watching]:
         **(_chosen(request.config) if request.config.getoption("--gradgate") else {}),
         **(marker.kwargs if marker is not None else {}),
     }
-    refused = ""
-    if marker is not None and marker.args:
-        refused = f'{marker.args[0]!r} is not a keyword argument. Write ignore="GG103", for example.'
-    else:
-        try:
-            watching = watch(**options)
-        except (OptionError, TypeError) as error:
-            refused = str(error)
-    if refused:
-        pytest.fail(f"marker gradgate_watch: {refused}", pytrace=False)
+    try:
+        if marker is not None and marker.args:
+            raise OptionError(
+                f'{marker.args[0]!r} is not a keyword argument. Write ignore="GG103", for example.'
+            )
+        watching = watch(**options)
+    except (OptionError, TypeError) as error:
+        pytest.fail(f"marker gradgate_watch: {error}", pytrace=False)
     request.node.stash[_unjudged] = (watching, options["raise_on"])
     watching.start()
     try:
@@ -132,7 +130,4 @@ def _judge(item: pytest.Item) -> None:
     try:
         raise_for(watching.stop(), raise_on)
     except FindingError as error:
-        found = str(error)
-    else:
-        return
-    pytest.fail(found, pytrace=False)
+        pytest.fail(str(error), pytrace=False)

@@ -86,7 +86,11 @@ class _Training:
 
     def look(self) -> None:
         """Stop watching if the call is no longer running."""
-        if not self._over and self._call is not None and not any(map(self._is_it, self._frames())):
+        if self._over or self._call is None:
+            return
+        code, trainer = self._call
+        frames = _outwards(sys._current_frames().get(self._thread))
+        if not any(frame.f_code is code and frame.f_locals.get("self") is trainer() for frame in frames):
             self.end("failed")
 
     def end(self, how: Literal["finished", "failed"]) -> None:
@@ -95,14 +99,6 @@ class _Training:
             self._over = True
             self._hook.remove()
             self._watched.end(how, first_rank=self._first_rank)
-
-    def _frames(self) -> Iterator[FrameType]:
-        return _outwards(sys._current_frames().get(self._thread))
-
-    def _is_it(self, frame: FrameType) -> bool:
-        assert self._call is not None  # noqa: S101
-        code, trainer = self._call
-        return frame.f_code is code and frame.f_locals.get("self") is trainer()
 
 
 def _call_of_trainer(frame: FrameType) -> tuple[CodeType, weakref.ref[Any]] | None:

@@ -32,21 +32,23 @@ class Estimate:
         grid: traced passes, each number of samples at each of one to three lengths; the first has the most samples.
         probe: a pass with another number of samples, at any length. If the grid has only one number of samples,
             the probe shows with which power of them each size grows.
-        checked: whether a real pass is among them.
 
     Attributes:
+        checked: whether a real pass is among them.
+        reason: why real passes were measured instead of fake ones; "" if they were not.
+        start: the work of starting a micro-batch, in floating-point operations.
         aligned: sizes are known for each operation. Otherwise operations differ with the batch, and only peaks are.
         exact: each size is a polynomial, and more passes confirm it than its fit needs.
     """
 
-    def __init__(
-        self, grid: Sequence[PassTrace], probe: PassTrace | None = None, *, checked: bool = False
-    ) -> None:
+    checked, reason, start = False, "", 0.0
+
+    def __init__(self, grid: Sequence[PassTrace], probe: PassTrace | None = None) -> None:
         first = grid[0]
         self.grid, self.lengths = list(grid), sorted({trace.length for trace in grid})
         self._traces = [*grid, *([] if probe is None else [probe])]
         self._most_samples: dict[tuple[float, int], int] = {}
-        self.checked, self.resident, self.operations = checked, first.resident, first.operations
+        self.resident, self.operations = first.resident, first.operations
         self.mixes = frozenset(kind for trace in self._traces for kind in trace.mixes)
         # A pass of few samples may run other operations than the largest one. It is left out if enough others
         # remain.

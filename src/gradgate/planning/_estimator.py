@@ -51,7 +51,7 @@ class Estimator:
     ) -> None:
         self._loss_fn, self._samples = loss_fn, samples
         self._budget, self._optimizer = budget_bytes, optimizer
-        self.start_flops = 4e5 if device.type == "cpu" else 1e8  # take as long as starting an operation
+        self._start_flops = 4e5 if device.type == "cpu" else 1e8  # take as long as starting an operation
         self._lengths = _grid_lengths(samples)
         from gradgate.events import on_purpose  # lazily: training without the checker does not need it
 
@@ -59,14 +59,18 @@ class Estimator:
             self._state = ReachableState(loss_fn)
         self._fakes = FakeTensors()
 
-    def estimate(self) -> tuple[Estimate, str]:
-        """Return the estimate, and why small micro-batches were measured instead of fake ones, if so."""
+    def estimate(self) -> Estimate:
+        """Return the estimate, from real passes of small micro-batches if fake ones do not work."""
         try:
-            estimate, reason = self._from_fake_passes(), ""
+            found, reason = self._from_fake_passes(), ""
         except FakePassError as error:
-            estimate, reason = None, str(error)
+            found, reason = None, str(error)
         self._remove_fakes()
-        return estimate or self._from_real_passes(), reason
+        if found is None:
+            found = self._from_real_passes()
+            found.checked, found.reason = True, reason
+        found.start = found.operations * self._start_flops
+        return found
 
     def _from_fake_passes(self) -> Estimate:
         many = _coprime(min(max(2 * self._samples.count, 61), 1021))
@@ -80,12 +84,12 @@ class Estimator:
         between = _length_between(self._samples, self._lengths)
         real = self._real_probe(grid[-1], between)
         probe = real or self._trace(numbers[0], between)
-        found = Estimate(grid, probe, checked=real is not None)
+        found = Estimate(grid, probe)
         if grid[0].operations > 2 * probe.operations:  # a loop over the samples: the fewer, the faster
             numbers = (7, 13, 31)
         if not found.exact:
-            found = self._with_more(grid, probe, numbers, fake=True, checked=real is not None)
-            found = self._refined(found, probe)
+            found = self._refined(self._with_more(grid, probe, numbers, fake=True), probe)
+        found.checked = real is not None
         if real is not None and found.error() > TOLERANCE:
             fake, peak = self._trace(real.samples, real.length).peak_bytes, real.peak_bytes
             if abs(fake - peak) > TOLERANCE * peak:
@@ -101,16 +105,10 @@ class Estimator:
         most = min(max(int(self._budget / 2 / max(two.peak_bytes, 1)), 4), _MEASURED_SAMPLES)
         grid = [self._trace(most, length, fake=False) for length in self._lengths]
         numbers = (most // 2, 3 * most // 4, max(most // 4, 2))
-        return self._with_more(grid, None, numbers, fake=False, checked=True)
+        return self._with_more(grid, None, numbers, fake=False)
 
     def _with_more(
-        self,
-        grid: list[PassTrace],
-        probe: PassTrace | None,
-        numbers: Sequence[int],
-        *,
-        fake: bool,
-        checked: bool,
+        self, grid: list[PassTrace], probe: PassTrace | None, numbers: Sequence[int], *, fake: bool
     ) -> Estimate:
         """Trace more numbers of samples, until polynomials agree with one that they were not fitted to."""
         found = None
@@ -121,7 +119,7 @@ class Estimator:
                 grid = [*grid, *[self._trace(samples, length, fake=fake) for length in self._lengths]]
             except FakePassError:  # the loss cannot run with this many
                 continue
-            found = Estimate(grid, probe, checked=checked)
+            found = Estimate(grid, probe)
             if found.exact:
                 break
         if found is None:
@@ -136,7 +134,7 @@ class Estimator:
             if not found.uncertainty(available) or fits in (0, *(trace.samples for trace in found.grid)):
                 break
             grid = [*found.grid, *[self._trace(fits, length) for length in found.lengths]]
-            found = Estimate(grid, probe, checked=found.checked)
+            found = Estimate(grid, probe)
         return found
 
     def _real_probe(self, many: PassTrace, length: int) -> PassTrace | None:
@@ -144,7 +142,10 @@ class Estimator:
         share, parameters = _PROBE_SAMPLES / many.samples, many.resident.parameter_bytes
         memory = share * many.peak_bytes + 2 * parameters
         work = share * many.work + parameters
-        if memory > max(_PROBE_BYTES, _PROBE_SHARE * self._budget) or work > _PROBE_STARTS * self.start_flops:
+        if (
+            memory > max(_PROBE_BYTES, _PROBE_SHARE * self._budget)
+            or work > _PROBE_STARTS * self._start_flops
+        ):
             return None
         if distributed.is_available() and distributed.is_initialized():
             return None

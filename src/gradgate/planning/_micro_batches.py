@@ -115,7 +115,7 @@ def padding_of(parts: Iterable[Part]) -> float:
 
 
 def pack(
-    samples: Samples, among: Sequence[int], estimate: Estimate, available: int, start: float, *, limit: int
+    samples: Samples, among: Sequence[int], estimate: Estimate, available: int, *, limit: int
 ) -> list[Part]:
     """Return micro-batches of some samples: equally large ones, or with lengths those with the least work.
 
@@ -124,7 +124,6 @@ def pack(
         among: the samples to pack.
         estimate: the peak of each micro-batch, and its work.
         available: bytes that a forward and backward pass may hold.
-        start: the work of starting a micro-batch, in floating-point operations.
         limit: the most samples in a micro-batch, even if more fit.
 
     Raises:
@@ -155,7 +154,7 @@ def pack(
         ends = even_split(len(order), most[0])
     else:
         cost = estimate.costs(distinct)
-        ends = cheapest_split([cost[length] for length in lengths], most, start)
+        ends = cheapest_split([cost[length] for length in lengths], most, estimate.start)
     spans = list(pairwise([0, *ends]))
     longest = [lengths[end - 1] for _, end in spans]
     peaks = estimate.peaks([end - begin for begin, end in spans], longest)

@@ -41,16 +41,13 @@ class Plan:
         samples: Samples,
         resident: ResidentMemory,
         options: BatchOptions,
-        *,
-        reason: str,
-        start: float,
     ) -> None:
         self.estimate = estimate
         self.budget_bytes = budget_bytes
         self.resident = resident
-        self.estimated, self.reason = not reason, reason
+        self.estimated, self.reason = not estimate.reason, estimate.reason
         self.warnings = tuple(sorted(estimate.mixes))
-        self._options, self._start = options, start
+        self._options = options
         # In a micro-batch. Fewer once memory has run out although the estimate allowed more.
         self._most_samples = sys.maxsize
         # Later batches are read as this one was. Its data is not kept.
@@ -183,7 +180,7 @@ class Plan:
         return Split([*split.parts[:keep], *self._packed(split.samples, rest)], split.samples)
 
     def _packed(self, samples: Samples, among: Sequence[int]) -> list[Part]:
-        return pack(samples, among, self.estimate, self._available(), self._start, limit=self._most_samples)
+        return pack(samples, among, self.estimate, self._available(), limit=self._most_samples)
 
     def _available(self) -> int:
         """Return the bytes that a pass may take."""
@@ -200,7 +197,7 @@ class Plan:
         return available
 
     def _rows(self) -> Iterator[SummaryRow]:
-        return summary_rows(self.parts, self.estimate, self.resident, self.budget_bytes, self.reason)
+        return summary_rows(self.parts, self.estimate, self.resident, self.budget_bytes)
 
     def __repr__(self) -> str:
         samples = sum(len(part.indices) for part in self.parts)

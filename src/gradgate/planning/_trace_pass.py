@@ -135,8 +135,7 @@ def holder_name(value: Any, ours: set[int]) -> str:
         del referrers
         if not isinstance(holder, (dict, list, tuple, set)):
             return f"{'an object' if holder is None else f'a {type(holder).__qualname__}'}{path}"
-        pairs = holder.items() if isinstance(holder, dict) else enumerate(holder)
-        key = next((key for key, held in pairs if held is value), "?")
+        key = _key_of(value, holder)
         if _is_module_namespace(holder):
             return f"{holder['__name__']}.{key}{path}"  # type: ignore[index,call-overload]
         owner = next(
@@ -153,6 +152,12 @@ def _referrers(value: Any, ours: set[int]) -> list[Any]:
     skipped = ours | {id(found)}
     running = (FrameType, FunctionType, GeneratorType)
     return [each for each in found if id(each) not in skipped and not isinstance(each, running)]
+
+
+def _key_of(value: Any, holder: Any) -> Any:
+    # A function of its own: the generator makes `value` a cell, which would be found as a holder.
+    pairs = holder.items() if isinstance(holder, dict) else enumerate(holder)
+    return next((key for key, held in pairs if held is value), "?")
 
 
 def _is_module_namespace(value: Any) -> bool:

@@ -181,7 +181,7 @@ class ShardedEngine(Engine):
         self.reached |= {
             id(shard.sharded_param) for shard, yes in zip(self._shards, found, strict=True) if yes
         }
-        if self._every and not self.can_reduce_unused():  # ranks communicate in this very pass
+        if self._every and not self.can_reduce_unused():  # ranks communicate in each pass, this one included
             self.reached_by_pass += "".join(str(int(yes)) for yes in found)
         theirs = [shard for shard in self._shards if id(shard.sharded_param) not in self._owned]
         others += [shard.sharded_param for shard in theirs]
@@ -222,7 +222,7 @@ class ShardedEngine(Engine):
         empty = [rank for rank, length in enumerate(lengths) if not length]
         if empty and any(lengths):
             raise RankError(
-                f"micro_batches: rank {empty[0]} has no micro-batch in this window, and others {max(lengths)}. "
+                f"micro_batches: rank {empty[0]} has no micro-batch in this window, another has {max(lengths)}. "
                 "Under fully_shard every pass waits for all ranks. Give it one, with count=0."
             )
         return _Repeated(micro_batches, max(lengths))

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from gradgate.errors import OptionError, RankError
 from gradgate.ranks._coordinator import RankCoordinator
-from gradgate.ranks._ddp import Engine, Sync, ddp_engine
+from gradgate.ranks._ddp import Engine, Sync
 from gradgate.ranks._fsdp import ShardedEngine, is_sharded
 from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._single_process import ALONE, SingleProcess
@@ -214,4 +214,4 @@ def engine_of(
             "are known. Pass the module: Accumulator(optimizer, model=model), with fully_shard, "
             "DistributedDataParallel, or parameters without a wrapper."
         )
-    return ddp_engine(ranks, parameters, roots, modules, neighbours, sync)
+    return Engine(ranks, parameters, roots, modules, neighbours, sync)

@@ -27,20 +27,20 @@ for _ in range(4):
 
 @pytest.mark.parametrize("smoothing", ["", "label_smoothing=0.1"])
 @pytest.mark.parametrize(
-    ("options", "shorter", "weighed", "codes"),
+    ("options", "shorter", "weighed", "expected"),
     [
         ("", 0, "loss / 4", []),
         ("", 10, "loss * (y != -100).sum() / items", []),
         ("reduction='sum'", 10, "loss / items", []),
-        ("", 0, "loss", ["GG102"]),
-        ("", 0, "loss / 8", ["GG102"]),
-        ("", 10, "loss / 4", ["GG103"]),
-        ("weight=torch.linspace(0.5, 2, 7)", 10, "loss / 4", ["GG103"]),
+        ("", 0, "loss", ["GG102 error"]),
+        ("", 0, "loss / 8", ["GG102 error"]),
+        ("", 10, "loss / 4", ["GG103 error"]),
+        ("weight=torch.linspace(0.5, 2, 7)", 10, "loss / 4", ["GG103 info"]),
     ],
 )
 def test_it_is_judged_as_without_smoothing(
-    options: str, shorter: int, weighed: str, codes: list[str], smoothing: str
+    options: str, shorter: int, weighed: str, expected: list[str], smoothing: str
 ) -> None:
     text = SCRIPT.replace("OPTIONS", ", ".join(filter(None, (options, smoothing))))
     found = findings_of(text.replace("SHORTER", str(shorter)).replace("WEIGHED", weighed))
-    assert [finding.code for finding in found] == codes
+    assert [f"{finding.code} {finding.severity}" for finding in found] == expected

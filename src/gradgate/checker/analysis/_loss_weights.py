@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import mul
@@ -96,6 +96,11 @@ def spread(values: Iterable[float]) -> float:
     known = [abs(value) for value in values]
     low, high = min(known), max(known)
     return high / low if low else math.inf
+
+
+def listed(items: Sequence[float | None]) -> str:
+    """Return the first few numbers of items, as they are written: "8, 12, 3, ..."."""
+    return ", ".join(f"{count or 0:g}" for count in items[:6]) + ", ..." * (len(items) > 6)
 
 
 def of_window(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share]] | None:

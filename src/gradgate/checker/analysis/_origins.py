@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gradgate.checker.analysis._scopes import (
     Scope,
@@ -111,20 +111,15 @@ def counts_as_a_loop_does(made: Site, call: Site) -> bool:
         for part in ast.walk(getattr(loop, "iter", ast.Tuple([])))
         if isinstance(part, ast.Call) and called(part) in ("range", "trange") and part.args
     ]
-    names = {_last_key(stop.left if isinstance(stop, ast.BinOp) else stop) for stop in stops} - {""}
+    names = {last_name(stop.left if isinstance(stop, ast.BinOp) else stop) for stop in stops} - {""}
     statement = statement_at(made[0]) if made else None
     parts: list[ast.AST] = [statement] if statement is not None else []
     for part in parts:  # grows during the loop
-        if _last_key(part) in names:
+        if last_name(part) in names:
             return True
         product = isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult)
-        parts += [node for node in ast.iter_child_nodes(part) if not (product and _last_key(node))]
+        parts += [node for node in ast.iter_child_nodes(part) if not (product and last_name(node))]
     return False
-
-
-def _last_key(node: ast.AST) -> str:
-    """Return the last name of ``epochs`` or ``self.args.epochs``; "" for anything else."""
-    return key_of(node).rpartition(".")[2] if isinstance(node, (ast.Name, ast.Attribute)) else ""
 
 
 def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
@@ -171,3 +166,28 @@ def comprehension_line(site: Site) -> Frame | None:
         if lines:
             return Frame(scope.file, max(lines), getattr(scope.node, "name", ""))
     return None
+
+
+def unfreezing_line(files: Iterable[str], names: Collection[str]) -> Frame | None:
+    """Return the shortest statement that sets ``requires_grad`` to True and has one of some names in it."""
+    found = [
+        ((node.end_lineno or node.lineno) - node.lineno, Frame(file, node.lineno, ""))
+        for file in files
+        for node in nodes_of([file])
+        if isinstance(node, (ast.Expr, ast.Assign, ast.For)) and _unfreezes(node)
+        if any(getattr(each, "attr", getattr(each, "id", "")) in names for each in ast.walk(node))
+    ]
+    return min(found, key=lambda each: each[0])[1] if found else None
+
+
+def _unfreezes(statement: ast.AST) -> bool:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "requires_grad_":
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", "") == "requires_grad":
+            given = [node.value]
+        else:
+            continue
+        if all(getattr(each, "value", None) is True for each in given):
+            return True
+    return False

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from gradgate.checker.analysis._origins import unfreezing_line
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, own_calls, scope_at
 from gradgate.checker.analysis._source import statement_at
@@ -134,6 +135,7 @@ class Left:
     listed: bool = True  # False: they are in a plain list or dict, which no module registers
     later: bool = False  # they were made after the optimizer
     plain: bool = False  # a plain tensor that is an attribute of a trained module
+    unfrozen: Frame | None = None  # the line that switched their gradients on, between two steps
     fixed: bool = True  # if not forgotten: evidence beyond its size shows that it is used as it is
 
 
@@ -192,6 +194,8 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
     later = all(each.made_at > last for each in several)
     if hidden or unknown or later:
         return Left(ids, site, forgotten=True, listed=not hidden and not unknown, later=later)
+    if (unfrozen := _unfrozen(run, ids, site)) is not None:
+        return Left(ids, site, forgotten=True, unfrozen=unfrozen)
     size, trained_size = sum(each.nbytes for each in several), sum(each.nbytes for each in trained)
     beyond = any(event.beyond & ids for event in run.of(Backward))
     if _is_twin(run, several) or (beyond and _compares(run, ids, site)):
@@ -200,6 +204,17 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
         return Left(ids, site, forgotten=False, fixed=not beyond)
     part = several[0].root in roots and size < trained_size
     return Left(ids, site, forgotten=beyond or part or size * 2 < trained_size)
+
+
+def _unfrozen(run: Run, ids: Ids, backward: Site) -> Frame | None:
+    """Return the line that unfreezes parameters, if a line's losses reach them only from some step on."""
+    calls = [event for event in run.of(Backward) if event.site[:1] == backward[:1] and event.seen]
+    reaching = [bool(event.reached & ids) for event in calls]
+    first = reaching.index(True) if True in reaching else 0
+    if first < _STEPS or not all(reaching[first:]):
+        return None
+    parts = {part for number in ids for part in run.name(number).split(".")[:-1] if not part.isdigit()}
+    return unfreezing_line({frame.file: None for event in calls for frame in event.site}, parts)
 
 
 def _compares(run: Run, ids: Ids, backward: Site) -> bool:

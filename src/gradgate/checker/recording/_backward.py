@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -86,17 +87,19 @@ class Backwards:
         event, probe = self._before(tensors, retain_graph, create_graph, inputs)
         self._gradients.take(event.reached)
         completed = False
-        recorder.run_backward(1)
+        recorder.in_backward += 1
+        recorder.lines.pause(1)
         try:
             yield
             completed = True
         finally:
-            recorder.run_backward(-1)
+            recorder.in_backward -= 1
+            recorder.lines.pause(-1)
             if not completed:
                 self._failed = event
             if probe is not None:
                 self._after(probe)
-            if self._copies and not recorder.in_backward:
+            if event.seen and not recorder.in_backward:
                 self._copies.compare()
             changed = self._gradients.note(event.reached)
             if not event.seen and event.reached and next(iter(event.reached)) not in changed:
@@ -190,7 +193,7 @@ class Backwards:
             most = _MOST_PROBED
         return calls <= most and nodes <= _MOST_NODES and not self._recorder.in_backward
 
-    def _look_for_reached(self, event: Backward, changed: list[int]) -> None:
+    def _look_for_reached(self, event: Backward, changed: Iterable[int]) -> None:
         """Correct the event of a call whose graph was not read, if it reached other parameters than last time.
 
         One line may train several models in turn. If hooks step and clear within the backward pass, no gradient

@@ -1,4 +1,4 @@
-"""Find pairs of values that a loss combines, usually by mistake."""
+"""Find values that a loss combines, often by mistake."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import LEAF, RESHAPES, Graph, NotUnderstoodError, reduced_shape, shape_of
@@ -33,7 +34,7 @@ NumberOf = Callable[[Tensor], int | None]
 
 
 def combined(graph: Graph, backward: Site, number_of: NumberOf) -> Iterator[Combined]:
-    """Yield the suspicious pairs in a loss, such as a value and a target computed by the same parameters."""
+    """Yield what a loss combines, such as a value and a target that the same parameters compute."""
     if len(graph.nodes) <= _MOST_NODES:
         yield from _Reader(graph, backward, number_of).read()
 
@@ -51,7 +52,7 @@ class _Reader:
                 self._users.setdefault(child, []).append(node)
 
     def read(self) -> Iterator[Combined]:
-        """Yield the pairs, those nearest to the loss first."""
+        """Yield the combinations, those nearest to the loss first."""
         for node in self._graph.nodes:
             name = node.name()
             if name in _DIFFERENCES:
@@ -60,6 +61,8 @@ class _Reader:
                 yield from self._advantage(node)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
+            if name in ("ExpBackward0", "DivBackward0") and _is_ratio_of_equals(node):
+                yield self._event("itself", node, self._ids(node))
             if name in _ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
@@ -124,7 +127,7 @@ class _Reader:
         return None
 
     def _is_squared(self, value: Any) -> bool:
-        """Return whether the loss squares a value, or the difference between it and data."""
+        """Return whether the loss squares a value, or the difference between the value and data."""
         todo, seen = [value], set()
         while todo:
             node = todo.pop()
@@ -210,6 +213,19 @@ def _is_outer(node: Any, user: Any, size: int) -> bool:
     values = values.detach().double()
     rest = values - values[:1] - values[:, :1] + values[:1, :1]
     return bool(rest.abs().max() <= 1e-5 * values.abs().max())
+
+
+def _is_ratio_of_equals(node: Any) -> bool:
+    """Return whether a ratio, or the exponential of a difference, has equal sides that both carry gradient."""
+    below = node
+    if node.name() == "ExpBackward0":
+        below = _inputs(node)[0]
+        if below.name() != "SubBackward0" or not bool((node._saved_result == 1).all()):
+            return False
+    elif not isinstance(node._saved_self, Tensor) or not torch.equal(node._saved_self, node._saved_other):
+        return False
+    shape = _shape(node, 0)
+    return len(_inputs(below)) == 2 and math.prod(shape) > 1
 
 
 _REDUCTIONS = ("MeanBackward0", "SumBackward0", "WhereBackward0", "ClampBackward1", "ClampMinBackward0")

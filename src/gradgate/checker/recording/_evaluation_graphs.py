@@ -35,7 +35,7 @@ class EvaluationGraphs:
     """Follows the graphs that are made between ``eval()`` and the next backward call or ``train()``.
 
     Each node that the phase's first line makes gets a stack of its own, which dies with the node. When more and
-    more of them are alive, this looks for the variable that holds several graphs without a common node.
+    more of these stacks are alive, this searches for a variable that holds several graphs without a common node.
     """
 
     def __init__(self, recorder: Recorder) -> None:

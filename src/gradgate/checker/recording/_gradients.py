@@ -34,7 +34,7 @@ class Gradients:
         self._known: dict[int, _State] = {}  # by parameter number; absent if the gradient is None
         self._threads: dict[int, int] = {}  # by parameter number, the thread whose backward calls reach it
         self._users: set[int] = set()  # those threads
-        self._taken: tuple[Ids, int] = frozenset(), 0  # the last entry in _threads
+        self._taken: tuple[Ids, int] = frozenset(), 0  # the last parameters and thread in _threads
         self.masked: dict[int, Tensor] = {}  # by parameter number, the rows that a user's hook zeroes
         self.addresses: dict[int, int] = {}  # by address of a gradient, the parameter's number
 
@@ -109,31 +109,29 @@ class Gradients:
         return original(tensor, functools.wraps(hook)(watched) if named else watched)
 
     def take(self, numbers: Ids) -> None:
-        """Note that this thread trains these parameters. Only their latest thread reads their gradients."""
+        """Note that this thread trains these parameters. Only the latest thread to do so reads their gradients."""
         taken = numbers, threading.get_ident()
         if taken != self._taken:
             self._taken = taken
             self._threads.update(dict.fromkeys(*taken))
             self._users.add(taken[1])
 
-    def _update(self, numbers: Iterable[int] | None) -> list[tuple[int, _State | None]]:
-        """Note the current gradients. Return the states of those that changed, None for those that are None.
+    def note(self, numbers: Iterable[int] | None = None) -> dict[int, _State | None]:
+        """Note the current gradients of some parameters, by default of those that this thread trains.
 
-        ``numbers`` limits this to some parameters. By default it covers the parameters of this thread.
+        Returns the new states of the gradients that changed, by parameter; None for a gradient that is None.
         """
         tensors, known, addresses = self._recorder.parameters.numbers.refs, self._known, self.addresses
         mine = threading.get_ident()
-        others = self._threads if numbers is None and len(self._users) > 1 else {}
-        changes: list[tuple[int, _State | None]] = []
-        for number in (
-            list(tensors) if numbers is None else numbers
-        ):  # without a call for each: this runs often
+        threads = self._threads if numbers is None and len(self._users) > 1 else {}
+        changes: dict[int, _State | None] = {}
+        for number in list(tensors) if numbers is None else numbers:  # runs often, so it makes few calls
             ref = tensors.get(number)
             tensor = None if ref is None else ref()
             if tensor is None:
                 tensors.pop(number, None)
                 continue
-            if not tensor.is_leaf or others.get(number, mine) != mine:
+            if not tensor.is_leaf or threads.get(number, mine) != mine:
                 continue
             grad, old = tensor.grad, known.get(number)
             state: _State | None = None
@@ -144,7 +142,7 @@ class Gradients:
                     state = id(grad), tensor_version.use(grad)
             if state == old:
                 continue
-            changes.append((number, state))
+            changes[number] = state
             if old is not None and (state is None or state[0] != old[0]):
                 self._forget(number)
             if state is not None:
@@ -157,19 +155,15 @@ class Gradients:
         if self.addresses.get(address) == number:  # no other gradient is there now
             del self.addresses[address]
 
-    def note(self, numbers: Iterable[int] | None = None) -> list[int]:
-        """Note the current gradients of some parameters, by default of all. Return which have changed."""
-        return [number for number, _ in self._update(numbers)]
-
     def compare(self) -> None:
         """Record the changes of gradients, since they were noted, that no watched call made."""
-        changes = self._update(None)
+        changes = self.note()
         if not changes:
             return
-        gone = self._recorder.parameters.same(number for number, state in changes if state is None)
+        gone = self._recorder.parameters.same(number for number, state in changes.items() if state is None)
         if gone:
             self._recorder.add(Cleared((), gone, gone, to_none=True, by_hand=True))
-        for number, state in changes:
+        for number, state in changes.items():
             if state is not None:
                 self._recorder.wrote("gradient", number, site=(), op="assigned")
 
@@ -184,9 +178,6 @@ class GradientCopies:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._copies: list[tuple[int, Tensor]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._copies)
 
     def copy(self, leaves: Iterable[Tensor]) -> None:
         """Copy a few of the gradients, if there are optimizers whose losses may oppose each other."""

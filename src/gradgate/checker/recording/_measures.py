@@ -15,7 +15,7 @@ from gradgate.checker.recording._recorder import Recorder
 from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
-_FEW = 0.1  # fraction of values that may change although the update is lost to rounding: the smallest ones
+_FEW = 0.1  # fraction of values, the smallest ones, that may change although rounding loses the update
 _SAMPLE = 2048  # values of a parameter that are compared before and after a step
 _INFINITE = float("inf")
 _detach = Tensor.detach  # the original method: the watched one is slower

@@ -1,4 +1,4 @@
-"""List the parts of the watcher, and which part watches each patched function."""
+"""List the parts of the watcher, and the functions of torch that each part watches."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Parts:
             self.names.find()
             self.unreached.look()
         else:
-            self.unreached.let_go()
+            self.unreached.restore()
 
 
 def close_table(parts: Parts) -> Iterator[Patch]:

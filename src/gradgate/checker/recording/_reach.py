@@ -113,7 +113,7 @@ class Reached:
             total += sum(gradients) + (0.0 if number in counted else forward)
             counted.add(number)
             for (child, _), work in zip(node.next_functions, gradients, strict=True):
-                if work:
+                if work and child in behind:
                     parts[behind[child]] += work  # type: ignore[assignment]
         serving: dict[Ids, float] = {}
         for mask, work in parts.items():

@@ -16,7 +16,7 @@ from gradgate.checker.recording._node_lines import Lines
 from gradgate.checker.recording._patches import Patches
 from gradgate.checker.recording._registry import EventBuffer, Modules, Numbers, Parameters
 from gradgate.checker.recording._work import Work, watching
-from gradgate.events import Doing, Event, Gap, Span, Written
+from gradgate.events import Doing, Event, Gap, Written
 
 _FIRST_STEPS = 60  # steps that are looked at closely
 _FIRST_CALLS = 480  # backward calls, in a loop without an optimizer
@@ -60,7 +60,7 @@ class Recorder:
         self.strict = strict
         self.failures: list[str] = []
         self.events = EventBuffer()
-        self.spans: list[Span] = []
+        self.spans: list[tuple[Doing, float, float, int]] = []
         self.left_off = ""  # why the watcher stopped looking, if it did
         self.not_judged = ""  # why the events can't be judged, if they can't
         self.patches = Patches()
@@ -95,7 +95,7 @@ class Recorder:
         # the block is gradgate's own: it does not reach the script, and the run goes on.
         self.working: Callable[[], Work] = functools.partial(Work, self)
         self.thread = _Thread()
-        self._in_backward = 0
+        self.in_backward = 0  # backward passes that run, in any thread; each device has a thread of its own
         self._written: tuple[tuple[Any, ...], set[int]] | None = None
         self._next_block = _FIRST_STEPS
         self._second_looks = 0
@@ -144,17 +144,7 @@ class Recorder:
     def took(self, doing: Doing, start: float, at: int) -> None:
         """Record that an activity ends now, which began at ``start`` on the clock, after ``at`` events."""
         if len(self.spans) < _MOST_SPANS:
-            self.spans.append(Span(doing, start, time.perf_counter() - self.seconds, at))
-
-    def run_backward(self, more: int) -> None:
-        """Count the beginning (1) or the end (-1) of a backward pass. Call it at work: threads share the count."""
-        self._in_backward += more
-        self.lines.pause(more)
-
-    @property
-    def in_backward(self) -> bool:
-        """Whether a backward pass is running in any thread. Each device has a thread of its own."""
-        return self._in_backward > 0
+            self.spans.append((doing, start, time.perf_counter() - self.seconds, at))
 
     def stepped(self) -> None:
         """Count a step and decide whether to look closely at the next."""

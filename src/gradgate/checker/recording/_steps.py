@@ -194,11 +194,11 @@ class Steps:
     def _read_gradients(self, step: _OpenStep, pairs: Pairs) -> None:
         """Note which parameters have a gradient, and which gradients are zero, infinite or NaN."""
         recorder, ids = self._recorder, self._recorder.parameters.same
-        given = [pair for pair in pairs if pair[1].is_leaf and pair[1].grad is not None]
-        step.facts["used"] = ids([number for number, _ in given])
-        step.facts["frozen"] = ids([number for number, each in given if not each.requires_grad])
+        used = step.facts["used"] = self._gradients.held(frozenset(step.numbers))
+        step.facts["frozen"] = ids([n for n, each in pairs if not each.requires_grad and n in used])
         if not recorder.looking:
             return
+        given = [(number, each) for number, each in pairs if number in used]
         found = dict(
             zip((number for number, _ in given), sizes([each.grad for _, each in given]), strict=False)
         )
@@ -247,6 +247,7 @@ class Steps:
         if step.closure or looked:
             pairs = recorder.parameters.numbers.alive(step.numbers)
             if step.closure:
+                self._gradients.compare()
                 self._read_gradients(step, pairs)
             if step.before is not None:
                 facts |= self._changes(step.before, pairs)

@@ -25,19 +25,21 @@ from gradgate.autograd_graph import (
     inputs_of,
     reduced_shape,
     reduction_of,
+    targets_of,
+    without_smoothing,
 )
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.events import Ids, Site, Term
 from gradgate.torch_compat import node_number
 
 _MOST_TERMS = 128
-_MOST_PATHS = (
-    1 << 12
-)  # paths that are followed: a recurrence that uses each value twice has exponentially many
+_MOST_PATHS = 1 << 12  # that are followed: a recurrence that uses each value twice has exponentially many
 _MOST_WITH_REACH = 12
 _MOST_MASK = 1 << 22  # elements of the largest mask that is read
 _PLAIN = {"MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum"}
 _DISTANCES = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0")
+_SIGNS = ("NegBackward0", "SubBackward0")
+_QUOTIENTS = ("DivBackward0", "DivBackward1")
 _MOST_REDUCTIONS = 3  # reductions and reshapes between a distance and the root of its term
 
 _Factors = tuple[tuple[str, float, Site], ...]
@@ -121,14 +123,15 @@ class Terms:
         if kind != "other":
             with suppress(NotUnderstoodError):
                 sizes = reduced_shape(node)
-                divisor = divisor_of(node) if kind == "mean" else None
+                divisor = divisor_of(node) if kind == "mean" else _items_of_sum(node)
                 items = None if divisor is None else float(divisor)
         if plain == "sum":
             squared = node.next_functions[0][0]
         return Term(
             *(key, kind, name, factors, items, sizes, line_of(node), self._squared(squared)),
-            weighted=items is not None and getattr(node, "_saved_weight", None) is not None,
-            masked=_padding_mask(node) if plain == "mean" else _mask_of_sum(node) if plain == "sum" else None,
+            weighted=items is not None
+            and getattr(without_smoothing(node), "_saved_weight", None) is not None,
+            masked=_padding_mask(node) if plain == "mean" else None,
             classes=_classes(node) if plain == "mean" else None,
             scaled=scaled,
             equal=_compares_equals(node),
@@ -176,12 +179,20 @@ def _inputs(node: Any) -> list[Input] | None:
 
 
 def _compares_equals(node: Any) -> bool:
-    """Return whether a term is a distance, power or absolute value of a difference that is zero everywhere."""
+    """Return whether a term is a distance between values that are equal everywhere.
+
+    For a divergence or a cross entropy these are two distributions, which are equal up to rounding.
+    """
     if node.name() in _DISTANCES:
         first, second = node._saved_self, node._saved_target
         return (
             first.shape == second.shape and 0 < first.numel() <= _MOST_MASK and bool((first == second).all())
         )
+    product = _weighted_log_softmax(node, (*_PLAIN, *RESHAPES, *_SIGNS, *_QUOTIENTS))
+    if product is not None:
+        logarithms, _, weights = product
+        same = logarithms.shape == weights.shape and 0 < weights.numel() <= _MOST_MASK
+        return same and torch.allclose(logarithms.exp(), weights.to(logarithms.dtype), rtol=1e-5, atol=1e-6)
     for _ in range(_MOST_REDUCTIONS):
         if node is None or node.name() not in (*_PLAIN, *RESHAPES):
             break
@@ -196,16 +207,32 @@ def _compares_equals(node: Any) -> bool:
 
 def _classes(mean: Any) -> int | None:
     """Return the number of classes if this is the mean of ``targets * log_softmax`` over samples and classes."""
-    node = mean.next_functions[0][0]
-    while node is not None and node.name() in ("NegBackward0", "SubBackward0"):
-        node = next((child for child, _ in node.next_functions if child is not None), None)
-    if node is None or node.name() != "MulBackward0":
+    product = _weighted_log_softmax(mean.next_functions[0][0], _SIGNS)
+    return None if product is None else int(product[0].shape[product[1]])
+
+
+def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, int, Tensor] | None:
+    """Return the result and dimension of a log_softmax and the constants it is multiplied by.
+
+    ``above`` are the operations that may follow the product.
+    """
+    for _ in range(_MOST_REDUCTIONS + 1):
+        if node is not None and node.name() in above:
+            node = _only_input(node)
+    if node is None or node.name() != "MulBackward0" or (inner := _only_input(node)) is None:
         return None
-    below = [child for child, _ in node.next_functions if child is not None]
-    if len(below) != 1 or below[0].name() != "LogSoftmaxBackward0":
+    weights = node._saved_other if node.next_functions[1][0] is None else node._saved_self
+    inner = _only_input(inner) if inner.name() in _SIGNS else inner
+    if inner is None or inner.name() != "LogSoftmaxBackward0" or not isinstance(weights, Tensor):
         return None
-    result, dim = below[0]._saved_result, int(below[0]._saved_dim)
-    return int(result.shape[dim if dim < result.dim() else -1])
+    result, dim = inner._saved_result, int(inner._saved_dim)
+    return result, dim if dim < result.dim() else -1, weights
+
+
+def _only_input(node: Any) -> Any:
+    """Return the one input of a node that has a graph; None if there are several."""
+    found = [child for child, _ in node.next_functions if child is not None]
+    return found[0] if len(found) == 1 else None
 
 
 def _padding_mask(mean: Any) -> float | None:
@@ -222,10 +249,12 @@ def _padding_mask(mean: Any) -> float | None:
     return float(ones.float().mean())
 
 
-def _mask_of_sum(total: Any) -> float | None:
-    """Return the fraction of ones if this is the sum of a product with any mask of 0 and 1."""
-    ones = _ones(total) if reduced_shape(total) else None
-    return None if ones is None else float(ones.double().mean())
+def _items_of_sum(total: Any) -> int | Tensor | None:
+    """Return the items of a sum, if they are the targets of a loss, or the ones of a 0/1 mask just before it."""
+    targets = targets_of(total)
+    masked = targets is None and total.name() in _PLAIN and reduced_shape(total)
+    ones = _ones(total) if masked else None
+    return targets if ones is None else ones.sum()
 
 
 def _ones(reduction: Any) -> Tensor | None:

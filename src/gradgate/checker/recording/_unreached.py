@@ -90,7 +90,7 @@ class UnreachedParameters:
             self._classes.add(kind)
             self._patches.replace(kind, "forward", _wrapped(original, self._before_forward))
 
-    def let_go(self) -> None:
+    def restore(self) -> None:
         """Restore the classes' own forward methods."""
         if self._classes:
             self._patches.undo()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import platform
 import shlex
@@ -21,7 +22,7 @@ from gradgate.checker.recording._parts import Parts, install, table
 from gradgate.checker.recording._patches import show_warnings_at_callers
 from gradgate.checker.recording._recorder import Recorder, StopRun
 from gradgate.checker.recording._work import renew_lock
-from gradgate.events import Ended, Event, Log, Parameter, listeners
+from gradgate.events import Ended, Event, Log, Parameter, Span, listeners
 from gradgate.torch_compat import anything_compiled, unseen
 
 
@@ -57,7 +58,7 @@ class Watcher:
         return self._recorder.backwards or self._recorder.derivatives
 
     @property
-    def told_to_stop(self) -> bool:
+    def stop_raised(self) -> bool:
         """Whether StopRun was raised, because the script made the requested number of steps."""
         return self._recorder.raised > 0
 
@@ -87,7 +88,7 @@ class Watcher:
             install(recorder, patch, patches)
         patches.wrap(Tensor, "register_hook", parts.gradients.register_hook)
         patches.wrap(threading, "excepthook", _unless_stopped)
-        patches.on_undo(parts.unreached.let_go)
+        patches.on_undo(parts.unreached.restore)
         show_warnings_at_callers(patches)
         patches.reach_imported()
         recorder.begin()
@@ -147,7 +148,7 @@ class Watcher:
             world,
             distributed,
             failures=tuple(recorder.failures),
-            spans=tuple(recorder.spans),
+            spans=tuple(itertools.starmap(Span, recorder.spans)),
             unseen=unseen(),
             not_judged=not_judged or recorder.left_off,
             circumstances=self._circumstances(),

@@ -17,7 +17,7 @@ from gradgate.checker.running._logs import Settings
 from gradgate.torch_compat import before_spawned, process_arguments, process_target
 
 # Modules whose functions run in helper processes, which train nothing.
-_SERVANTS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
+_HELPERS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
 _POOLS = ("multiprocessing.pool", "torch.multiprocessing.pool")
 
 
@@ -75,8 +75,8 @@ def _began(_: Any = None) -> None:
         return
     current = process.current_process()
     module = getattr(process_target(current), "__module__", None) or ""
-    if module.startswith(_SERVANTS):
-        _process.let_go()
+    if module.startswith(_HELPERS):
+        _process.forget_run()
         return
     if module in _POOLS:
         _process.state.in_pool = True

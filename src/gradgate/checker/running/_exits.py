@@ -40,7 +40,7 @@ def give_back_termination() -> None:
 
 
 def _leave(status: int) -> NoReturn:
-    _exit(_process.last_words("failed" if status else "finished", status))
+    _exit(_process.report_end("failed" if status else "finished", status))
 
 
 def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
@@ -53,7 +53,7 @@ def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
             list(arguments), executable=path, env=environment, close_fds=False, check=False
         ).returncode
         _leave(code if code >= 0 else 128 - code)  # as a shell reports a signal
-    _process.last_words("finished", 0)
+    _process.report_end("finished", 0)
     if environment is None:
         _execv(path, arguments)
     else:
@@ -61,7 +61,7 @@ def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
 
 
 def _terminated(number: int, _: FrameType | None) -> None:
-    _process.last_words("interrupted", 128 + number)
+    _process.report_end("interrupted", 128 + number)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

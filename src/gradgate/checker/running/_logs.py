@@ -17,7 +17,7 @@ from gradgate.events import Log, from_json, to_json
 
 VARIABLE = "GRADGATE_RUN"
 _INJECTED = str(Path(__file__).parent / "inject")
-_PATIENCE_SECONDS = 20.0  # ranks end together; a rank that was killed leaves nothing
+_PATIENCE_SECONDS = 20.0  # to wait for other ranks: they end together, but a killed rank leaves nothing
 _LAUNCHER = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
 
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from gradgate.checker.running._script import How
 
 _PATIENCE = 3  # times that a script may catch StopRun
-_STALLED_SECONDS = 5.0  # without doing anything
-_STALLED_SECONDS_WITH_CHILDREN = 30.0  # which may be working
-_IDLE = 0.02  # fraction of a processor that counts as nothing
+_STALLED_SECONDS = 5.0  # idle seconds, after which a process that should stop is ended
+_STALLED_SECONDS_WITH_CHILDREN = 30.0  # the same while it has children, which may be at work
+_IDLE = 0.02  # a process that uses less than this fraction of a processor is idle
 _TICK = 0.25
 _exit = os._exit
 
@@ -83,7 +83,7 @@ def started_alone() -> None:
     after_import("torch", start_and_leave_log)
 
 
-def let_go() -> None:
+def forget_run() -> None:
     """Forget the run: neither this process nor its future children are watched."""
     state.settings = state.watcher = state.end = None
 
@@ -91,10 +91,10 @@ def let_go() -> None:
 def leave_log(how: Literal["finished", "stopped", "failed"] = "finished") -> None:
     """Stop watching this child, and leave its log for the process that the user started."""
     settings, watcher = state.settings, state.watcher
-    let_go()
+    forget_run()
     if settings is None or watcher is None:
         return
-    # multiprocessing's finalizers run while the error is handled; at the interpreter's exit it was already shown.
+    # multiprocessing's finalizers run while the error is handled. At the interpreter's exit it was already shown.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     watcher.stop("failed" if isinstance(error, Exception) else how)
     _write_log(settings, watcher)
@@ -125,7 +125,7 @@ def _end_child(how: How, code: int) -> int:
     return code
 
 
-def last_words(how: How, code: int) -> int:
+def report_end(how: How, code: int) -> int:
     """Report or leave the log before this process ends, and return its exit code."""
     return code if state.end is None else state.end(how, code)
 
@@ -157,7 +157,7 @@ def start() -> None:
 def _stopping(times: int) -> None:
     """Make sure that the script ends. Called before each request to stop."""
     if times > _PATIENCE:
-        end_at_once(last_words("stopped", 0))
+        end_at_once(report_end("stopped", 0))
     elif times == 1 and not state.in_pool:
         threading.Thread(target=_end_if_stalled, args=[state.watcher], name="gradgate", daemon=True).start()
 
@@ -172,4 +172,4 @@ def _end_if_stalled(watcher: Watcher | None) -> None:
             since, used = now, busy
         patience = _STALLED_SECONDS_WITH_CHILDREN if running_children() else _STALLED_SECONDS
         if now - since > patience and state.watcher is watcher:
-            end_at_once(last_words("stopped", 0))
+            end_at_once(report_end("stopped", 0))

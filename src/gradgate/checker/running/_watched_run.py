@@ -43,7 +43,7 @@ class WatchedRun:
         self._ending = threading.RLock()
         self._code: int | None = None
         self._notes: list[str] = []
-        self._reached = 0, 0  # when last asked
+        self._reached = 0, 0  # the progress when it was last read
 
     def run(self) -> int:
         """Run the program and its children to the end, and return the exit code.
@@ -85,11 +85,11 @@ class WatchedRun:
     def _ended(self, how: How, code: int) -> int:
         watcher = _process.state.watcher
         self._reached = self.progress
-        _process.let_go()
+        _process.forget_run()
         give_back_termination()
         logs = []
         if watcher is not None:
-            if how == "finished" and watcher.told_to_stop:
+            if how == "finished" and watcher.stop_raised:
                 how = "stopped"  # the script caught StopRun and returned
             watcher.stop(_plain(how))
             log = watcher.log()

@@ -48,15 +48,14 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _added_twice(run: Run) -> Iterator[Finding]:
     found: dict[Site, list[Term]] = defaultdict(list)
-    sizes: dict[Site, Counter[int]] = defaultdict(Counter)
+    sizes: dict[Site, int] = defaultdict(int)  # of the largest window
     for window in run.windows:
         for site, micro in run.by_line(window.micro).items():
-            sizes[site][len(micro)] += 1
+            sizes[site] = max(sizes[site], len(micro))
     for event in run.of(Backward):
-        size = next((size for size, _ in sizes[event.site].most_common(1)), 1)
         for term in event.terms:
             again = term.paths > 1 and term.kind != "constant" and term.key >= 0
-            if again and not _is_average(term, size):
+            if again and not _is_average(term, max(1, sizes[event.site])):
                 found[event.site].append(term)
     for site, terms in found.items():
         if len(terms) < 2:

@@ -41,7 +41,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
+from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, spread
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
@@ -52,12 +52,11 @@ from gradgate.checker.rules.accumulation._window_edits import (
     divided_by_its_items,
     divided_by_its_window,
 )
-from gradgate.checker.rules.ranks._means import uneven
+from gradgate.checker.rules.ranks._means import uneven, unless_rare
 from gradgate.events import Miscounted, Site
 
 _Windows: TypeAlias = list[tuple[StepWindow, list[int]]]
 _LEAST = 1.05
-_MOSTLY = 4  # one window in so many has to be unequal for an error
 _WHY = "The mean of means isn't the mean over all items: those in small micro-batches count too much."
 
 
@@ -114,8 +113,7 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
     trainer = one_line(run, site)
     # Class weights give each batch another divisor, accumulated or not.
     weighted = all(share.term.weighted for column in unequal for share in column)
-    shown = ", ".join(f"{count:g}" for count in counts[:6]) + (", ..." if len(counts) > 6 else "")
-    of = f"whose class weights add up to {shown}" if weighted else f"of {shown} items"
+    of = f"whose class weights add up to {listed(counts)}" if weighted else f"of {listed(counts)} items"
     yield RULE.finding(
         worst[0].divided_by(len(worst)) or site,  # the division that gives them equal weight
         f"{len(counts)} micro-batches {of} have equal weight: an item of the smallest weighs {times:.3g} times as "
@@ -127,8 +125,7 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
         fix=lambda at: (
             () if weighted else one_line_fix(run, site, at) if trainer else divided_by_its_items(at)
         ),
-        # The last batch of an epoch alone, in one window of many: most people would leave it.
-        severity="info" if weighted or len(unequal) * _MOSTLY < len(windows) else None,
+        severity="info" if weighted else unless_rare(len(unequal), len(windows)),
         count=len(unequal),
         evidence={"items": counts, "times": times},
         about=windows[0][0].parameters,

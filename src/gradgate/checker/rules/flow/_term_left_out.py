@@ -37,7 +37,7 @@ from typing import TypeGuard
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, definitions, key_of, own_nodes, scope_at, statements_at
 from gradgate.checker.analysis._slices import files_of, slice_at
-from gradgate.checker.analysis._source import loops_around, statement_at, tree_of
+from gradgate.checker.analysis._source import loops_around, nodes_of, statement_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
@@ -153,15 +153,14 @@ def _left_entries(held: str, in_loss: list[ast.AST], backward: Site) -> set[str]
     beside = {id(node) for node in own_nodes(scope.node)} if scope is not None else set()
     beside -= {id(node) for node in (ast.walk(loops[0]) if loops else ())}  # of another loop
     made: set[str] = set()
-    for file in files_of([backward]):
-        for node in ast.walk(tree_of(file) or ast.Module([], [])):
-            if id(node) in beside:
-                continue
-            if isinstance(node, ast.Dict):
-                several = {str(key.value) for key in node.keys if isinstance(key, ast.Constant)}
-                made |= several if keys < several else set()
-            elif isinstance(getattr(node, "ctx", None), ast.Store):
-                made |= {_key(node, held)}
+    for node in nodes_of(files_of([backward])):
+        if id(node) in beside:
+            continue
+        if isinstance(node, ast.Dict):
+            several = {str(key.value) for key in node.keys if isinstance(key, ast.Constant)}
+            made |= several if keys < several else set()
+        elif isinstance(getattr(node, "ctx", None), ast.Store):
+            made |= {_key(node, held)}
     return {f"{held}[{key!r}]" for key in made - keys if key and _TERM.search(f"{held} {key}")}
 
 

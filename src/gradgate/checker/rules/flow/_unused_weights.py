@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gradgate.checker.analysis._scopes import called, key_of
-from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._source import nodes_of
 from gradgate.events import Frame
 
 # ent_coef, l1_lambda, klWeight; lambda_tv, w_smooth
@@ -33,7 +33,7 @@ class Weight(NamedTuple):
 @functools.lru_cache(maxsize=64)
 def unused_weights(files: tuple[str, ...]) -> tuple[Weight, ...]:
     """Return the weights that some files set to a number other than 0 and read nowhere."""
-    nodes = [(file, node) for file in files for node in ast.walk(tree_of(file) or ast.Module([], []))]
+    nodes = [(file, node) for file in files for node in nodes_of([file])]
     read = {name for _, node in nodes for name in _read_in(node)}
     found = []
     for file, node in nodes:
