@@ -127,7 +127,7 @@ class _Reader:
             inputs = _inputs(node)
             if node.name() == "SubBackward0" and len(inputs) == 1:
                 value = _skip(inputs[0])
-                if self._is_squared(value) or self._is_squared(node):
+                if self._is_squared(value) or self._is_squared(node) or self._is_squared_again(value):
                     return value
             elif node.name() in _ELEMENTWISE or node.name() in RESHAPES:
                 todo += [(child, depth + 1) for child in inputs]
@@ -173,6 +173,16 @@ class _Reader:
             others = frozenset[int]().union(*(theirs for theirs, _ in found[:place] + found[place + 1 :]))
             if ids and others and not ids & others:
                 yield self._event("summand", joint, ids)
+
+    def _is_squared_again(self, value: Any) -> bool:
+        """Return whether the loss compares data with a second run of the network that computed a value."""
+        ids, shape = self._ids(value), _shape(value, 0)
+        compared = (_inputs(node) for node in self._graph.nodes if node.name() in _ERRORS)
+        again = [_skip(inputs[0]) for inputs in compared if len(inputs) == 1]
+        return bool(ids) and any(
+            each.name() == value.name() and _shape(each, 0) == shape and self._ids(each) == ids
+            for each in again
+        )
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:
         """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""

@@ -121,7 +121,9 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
     ]
     files = files_of([*sites, (shown,)])
     in_loss = [node for _, node in slice_at(backward, files).nodes]
-    elsewhere = {node.id for node in own_nodes(scope.node) if _is_read(node) and node not in inside}
+    read = [node for node in own_nodes(scope.node) if _is_read(node)]
+    idle = _of_unread_sums(scope.node, {node.id for node in read})
+    elsewhere = {node.id for node in read if node not in inside and node not in idle}
     made = {node.id for node in inside if isinstance(node, ast.Name) and definitions(scope).get(node.id)}
     names = made - elsewhere - {node.id for node in in_loss if _is_read(node)}
     lost = statement_at(backward[0]) if scope == scope_at(backward[0]) else None
@@ -169,6 +171,17 @@ def _made_by(
 
 def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+
+
+def _of_unread_sums(function: ast.AST, read: set[str]) -> set[ast.AST]:
+    """Return the names in sums that are assigned to a name that nothing reads: ``total = loss + penalty``."""
+    found: set[ast.AST] = set()
+    for node in own_nodes(function):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and len(node.targets) == 1:
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and target.id not in read:
+                found |= set(ast.walk(node.value))
+    return found
 
 
 def _left_entries(held: str, in_loss: list[ast.AST], backward: Site) -> set[str]:
