@@ -34,7 +34,7 @@ def test_fix_makes_the_edits_keeps_the_file_and_checks_again(tmp_path: Path) -> 
     script.write_text(WRONG, "utf-8")
     asked = check(tmp_path, "--fix", "train.py")
     assert asked.returncode == 1
-    assert "pass --yes to make these edits" in asked.stderr
+    assert "Pass --yes to make these edits" in asked.stderr
     assert script.read_text("utf-8") == WRONG
 
     done = check(tmp_path, "--fix", "--yes", "train.py", "--fix")  # the last one is the script's

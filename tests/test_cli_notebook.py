@@ -167,8 +167,8 @@ def test_magic_commands_that_make_no_sense_here_are_left_out_by_name(tmp_path: P
     notes = " ".join(done.stdout.partition("\nnote")[2].replace("\nnote", "").split())
     assert notes == " ".join(
         textwrap.dedent("""\
-        train.ipynb cell 1: %debug was left out; it needs a person.
-        train.ipynb cell 1: %pinfo was left out; it needs a person.
+        train.ipynb cell 1: %debug was left out; it is interactive.
+        train.ipynb cell 1: %pinfo was left out; it is interactive.
         train.ipynb cell 1: %matplotlib widget was left out; figures are not shown.
         train.ipynb cells 2, 4: %tensorboard was left out; IPython does not know it outside of a notebook's server.
         train.ipynb cell 3: %%sql was left out; IPython does not know it outside of a notebook's server.
@@ -231,7 +231,7 @@ def test_a_cell_that_ends_the_process_is_reported_with_what_was_left_out(tmp_pat
     done = check(tmp_path, "train.ipynb")
     assert done.returncode == 4
     assert "train.ipynb failed with exit code 4 after 3 steps. Found until then: 1 error." in done.stdout
-    assert "train.ipynb cell 1: %debug was left out; it needs a person." in done.stdout
+    assert "train.ipynb cell 1: %debug was left out; it is interactive." in done.stdout
 
 
 @pytest.mark.parametrize(

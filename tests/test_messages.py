@@ -2,13 +2,14 @@
 
 import ast
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 import gradgate
 from gradgate import errors
-from tests.messages import Message, expected, messages, of_ranks, ranks
+from tests.messages import Message, expected, messages, of_ranks, raises, ranks
 
 SOURCE = Path(gradgate.__file__).parent
 PACKAGES = (
@@ -39,7 +40,7 @@ ELSEWHERE = (
     "update: ranks have reached different parameters",
     "update: the window ended before its last backward pass",
     # a rank that is gone or out of memory, in tests/ranks/test_failing.py; meshes, in tests/ranks/test_meshes.py
-    "update: rank {} of {} waited in vain",
+    "update: rank {} of {} waited for",
     "Accumulator: ranks is a mesh of",
     "Accumulator: ranks is given, but this torch was built without",
     # in tests/accumulation
@@ -64,6 +65,28 @@ def test_the_whole_texts_on_ranks_are() -> None:
 
 def test_no_text_is_left_over() -> None:
     assert list(expected()) == [*messages(), *ranks.CASES]
+
+
+def test_a_message_of_another_cause_or_with_other_facts_is_told_apart() -> None:
+    changed = {
+        "a negative count": ("-1", "nan"),
+        "a vector": ("[8]", "[2, 3]"),
+        "closure": ("LBFGS", "Sharpness"),
+    }
+    texts = {name: expected()[name].partition(": ") for name in changed}
+    kinds = {name: getattr(errors, kind) for name, (kind, _, _) in texts.items()}
+    for cause, kind in kinds.items():
+        for name, (_, _, text) in texts.items():
+            rejected = nullcontext() if name == cause else pytest.raises(AssertionError)
+            with rejected, raises(kind, cause):
+                raise kind(text.replace(*changed[name]))
+    kind, text = kinds["a vector"], texts["a vector"][2]
+    with raises(kind, "a vector", "[2, 3]"):
+        raise kind(text.replace("[8]", "[2, 3]"))
+    with pytest.raises(AssertionError), raises(kind, "a vector", "[3, 2]"):
+        raise kind(text.replace("[8]", "[2, 3]"))
+    with pytest.raises(AssertionError), raises(Exception, "a vector"):
+        raise errors.CountError(text)
 
 
 def raised_in(package: str) -> Iterator[tuple[str, int, int, str]]:

@@ -102,8 +102,8 @@ def test_the_page_shows_what_the_command_prints(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("name", "code", "says"),
     [
-        ("Clip", "GG306", "'Clip' is no name of a rule"),
-        (NAME, "GG706", "'GG706' is no code"),
+        ("Clip", "GG306", "'Clip' is not a rule's name"),
+        (NAME, "GG706", "'GG706' is not a code"),
         (NAME, "GG302", "GG302 is clip-misplaced already"),
         ("clip-misplaced", "GG306", "GG302 is clip-misplaced already"),
         (NAME, "GG307", "exists already"),

@@ -171,7 +171,9 @@ def test_a_name_that_is_gone_is_found_out(monkeypatch: pytest.MonkeyPatch) -> No
     weight = nn.Parameter(torch.ones(2))
     with gg.watch() as watching:
         weight.sum().backward()
-    assert "torch.fx.traceback.format_stack is gone or works otherwise" in " ".join(str(watching).split())
+    assert "torch.fx.traceback.format_stack is missing or behaves differently" in " ".join(
+        str(watching).split()
+    )
     assert str(watching).startswith("No mistakes found in what could be checked.")
 
 
@@ -201,7 +203,7 @@ def test_what_has_no_other_way_to_the_same_result_is_refused() -> None:
     lost: Private[[], None] = Private("torch._gone", "see it", find=lambda: torch._gone)
     message = (
         f"gradgate cannot see it with torch {torch.__version__} and Python 3.{sys.version_info[1]} (torch._gone is "
-        "gone or works otherwise). Use versions that gradgate is tested with: docs/limits.md names them."
+        "missing or behaves differently). Use versions that gradgate is tested with: docs/limits.md names them."
     )
     for act in (lost, lost.require):
         with pytest.raises(UpdateError, match=f"^{re.escape(message)}$"):

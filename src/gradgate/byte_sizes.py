@@ -1,4 +1,4 @@
-"""Sizes of memory, as they are read and written."""
+"""Sizes of memory: parse "8GiB" to bytes, and format bytes for reading."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from gradgate.errors import OptionError
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?)?B\s*", re.IGNORECASE)
 
 
-def as_bytes(budget: float | str, verb: str = "plan") -> int:
+def as_bytes(budget: float | str, verb: str = "plan", option: str = "budget_bytes") -> int:
     """Return a budget in bytes; it is a number or a string such as "8GiB" or "500 MB".
 
     Args:
         budget: as the caller passed it.
         verb: the function that takes it, for the message.
+        option: its name there.
 
     Raises:
         OptionError: it is neither, or not above 0.
@@ -25,7 +26,7 @@ def as_bytes(budget: float | str, verb: str = "plan") -> int:
         budget = float(found[1]) * (1024 if "i" in prefix else 1000) ** " kmgt".index(prefix[:1] or " ")
     if isinstance(budget, (str, bool)) or not 0 < float(budget) < float("inf"):
         raise OptionError(
-            f'{verb}: budget_bytes is {budget!r}. Pass a number of bytes above 0, or a string with a unit: "8GiB".'
+            f'{verb}: {option} is {budget!r}. Pass a number of bytes above 0, or a string with a unit: "8GiB".'
         )
     return int(budget)
 

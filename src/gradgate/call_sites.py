@@ -28,15 +28,15 @@ _TRACERS = tuple(_TORCH + name for name in ("fx", "_functorch", "_dynamo", "_ind
 _MOST_PLACES = 8192
 
 _sites: dict[Site, Site] = {}
-# By the running instructions, since a line's number is computed anew each time it is read. The codes are kept so
-# that no other gets the identity of one that is gone.
+# By the running instructions, because Python computes a line number each time it is read. The code objects are kept
+# alive, so that no new one gets the id of a freed one.
 _places: dict[tuple[tuple[int, int], ...], tuple[Site, list[CodeType]]] = {}
 _kinds: dict[str, str] = {}
 _scripts: set[str] = set()
 
 
 def kind_of(file: str) -> str:
-    """Return whose a source file is: "user", "ours", "tracer" (torch's compiler) or "library"."""
+    """Return whose file a source file is: "user", "ours", "tracer" (torch's compiler) or "library"."""
     kind = _kinds.get(file)
     if kind is None:
         kind = _kinds[file] = _judge(file)
@@ -45,7 +45,7 @@ def kind_of(file: str) -> str:
 
 def _judge(file: str) -> str:
     if file.startswith("<"):
-        # Notebook cells and what is typed into Python are the user's. Code that libraries generate is not.
+        # Notebook cells and code typed into Python are the user's. Code that libraries generate is not.
         return "user" if file.startswith(_TYPED) or (file == "<string>" and _is_command()) else "library"
     path = str(Path(file).absolute())
     if path.startswith(_OURS):
@@ -74,7 +74,7 @@ def _is_executed(frame: FrameType) -> bool:
 
 
 def call_mine(file: str) -> None:
-    """Count a file as the user's wherever it is: it is the watched script, the outermost frame."""
+    """Count a file as the user's, in any folder: it is the watched script, which is the outermost frame."""
     _kinds[file] = "user"
     _scripts.add(file)
 
@@ -132,7 +132,7 @@ def _path(file: str) -> str:
     return file if file.startswith("<") else str(Path(file).absolute())
 
 
-# Where each calls backward in a window of its own, and not in one that the script makes.
+# The functions in which trainers call backward as part of their own window, and not of a window of the script.
 _TRAINER_WINDOWS: dict[tuple[Any, str], str] = {
     ("lightning.pytorch.loops.optimization.automatic", "backward_fn"): "lightning",
     ("pytorch_lightning.loops.optimization.automatic", "backward_fn"): "lightning",

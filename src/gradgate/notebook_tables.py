@@ -19,7 +19,7 @@ def faint(color: str, strength: float = 0.4) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """A share of a whole: a bar with words beside it. Colours are those above."""
+    """A share of a whole: a bar, followed by words. ``color`` is one of the colours above."""
 
     share: float
     words: str = ""
@@ -47,14 +47,11 @@ _LINE = "border-top:1px solid rgba(128,136,146,.35);background:none"
 def card(title: str, subtitle: str, rows: Sequence[Sequence[Cell]], *, head: Sequence[str] = ()) -> str:
     """Return a title, a sentence and a table as HTML, with all text escaped."""
     heads = "".join(f'<th style="{_HEAD}">{html.escape(name)}</th>' for name in head)
-    lines = "".join(f'<tr style="{_LINE}">{"".join(map(_cell, row))}</tr>' for row in rows)
+    cells = ("".join(f'<td style="{_CELL}">{_inside(cell)}</td>' for cell in row) for row in rows)
+    lines = "".join(f'<tr style="{_LINE}">{row}</tr>' for row in cells)
     above = f"<b>{html.escape(title)}</b> <span style='opacity:.75'>{html.escape(subtitle)}</span>"
     table = f"{f'<thead><tr>{heads}</tr></thead>' if heads else ''}<tbody>{lines}</tbody>"
     return f'<div class="gradgate">{above}<table style="{_TABLE}">{table}</table></div>'
-
-
-def _cell(cell: Cell) -> str:
-    return f'<td style="{_CELL}">{_inside(cell)}</td>'
 
 
 def _inside(cell: Cell) -> str:

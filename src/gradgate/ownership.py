@@ -1,4 +1,4 @@
-"""Which open updates own which parameters: no other update may fill their gradients meanwhile."""
+"""Which open update owns which parameters: until it ends, no other update may fill their gradients."""
 
 from __future__ import annotations
 

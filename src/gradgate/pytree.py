@@ -27,7 +27,7 @@ def children(value: Any, attribute: Callable[[str], Any] = Attribute) -> list[tu
         return [(attribute(name), item) for name, item in zip(names, value, strict=True)]
     if isinstance(value, (list, tuple)):
         return list(enumerate(value))
-    if value is None:  # torch 2.11 cannot compile a question about the fields of its class
+    if value is None:  # torch 2.11 cannot compile is_dataclass(None)
         return None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(attribute(each.name), getattr(value, each.name)) for each in dataclasses.fields(value)]

@@ -11,8 +11,8 @@ from gradgate.errors import CountError
 class Tally:
     """A loss summed over items, and how many items there were.
 
-    Two tallies add, whatever their sizes, and the mean is taken once, of all of them. The mean of
-    their means would weigh the items of a small tally too much.
+    Tallies of any size add, and the division happens once, at the end. A mean of their means would give
+    the items of a small tally too much weight.
 
     Args:
         total: the loss summed over ``count`` items, in the loss's own unit.

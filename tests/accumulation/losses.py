@@ -123,6 +123,54 @@ def in_turn(m: Net, b: Batch) -> list[Tensor]:
 Loss = Callable[[Net, Batch], Tensor]
 SAMPLES, ELEMENTS = 6, 24
 
+CLASS_WEIGHTS = (0.5, 1.0, 2.0, 4.0)
+
+
+def class_weights(b: Batch) -> Tensor:
+    return torch.tensor(CLASS_WEIGHTS, dtype=b.x.dtype, device=b.x.device)
+
+
+def weight_of_pixels() -> float:
+    """The sum of the class weights of all pixels but those of class 3."""
+    with torch.random.fork_rng():
+        pixels = batch().pixels
+    return sum(CLASS_WEIGHTS[pixel] for pixel in pixels.flatten().tolist() if pixel != 3)
+
+
+def smoothed_by_hand(m: Net, b: Batch, ignored: Tensor, divisor: float, share: float = 0.9) -> Tensor:
+    """Label smoothing as torch computes it, over other items."""
+    times = torch.ops.aten.mul.Scalar  # Python's `*` makes another node
+    logs = m(b.seq).transpose(1, 2).log_softmax(1)
+    over_classes = logs.sum(1).neg().masked_fill(ignored, 0).sum() / torch.tensor(divisor)
+    return times(F.nll_loss(logs, b.tokens), share) + times(over_classes, 0.1 / CLASSES)
+
+
+SMOOTHED: dict[str, tuple[Callable[..., Tensor], float]] = {
+    "samples": (lambda m, b, **kw: F.cross_entropy(m(b.x), b.y, **kw), SAMPLES),
+    "module": (lambda m, b, **kw: nn.CrossEntropyLoss(**kw)(m.head(b.x), b.y), SAMPLES),
+    "ignored": (lambda m, b, **kw: F.cross_entropy(m(b.x), b.y, ignore_index=0, **kw), 4),
+    "class weights": (
+        lambda m, b, **kw: F.cross_entropy(m(b.x), b.y, weight=class_weights(b), **kw),
+        sum(CLASS_WEIGHTS) + 0.5 + 2,
+    ),
+    "class weights, ignored": (
+        lambda m, b, **kw: F.cross_entropy(m(b.x), b.y, weight=class_weights(b), ignore_index=0, **kw),
+        sum(CLASS_WEIGHTS) + 2 - 0.5,
+    ),
+    "tokens": (lambda m, b, **kw: token_ce(m, b, **kw), 18),
+    "classes in the middle": (
+        lambda m, b, **kw: F.cross_entropy(m(b.seq).transpose(1, 2), b.tokens, **kw),
+        18,
+    ),
+    "segmentation": (lambda m, b, **kw: F.cross_entropy(m.conv(b.image), b.pixels, **kw), 6 * 36),
+    "segmentation, ignored and weighted": (
+        lambda m, b, **kw: F.cross_entropy(
+            m.conv(b.image), b.pixels, weight=class_weights(b), ignore_index=3, **kw
+        ),
+        weight_of_pixels(),
+    ),
+}
+
 READ: dict[str, tuple[Loss, float]] = {
     # torch's own
     "cross entropy": (lambda m, b: F.cross_entropy(m(b.x), b.y), SAMPLES),
@@ -130,8 +178,8 @@ READ: dict[str, tuple[Loss, float]] = {
     "cross entropy, one linear layer": (lambda m, b: F.cross_entropy(m.head(b.x), b.y), SAMPLES),
     "cross entropy, ignored": (lambda m, b: F.cross_entropy(m(b.x), b.y, ignore_index=0), 4),
     "cross entropy, class weights": (
-        lambda m, b: F.cross_entropy(m(b.x), b.y, weight=torch.tensor([0.5, 1, 2, 4], dtype=b.x.dtype)),
-        0.5 + 1 + 2 + 4 + 0.5 + 2,
+        lambda m, b: F.cross_entropy(m(b.x), b.y, weight=class_weights(b)),
+        sum(CLASS_WEIGHTS) + 0.5 + 2,
     ),
     "cross entropy, flat tokens": (lambda m, b: token_ce(m, b), 18),
     "cross entropy, flat view": (
@@ -181,6 +229,14 @@ READ: dict[str, tuple[Loss, float]] = {
         SAMPLES,
     ),
     "cross entropy, custom function": (lambda m, b: F.cross_entropy(Opaque.apply(m(b.x)), b.y), SAMPLES),
+    **{
+        f"label smoothing of {smoothing}, {how}": (
+            lambda m, b, smoothing=smoothing, loss=loss: loss(m, b, label_smoothing=smoothing),
+            count,
+        )
+        for smoothing in (0.1, 1.0)
+        for how, (loss, count) in SMOOTHED.items()
+    },
     "nll": (lambda m, b: F.nll_loss(F.log_softmax(m(b.x), dim=1), b.y), SAMPLES),
     "nll, last dimension": (lambda m, b: F.nll_loss(m(b.x).log_softmax(-1), b.y, ignore_index=2), 4),
     "nll, log of softmax": (lambda m, b: F.nll_loss(m(b.x).softmax(1).log(), b.y), SAMPLES),
@@ -467,7 +523,12 @@ ASKED: dict[str, Loss] = {
     "sum over len": lambda m, b: ce(m, b).sum() / len(b),
     "batch mean": lambda m, b: F.kl_div(m(b.x).log_softmax(1), b.t.softmax(1), reduction="batchmean"),
     "kl": lambda m, b: F.kl_div(m(b.x).log_softmax(1), b.t.softmax(1), reduction="none").mean(),
-    "label smoothing": lambda m, b: F.cross_entropy(m(b.x), b.y, label_smoothing=0.1),
+    "label smoothing, unreduced": lambda m, b: F.cross_entropy(
+        m(b.x), b.y, reduction="none", label_smoothing=0.1
+    ).mean(),
+    "label smoothing, another divisor": lambda m, b: smoothed_by_hand(m, b, b.tokens == IGNORED, len(b)),
+    "label smoothing, another mask": lambda m, b: smoothed_by_hand(m, b, b.tokens == 1, 18),
+    "label smoothing, other weights": lambda m, b: smoothed_by_hand(m, b, b.tokens == IGNORED, 18, 0.5),
     "class probabilities": lambda m, b: F.cross_entropy(m(b.x), b.t.softmax(1)),
     "two losses": lambda m, b: F.cross_entropy(m(b.x), b.y) + 0.1 * F.mse_loss(m.head(b.z), b.t),
     "a loss and a penalty": lambda m, b: F.cross_entropy(m(b.x), b.y) + 0.1 * m.head.weight.pow(2).sum(),

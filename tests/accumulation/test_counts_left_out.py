@@ -4,6 +4,7 @@ Every loss is tried on unequal micro-batches against the whole batch's gradient 
 refused; there is no third case.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
@@ -37,9 +38,10 @@ HIDDEN_IN_ONE_SAMPLE = {
 def count_in_graph(loss: Tensor) -> float | None:
     """Return the count that is read from a loss, or None if it is asked for."""
     try:
-        return float(checked_count(loss, None, "mean"))
+        count = float(checked_count(loss, None, "mean"))
     except CountError:
         return None
+    return None if math.isnan(count) else count  # on a device, a refusal must not synchronize
 
 
 def gradients(loss: Tensor, model: nn.Module) -> list[Tensor]:

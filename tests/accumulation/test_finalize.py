@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import ExponentialLR, SequentialLR, StepLR
 import gradgate as gg
 from gradgate.errors import GraphError, NonfiniteError, OwnerError, TornStepError
 from tests.accumulation.one_weight import one_weight, update_by
+from tests.messages import raises
 from tests.reference import assert_same, parts, problem, received, whole_batch_gradient
 from tests.tensors import DEVICE, RTOL, labels, tensor, zeros
 
@@ -105,7 +106,7 @@ def test_an_optimizer_whose_parameters_a_window_does_not_reach_is_no_trouble(sca
 def test_a_parameter_of_two_optimizers_is_refused() -> None:
     a, b = nn.Parameter(tensor(0.0)), nn.Parameter(tensor(0.0))
     accumulator = gg.Accumulator([SGD([a, b], lr=1.0), SGD([b], lr=1.0)])
-    with pytest.raises(OwnerError, match="twice with one gradient"):
+    with raises(OwnerError, "a parameter of two optimizers"):
         accumulator.update().__enter__()
     with gg.Accumulator(SGD([a], lr=1.0)).update() as update:  # nothing stays claimed
         update.backward(a + b, count=1)
@@ -172,7 +173,7 @@ def test_a_window_that_reaches_nothing_owned_is_an_error() -> None:
     weight, _, accumulator = one_weight()
     other = tensor(1.0).requires_grad_()
     for window in ([(1.0, 1)], [(1.0, 1), (1.0, 100)]):
-        with pytest.raises(GraphError, match="no parameter that the optimizer owns received a gradient"):
+        with raises(GraphError, "not reached"):
             update_by(accumulator, other, window)
     assert other.grad is None
     assert weight.grad is None
@@ -202,7 +203,7 @@ def test_what_is_not_finite_raises_by_default_and_says_where(value: float) -> No
     optimizer = SGD([("good", a), ("bad", b)], lr=1.0)
     optimizer.register_step_pre_hook(lambda *_: pytest.fail("stepped"))
     accumulator = gg.Accumulator(optimizer)
-    with pytest.raises(NonfiniteError, match=r"in 1 of 2 parameters: 'bad'\. Losses .*: number 2\."):
+    with raises(NonfiniteError, "not finite", "1 of 2 parameters: 'bad'", "number 2"):
         accumulator.step_window(lambda factor: (a + b * factor + abs(factor), 1), [1.0, value])
     assert (a.item(), b.item(), a.grad, b.grad) == (0.0, 0.0, None, None)
 
@@ -262,7 +263,7 @@ class AtOnce(SGD):
 
 def test_an_optimizer_that_writes_behind_autograds_back_is_said_to_be_torn() -> None:
     a, b = nn.Parameter(tensor(0.0)), nn.Parameter(tensor(0.0))
-    with pytest.raises(TornStepError, match="raised ArithmeticError in the middle of its step") as caught:
+    with pytest.raises(TornStepError) as caught:
         update_by(gg.Accumulator(Careless([a, b])), a + b, [(1.0, 1)])
     assert isinstance(caught.value.__cause__, ArithmeticError)
 
@@ -286,7 +287,7 @@ def test_one_of_torchs_own_that_fails_before_it_changes_anything_raises_as_it_is
 def test_the_second_optimizers_failure_leaves_the_first_one_stepped_and_says_so() -> None:
     a, b = nn.Parameter(tensor(0.0)), nn.Parameter(tensor(0.0))
     optimizers = [SGD([("first", a)], lr=1.0), AtOnce([b], lr=1.0)]
-    with pytest.raises(TornStepError, match=r"after changing 1 of 2 parameters \('first'\)"):
+    with raises(TornStepError, "torn step", "1 of 2 parameters ('first')"):
         update_by(gg.Accumulator(optimizers), a + b, [(1.0, 1)])
     accumulator = gg.Accumulator(optimizers, undo_step=True)
     with pytest.raises(ArithmeticError, match="at once"):

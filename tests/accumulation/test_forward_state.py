@@ -19,6 +19,7 @@ from gradgate.accumulation._forward_state import LARGE_BYTES, AtRest, ForwardSta
 from gradgate.errors import BudgetError
 from tests.accumulation.test_replay import Room
 from tests.laws.standing import differences, standing
+from tests.messages import raises
 from tests.tensors import on_device, randn
 
 
@@ -229,9 +230,7 @@ def test_a_parameter_that_loss_fn_moves_is_found_out() -> None:
             model.head.weight.clamp_(-0.1, 0.1)
         return model(x)
 
-    with pytest.raises(
-        BudgetError, match="loss_fn itself changed parameters that this accumulator's optimizers own"
-    ):
+    with raises(BudgetError, "a loss function that moves parameters"):
         accumulator.step(loss_fn, torch.ones(4, 3))
 
 
@@ -268,7 +267,7 @@ def test_without_the_model_nothing_is_replayed() -> None:
     model.room = (2, "forward")
     accumulator = gg.Accumulator(torch.optim.SGD(model.head.parameters(), lr=0.1))
     before = model.head.weight.detach().clone()
-    with pytest.raises(BudgetError, match=r"step: Accumulator\(optimizer, model=model\)") as caught:
+    with raises(BudgetError, "no model") as caught:
         accumulator.step(model, torch.ones(4, 3))
     assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
     assert torch.equal(model.head.weight, before)

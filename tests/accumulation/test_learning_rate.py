@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
 import gradgate as gg
 from gradgate.errors import OptionError
 from tests.accumulation.one_weight import update_by
+from tests.messages import raises
 from tests.tensors import tensor, zeros
 
 
@@ -48,7 +49,7 @@ def test_what_one_rank_takes_is_multiplied_by_the_ranks(monkeypatch: pytest.Monk
 
 def test_ranks_are_not_counted_before_they_have_met(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "8")
-    with pytest.raises(OptionError, match=r"WORLD_SIZE is 8, .* Call torch.distributed.init_process"):
+    with raises(OptionError, "a rate for ranks that are not there", "WORLD_SIZE is 8"):
         gg.scale_lr(optimizer(), batch=512, base_batch=256, per_rank=True)
 
 
@@ -72,7 +73,7 @@ def test_what_cannot_be_scaled_is_refused(options: dict, complaint: str) -> None
 def test_a_scheduler_that_holds_the_old_rate_is_noticed() -> None:
     one = optimizer()
     StepLR(one, 1)
-    with pytest.raises(OptionError, match="Call scale_lr before making the scheduler"):
+    with raises(OptionError, "rate already scheduled"):
         gg.scale_lr(one, batch=2, base_batch=1)
 
 
@@ -100,5 +101,5 @@ def test_it_goes_beside_another_schedule() -> None:
 
 @pytest.mark.parametrize("options", [{"updates": 0, "factor": 2.0}, {"updates": 5, "factor": 0.5}], ids=str)
 def test_a_warm_up_that_would_not_rise_is_refused(options: dict) -> None:
-    with pytest.raises(OptionError, match=r"warmup: updates is .* and factor .*; both must be at least 1"):
+    with raises(OptionError, "a warm-up of 0 updates"):
         gg.warmup(optimizer(), **options)

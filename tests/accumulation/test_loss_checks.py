@@ -18,6 +18,7 @@ import gradgate as gg
 from gradgate.accumulation import _loss_checks
 from gradgate.errors import CountError, CountWarning, GraphError
 from tests.accumulation.one_weight import one_weight
+from tests.messages import raises
 from tests.silence import no_warning
 from tests.tensors import labels, ones, randn, zeros
 
@@ -119,7 +120,7 @@ class Checkpointed(nn.Module):
 def test_a_checkpoint_that_hides_its_parameters_is_refused_and_one_that_does_not_is_exact() -> None:
     x = torch.randn(4, 2)
     model = Checkpointed(reentrant=True)
-    with pytest.raises(GraphError, match="a reentrant checkpoint, which hides its parameters from autograd"):
+    with raises(GraphError, "a reentrant checkpoint"):
         gg.Accumulator(SGD(model.parameters(), lr=1.0)).step_window(
             lambda x: (model(x).mean(), x.numel()), [x]
         )
@@ -253,5 +254,5 @@ def test_a_loss_that_turns_from_a_mean_into_a_sum_in_mid_run_is_refused() -> Non
     for _ in range(20):
         with accumulator.update() as update:
             update.backward(cross_entropy(model(torch.ones(4, 3)), y), count=4)
-    with pytest.raises(CountError, match="loss is a sum"), accumulator.update() as update:
+    with raises(CountError, "a sum called a mean"), accumulator.update() as update:
         update.backward(cross_entropy(model(torch.ones(4, 3)), y, reduction="sum"), count=4)

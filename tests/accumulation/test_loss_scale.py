@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 import gradgate as gg
 from gradgate.errors import CountError, GraphError, NonfiniteError, UpdateError
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
+from tests.messages import raises
 from tests.reference import assert_same, received
 from tests.tensors import DEVICE, tensor
 
@@ -223,7 +224,7 @@ def test_a_window_that_reaches_nothing_does_not_step_on_what_is_carried_over() -
         with accumulator.update() as update:
             update.backward(8 * weight, count=1)
         before = weight.item()
-        with pytest.raises(GraphError, match="received a gradient"), accumulator.update() as update:
+        with raises(GraphError, "not reached"), accumulator.update() as update:
             update.backward(8 * other, count=1)
         assert weight.item() == before
         weight.grad = None

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import gradgate as gg
 from gradgate.errors import BatchNormWarning, OptionError, UpdateError
+from tests.messages import raises
 
 
 def train(accumulator: gg.Accumulator, loss_fn: Callable[[Tensor], Tensor]) -> None:
@@ -39,9 +40,9 @@ def test_messages_name_parameters_by_their_path_without_wrappers() -> None:
 def test_a_model_that_is_no_module_is_refused() -> None:
     net = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
-    with pytest.raises(OptionError, match="model holds a Parameter"):
+    with raises(OptionError, "a parameter as a model", "Parameter"):
         gg.Accumulator(optimizer, model=list(net.parameters()))  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="so it needs the model"):
+    with raises(OptionError, "batch norms of no model"):
         gg.Accumulator(optimizer, batch_norm="window")
 
 
@@ -52,7 +53,7 @@ def test_the_model_may_be_replaced_between_windows_only() -> None:
     assert accumulator.model == [net]
     with accumulator.update() as update:
         update.backward(net(torch.ones(2, 1)).mean(), count=2)
-        with pytest.raises(UpdateError, match="an update is open"):
+        with raises(UpdateError, "a model set while open"):
             accumulator.model = net
 
 

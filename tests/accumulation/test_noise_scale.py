@@ -13,6 +13,7 @@ from torch.optim import SGD
 import gradgate as gg
 from gradgate.errors import OptionError, UpdateError
 from tests.accumulation.one_weight import StopError, one_weight, stopped_by, update_by
+from tests.messages import raises
 from tests.tensors import DEVICE, DTYPE, RTOL, randn, tensor
 
 FEATURES, NOISE, UPDATES = 20, 1.0, 500
@@ -298,17 +299,17 @@ def test_advice_where_the_gradient_does_not_show() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"decay is 1\.5"):
+    with raises(OptionError, "a noise scale with a decay of 2", "1.5"):
         gg.NoiseScale(decay=1.5)
-    with pytest.raises(OptionError, match=r"pass gg\.NoiseScale\(\)"):
+    with raises(OptionError, "a noise scale that is a number"):
         one_weight(noise_scale=True)
     _, _, first = one_weight(noise_scale=(noise := gg.NoiseScale()))
-    with pytest.raises(OptionError, match="belongs to another accumulator"):
+    with raises(OptionError, "a noise scale for two"):
         one_weight(noise_scale=noise)
     del first
     one_weight(noise_scale=noise)  # the other one is gone
     weight, _, accumulator = one_weight()
-    with pytest.raises(UpdateError, match=r"noise_scale=gg\.NoiseScale"):
+    with raises(UpdateError, "a noise scale that is not measured"):
         _ = update_by(accumulator, weight, [(1.0, 1)]).noise_scale
 
 

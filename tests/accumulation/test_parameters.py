@@ -9,13 +9,12 @@ from torch.optim.lr_scheduler import StepLR
 
 import gradgate as gg
 from gradgate.errors import OptionError
+from tests.messages import raises
 from tests.tensors import zeros
 
 
 def test_an_optimizer_that_evaluates_the_loss_itself_is_refused() -> None:
-    with pytest.raises(
-        OptionError, match="LBFGS evaluates the loss several times per step through a closure"
-    ):
+    with raises(OptionError, "closure", "LBFGS"):
         gg.Accumulator(LBFGS([nn.Parameter(zeros(2))]))
 
 
@@ -35,7 +34,7 @@ def test_so_is_anybody_elses_that_needs_a_closure(scheduled: bool) -> None:
     if scheduled:  # which wraps the optimizer's step
         optimizer.param_groups[0]["lr"] = 0.1
         StepLR(optimizer, 1)
-    with pytest.raises(OptionError, match="Sharpness evaluates the loss several times"):
+    with raises(OptionError, "closure", "Sharpness"):
         gg.Accumulator(optimizer)
 
 
@@ -52,12 +51,12 @@ def test_a_scheduler_does_not_make_an_ordinary_optimizer_look_like_one() -> None
     "what", [nn.Linear(1, 1), 3, None, [SGD([nn.Parameter(zeros(1))]), "adam"]], ids=repr
 )
 def test_what_is_no_optimizer_is_refused(what: Any) -> None:
-    with pytest.raises(OptionError, match="is not an optimizer"):
+    with raises(OptionError, "a word as an optimizer"):
         gg.Accumulator(what)
 
 
 def test_no_optimizer_at_all_is_refused() -> None:
-    with pytest.raises(OptionError, match="no optimizer was given"):
+    with raises(OptionError, "no optimizer"):
         gg.Accumulator([])
 
 

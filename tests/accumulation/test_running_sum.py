@@ -17,6 +17,7 @@ from gradgate.accumulation._gradient_sums import GradientSums
 from gradgate.accumulation._running_sum import RunningSum
 from gradgate.errors import CountError
 from tests.accumulation.one_weight import add, one_weight, update_by
+from tests.messages import raises
 from tests.reference import assert_same, parts, problem
 from tests.tensors import RTOL, tensor
 
@@ -281,7 +282,7 @@ def test_counts_on_a_device_give_the_same_mean(counts: list[float], known: bool)
 @pytest.mark.usefixtures("_on_a_device")
 def test_a_window_of_zeros_on_a_device_is_an_error_at_the_end() -> None:
     weight, _, accumulator = one_weight()
-    with pytest.raises(CountError, match=r"all micro-batches of this window .* have count 0"):
+    with raises(CountError, "no items"):
         update_by(accumulator, weight, [(1.0, 0), (2.0, 0)])
     assert (weight.item(), weight.grad) == (0.0, None)
 

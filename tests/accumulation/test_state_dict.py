@@ -16,6 +16,7 @@ from tests.accumulation import stopped_run
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
 from tests.interpreter import python
 from tests.laws.standing import differences, same, standing
+from tests.messages import raises
 from tests.reference import received
 from tests.tensors import tensor, zeros
 
@@ -260,7 +261,7 @@ def test_nothing_is_loaded_into_an_open_window() -> None:
     state = accumulator.state_dict()
     with accumulator.update() as update:
         add(update, weight, WINDOW)
-        with pytest.raises(UpdateError, match="load_state_dict: an update is open"):
+        with raises(UpdateError, "loading into an open update"):
             accumulator.load_state_dict(state)
     assert weight.item() == -2.0
 

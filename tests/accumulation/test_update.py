@@ -8,15 +8,16 @@ import torch
 import gradgate as gg
 from gradgate.errors import OptionError, OwnerError, UpdateError
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
+from tests.messages import raises
 
 
 def test_nothing_can_be_added_before_or_after_the_block() -> None:
     weight, _, accumulator = one_weight()
     update = accumulator.update()
     for state in ("new", "closed"):
-        with pytest.raises(UpdateError, match=f"backward: this update is {state}, not open"):
+        with raises(UpdateError, "after the block", "backward", state):
             update.backward(weight * 1, count=1)
-        with pytest.raises(UpdateError, match=f"micro_batches: this update is {state}, not open"):
+        with raises(UpdateError, "after the block", "micro_batches", state):
             update.micro_batches([1])
         if state == "new":
             with update:
@@ -39,9 +40,9 @@ def test_an_update_is_entered_once() -> None:
     update = accumulator.update()
     with update:
         add(update, weight, [(1.0, 1)])
-        with pytest.raises(UpdateError, match="this update was already entered"):
+        with raises(UpdateError, "an update entered twice"):
             update.__enter__()
-    with pytest.raises(UpdateError, match="this update was already entered"):
+    with raises(UpdateError, "an update entered twice"):
         update.__enter__()
     assert weight.item() == -1.0
 
@@ -50,7 +51,7 @@ def test_an_update_has_one_window() -> None:
     weight, _, accumulator = one_weight()
     with accumulator.update() as update:
         add(update, weight, [(1.0, 1)])
-        with pytest.raises(UpdateError, match="already given its micro-batches"):
+        with raises(UpdateError, "two windows in an update"):
             update.micro_batches([1])
     assert weight.item() == -1.0
 
@@ -60,7 +61,7 @@ def test_micro_batches_do_not_outlive_their_block() -> None:
     with accumulator.update() as update:
         left = update.micro_batches([1.0, 2.0, 3.0])
         update.backward(weight * next(left), count=1)
-    with pytest.raises(UpdateError, match="micro_batches: this update is closed"):
+    with raises(UpdateError, "after the block", "micro_batches", "closed"):
         next(left)
     assert (weight.item(), update.micro_batch_count) == (-1.0, 1)
 
@@ -80,13 +81,13 @@ def test_the_numbers_are_read_when_they_are_there() -> None:
     with accumulator.update() as update:
         for number, (gradient, count) in enumerate(update.micro_batches([(2.0, 3), (6.0, 1)]), 1):
             if number == 1:
-                with pytest.raises(UpdateError, match="nothing was added yet"):
+                with raises(UpdateError, "a loss read too early"):
                     _ = update.loss
             update.backward(weight * gradient + number, count=count)
             assert update.micro_batch_count == number
         assert update.count == 4
         assert not update.stepped
-        with pytest.raises(UpdateError, match="the update is open and has no final gradient"):
+        with raises(UpdateError, "a norm read too early", "open"):
             _ = update.grad_norm
     assert update.stepped
     assert (update.loss, update.count, update.grad_norm) == (1.25, 4, 3.0)
@@ -98,7 +99,7 @@ def test_after_an_exception_the_losses_are_still_there_and_the_norm_is_not() -> 
         add(update, weight, [(2.0, 3)])
         raise StopError
     assert (update.count, update.loss, update.stepped) == (3, 0.0, False)
-    with pytest.raises(UpdateError, match="the update is closed and has no final gradient"):
+    with raises(UpdateError, "a norm read too early", "closed"):
         _ = update.grad_norm
 
 
@@ -189,7 +190,7 @@ def test_an_unfinished_window_that_was_loaded_can_be_given_up() -> None:
 @pytest.mark.parametrize("window", [torch.ones(4, 2), {"x": 1}, "texts"], ids=["tensor", "dict", "text"])
 def test_one_batch_is_no_window(window: object) -> None:
     _, _, accumulator = one_weight()
-    with pytest.raises(OptionError, match="a window is a sequence of micro-batches, but this is a single"):
+    with raises(OptionError, "a tensor as a window"):
         accumulator.step_window(lambda x: x, window)  # type: ignore[arg-type, return-value]
     with stopped_by(OptionError), accumulator.update() as update:
         update.micro_batches(window)  # type: ignore[arg-type]
@@ -217,7 +218,7 @@ def test_a_step_by_hand_is_refused_while_the_update_of_a_lost_accumulator_is_ope
     with gg.Accumulator(optimizer).update() as update:
         gc.collect()
         update.backward(weight * 1.0, count=1)
-        with pytest.raises(UpdateError, match=r"optimizer.step\(\) was called inside the block"):
+        with raises(UpdateError, "a step inside"):
             optimizer.step()
     assert weight.item() == -1.0
 
@@ -227,6 +228,6 @@ def test_an_update_that_is_refused_leaves_the_open_one_as_it_is() -> None:
     with accumulator.update() as update:
         for _ in update.micro_batches([1, 2]):
             update.backward(weight * 3.0, count=1)
-            with pytest.raises(OwnerError, match="another update that is still open owns"):
+            with raises(OwnerError, "owned twice"):
                 accumulator.update().__enter__()
     assert weight.item() == -3.0

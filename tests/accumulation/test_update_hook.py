@@ -1,11 +1,11 @@
 """Hooks that hear of each update."""
 
-import pytest
 import torch
 
 import gradgate as gg
 from gradgate.errors import OptionError
 from tests.accumulation.one_weight import StopError, add, one_weight, stopped_by, update_by
+from tests.messages import raises
 
 
 def test_a_hook_is_told_of_each_update_when_all_is_done() -> None:
@@ -88,5 +88,5 @@ def test_a_hook_is_told_once_of_an_update_that_was_cut_finer() -> None:
 
 def test_what_cannot_be_called_is_refused() -> None:
     _, _, accumulator = one_weight()
-    with pytest.raises(OptionError, match="register_update_hook: int is not callable"):
+    with raises(OptionError, "an update hook that is a number"):
         accumulator.register_update_hook(3)  # type: ignore[arg-type]

@@ -35,6 +35,25 @@ def test_the_divisor_of_a_mean_is_what_lies_between_it_and_the_sum(name: str) ->
     torch.testing.assert_close(mean * divisor, total)
 
 
+@pytest.mark.parametrize("smoothing", [0.1, 1.0])
+@pytest.mark.parametrize("weight", [None, torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)])
+def test_the_divisor_of_a_smoothed_mean_is_that_of_the_loss_without_smoothing(
+    smoothing: float, weight: Tensor | None
+) -> None:
+    def loss_fn(how: str, smoothing: float = smoothing) -> Tensor:
+        return F.cross_entropy(X, TARGETS, weight, reduction=how, label_smoothing=smoothing)
+
+    mean, total = loss_fn("mean"), loss_fn("sum")
+    assert (reduction_of(mean.grad_fn), reduction_of(total.grad_fn)) == ("mean", "sum")
+    assert inputs_of(mean.grad_fn) is inputs_of(total.grad_fn) is None  # one loss, not two terms
+    divisor = divisor_of(mean.grad_fn)
+    assert divisor is not None
+    assert divisor_of(total.grad_fn) is None
+    assert divisor == divisor_of(loss_fn("mean", 0.0).grad_fn)
+    assert reduced_shape(mean.grad_fn) == (4,)
+    torch.testing.assert_close(mean * divisor, total)
+
+
 def test_a_plain_mean_has_a_divisor_and_no_reduction_of_a_loss() -> None:
     for mean in (X.mean(), X.mean((0, 1)), X.sum(1).mean(0)):
         assert reduction_of(mean.grad_fn) is None

@@ -55,6 +55,36 @@ def test_paths_order_and_users_agree_with_a_walk_by_hand(seed: int) -> None:
         assert all(after in graph.following[before] for before, after in pairwise(path))
 
 
+class _DDPSink(torch.autograd.Function):
+    """Ties tensors together as DistributedDataParallel does with find_unused_parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        return tuple(tensor.clone() for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        return gradients
+
+
+def test_outputs_that_ddp_ties_together_are_followed_one_by_one() -> None:
+    used, unused, joined, dropped = (nn.Parameter(torch.ones(2)) for _ in range(4))
+    first = _DDPSink.apply(used * 2, unused * 2)
+    # The second wrapper is met before the way through it to the first one's other output.
+    second = _DDPSink.apply(first[0] + joined, dropped.exp())
+    for loss in (second[0].sum(), first[0].sum() + second[0].sum(), second[0].sum() + first[0].sum()):
+        graph = Graph(loss)
+        assert [each in graph for each in (used, unused, joined, dropped)] == [True, False, True, False]
+        found = torch.autograd.grad(
+            loss, [used, unused, joined, dropped], allow_unused=True, retain_graph=True
+        )
+        assert [each is not None for each in found] == [True, False, True, False]
+    crossed = _DDPSink.apply(first[1] + joined, dropped.exp())
+    graph = Graph(first[0].sum() + crossed[0].sum())
+    assert [each in graph for each in (used, unused, joined, dropped)] == [True, True, True, False]
+
+
 def test_a_walk_goes_beyond_the_named_nodes_only() -> None:
     weight = nn.Parameter(torch.ones(2))
     loss = weight.exp().sum() + weight.sum()

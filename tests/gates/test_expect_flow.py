@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from gradgate.errors import FlowError
 from gradgate.gates import expect_flow
+from tests.messages import raises
 
 
 class Gan:
@@ -67,9 +68,7 @@ def test_what_is_missing_names_what_stops_it() -> None:
         "expect_flow: the loss does not reach 4 of 4 parameters that it should, first Sequential.0.weight: "
         f"detach at {line_of(Gan.cut)}."
     )
-    with pytest.raises(
-        FlowError, match=r"not in the graph\. Pass a function that computes the loss to see where\."
-    ):
+    with raises(FlowError, "flow that is missing"):
         expect_flow(gan.cut(), into=[gan.G])
 
 

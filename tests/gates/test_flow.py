@@ -366,7 +366,7 @@ def test_the_figure_leads_from_the_loss_through_modules_to_what_becomes_of_them(
     ends = {a: b for a, b in ways if a != "loss"}
     assert {b for a, b in ways if a == "loss"} == {"trunk", "head", "norm", "spare"} == set(ends)
     assert ends["head"] == "moves"
-    assert ends["norm"] == "for nothing: not in the optimizer"
+    assert ends["norm"] == "unused: not in the optimizer"
     assert ends["trunk"].startswith("stopped: detach at test_flow.py:")
     assert sum(sankey.link.value) == 2 * sum(one.numel() for one in model.parameters())
 

@@ -8,9 +8,13 @@ import functools
 import re
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 TEXTS = Path(__file__).with_name("texts.txt")
 
@@ -67,3 +71,48 @@ def expected() -> dict[str, str]:
     """Return kind and text of each message, as they were last written."""
     blocks = (block.partition("\n") for block in TEXTS.read_text("utf-8").strip().split("\n\n"))
     return {name.removeprefix("# "): text for name, _, text in blocks}
+
+
+# What differs between messages of one cause: the call, names of parameters, types, values in quotes or brackets,
+# capitalized words, dotted names, and numbers.
+VALUE = re.compile(
+    r"""^[\w.]+(?=:) | \b\d+\ of\ group\ \d+\ \([^()]*\) | \b(?:list|tuple)\ of\ \d+\b
+    | \b(?:bool|dict|float|inf|int|list|nan|object|str|tuple)\b | (?<!\w)'[^']*'(?!\w) | "[^"]*"
+    | \w*\[[^]]*\] | \([^()]*\) | \b[A-Z]\w* | \b\w+[._]\w[\w.<>]* | -?\b\d[\d.]*\b""",
+    re.VERBOSE,
+)
+
+
+def sentence_of(text: str) -> str:
+    """Return a message without its names, numbers and shapes. A list of names counts as one name."""
+    return re.sub(r"_((,|, and| and)? _)*( more)?", "_", VALUE.sub("_", text))
+
+
+def check(error: BaseException, name: str, facts: tuple[object, ...]) -> None:
+    """Check that an error or warning is the one of a cause in ``texts.txt``, and states these facts."""
+    kind, _, text = expected()[name].partition(": ")
+    assert type(error).__name__ == kind
+    for fact in facts:
+        assert str(fact) in str(error)
+    given = {word for fact in facts for word in (*str(fact).split(), sentence_of(str(fact)))}
+    found, wanted = sentence_of(str(error)).split(), sentence_of(text).split()
+    pairs = zip_longest(found, wanted, fillvalue="")
+    assert " ".join(b if a.strip(",;:.") in given else a for a, b in pairs) == " ".join(wanted)
+
+
+@contextmanager
+def raises(kind: type[BaseException], name: str, *facts: object) -> Iterator[pytest.ExceptionInfo]:  # type: ignore[type-arg]
+    """Expect the error of a cause in ``texts.txt``, with other names and numbers: those in ``facts``."""
+    with pytest.raises(kind) as caught:
+        yield caught
+    check(caught.value, name, facts)
+
+
+@contextmanager
+def warns(kind: type[Warning], name: str, *facts: object) -> Iterator[pytest.WarningsRecorder]:
+    """Expect the warning of a cause in ``texts.txt``, with other names and numbers: those in ``facts``."""
+    with pytest.warns(kind) as recorded:
+        yield recorded
+    (warning,) = [each.message for each in recorded if isinstance(each.message, kind)]
+    assert isinstance(warning, Warning)
+    check(warning, name, facts)

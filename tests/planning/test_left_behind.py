@@ -359,6 +359,13 @@ def test_a_cache_keeps_what_it_held_if_the_estimate_left_nothing_in_it() -> None
     assert causal_mask(5) is mask
 
 
+def test_a_cache_that_a_pass_filled_is_empty_again() -> None:
+    # Training would otherwise go on with the number that a real pass of the estimate drew.
+    model, noise = nn.Linear(WIDTH, 1), functools.cache(lambda: torch.randn(WIDTH))
+    gg.plan(lambda x: model(x + noise()).mean(), torch.ones(8, WIDTH), budget_bytes="1MiB")
+    assert noise.cache_info().currsize == 0
+
+
 def test_parameters_keep_their_gradients_and_hooks_and_modules_their_attributes() -> None:
     model, batch = RunningMean(), torch.randn(8, 5, WIDTH)
     model(batch).backward()

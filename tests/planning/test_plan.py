@@ -19,6 +19,7 @@ import gradgate as gg
 # private: how a size in bytes is read and written, whatever the size; no plan has them all
 from gradgate.byte_sizes import as_bytes, format_bytes
 from gradgate.errors import BudgetError, CountError, OptionError
+from tests.messages import raises
 
 WIDTH = 12
 
@@ -163,7 +164,7 @@ def test_what_a_window_is_padded_with_is_asked_where_nothing_shows_it() -> None:
 
     options = {"budget_bytes": "1MiB", "lengths": "mask"}
     plan = gg.plan(length_loss(lambda b: b["x"]), full(4), **options)
-    with pytest.raises(OptionError, match=r'Pass it: pad=\{"x": 0\}'):
+    with raises(OptionError, "pooling batches that show no padding", 'pad={"x": 0}'):
         plan.pool([full(4), full(6)])
     plan = gg.plan(length_loss(lambda b: b["x"]), full(4), pad={"x": 9, "mask": 0}, **options)
     (micro,) = plan.split(plan.pool([full(4), full(6)]))
@@ -175,18 +176,16 @@ def test_the_lengths_of_one_batch_are_not_taken_for_anothers() -> None:
     x, mask = padded([3, 12, 1])
     plan = gg.plan(length_loss(lambda b: b), x, budget_bytes="1MiB", lengths=mask)
     other, its_mask = padded([1, 2, 5])
-    with pytest.raises(OptionError, match="Pass its own: plan"):
+    with raises(OptionError, "another batch with the first one's lengths"):
         plan.split(other)
     assert [micro.length for micro in plan.split(other, lengths=its_mask)] == [5]
 
 
 def test_a_sample_that_cannot_fit_is_named() -> None:
     x, mask = padded([3, 12, 1])
-    with pytest.raises(
-        BudgetError, match=r"sample 1, of length 12, needs .* A sample cannot be split: recompute"
-    ):
+    with raises(BudgetError, "a text beyond the budget", "sample 1, of length 12"):
         gg.plan(length_loss(lambda b: b), x, budget_bytes=250, lengths=mask)
-    with pytest.raises(BudgetError, match="are resident before anything is computed"):
+    with raises(BudgetError, "a budget below the model"):
         gg.plan(length_loss(lambda b: b), x, budget_bytes=10, lengths=mask)
 
 
@@ -278,7 +277,7 @@ def test_a_count_that_the_graph_does_not_tell_is_asked_for_with_a_plan_too() -> 
     plan = gg.plan(loss_fn, batch, budget_bytes=400, lengths="mask")
     assert len(plan.parts) > 1
     accumulator = gg.Accumulator(torch.optim.SGD([weight], lr=1.0))
-    with pytest.raises(CountError, match=r"In step, loss_fn returns it: return loss, y\.numel"):
+    with raises(CountError, "a step without a count"):
         accumulator.step(loss_fn, batch, plan=plan)
     assert weight.item() == 1.0
     accumulator.step(lambda b: (loss_fn(b), b["mask"].sum()), batch, plan=plan)
@@ -348,7 +347,7 @@ def test_budgets_are_numbers_or_texts(budget: float | str, number: int) -> None:
 
 @pytest.mark.parametrize("budget", ["much", "8 GX", -1, 0, float("nan"), float("inf"), True, "-3GB"])
 def test_other_budgets_are_refused(budget: Any) -> None:
-    with pytest.raises(OptionError, match="Pass a number of bytes above 0, or a string with a unit"):
+    with raises(OptionError, "a budget without a unit"):
         as_bytes(budget)
 
 
@@ -396,7 +395,5 @@ def test_another_kind_of_batch_is_refused() -> None:
     plan = gg.plan(
         lambda b: (WEIGHT * b["x"]).mean(), {"x": torch.ones(3, 2, dtype=torch.long)}, budget_bytes="1MiB"
     )
-    with pytest.raises(
-        OptionError, match=r'batches of batch\["x"\] \(2-dimensional\), and this one is of batch \(2-dim'
-    ):
+    with raises(OptionError, "another kind of batch", 'batch["x"] (2-dimensional)', "batch (2-dimensional)"):
         plan.split(torch.ones(3, 2))

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
 from gradgate.errors import RankError, UpdateError
+from tests.messages import raises
 from tests.ranks.processes import together
 from tests.reference import assert_same
 
@@ -211,16 +212,16 @@ def hidden_wrapper(rank: int) -> Any:
     """The inner module was given, and the loop calls the wrapper."""
     loop = Loop(lambda net: net)
     loop.called = DistributedDataParallel(loop.net)
-    with pytest.raises(RankError, match="model=wrapper"):
+    with raises(RankError, "a wrapper around the model"):
         loop.window(rank)
     wrapper = loop.called
     loop.net.forward = lambda _: loop.accumulator.update().__enter__()  # as a trainer that runs a step inside
-    with pytest.raises(RankError, match="Words runs inside a DistributedDataParallel"):
+    with raises(RankError, "a wrapper around the model", "Words"):
         wrapper(loop.x)
-    with pytest.raises(RankError, match="model is not given"):
+    with raises(RankError, "ranks without a model"):
         gg.Accumulator(torch.optim.SGD(loop.net.parameters(), lr=1.0)).update().__enter__()
     head = nn.Linear(1, 1)
-    with pytest.raises(RankError, match="1 of 6 parameters are in no module of model="):
+    with raises(RankError, "ranks with half a model", "1 of 6"):
         gg.Accumulator(
             torch.optim.SGD([*loop.net.parameters(), head.weight], lr=1.0), model=loop.called
         ).update().__enter__()

@@ -83,7 +83,7 @@ def test_when_one_rank_dies_the_others_get_an_error_in_time() -> None:
     ranks = together(dying, 2)
     message, still, seconds = ranks[0]
     assert ranks[1] is None
-    assert message.startswith("update: rank 0 of 2 waited in vain for rank 1")
+    assert message.startswith("update: rank 0 of 2 waited for rank 1, without an answer")
     assert still
     assert seconds < 2 * TIMEOUT_SECONDS
 
@@ -108,7 +108,7 @@ def leaving(rank: int, how: str) -> Any:
 def test_a_rank_that_makes_fewer_updates_is_named(how: str) -> None:
     ranks = together(leaving, 3, how, timeout=SHORT_SECONDS)
     for number in (0, 2):
-        assert ranks[number][0].startswith(f"update: rank {number} of 3 waited in vain for rank 1")
+        assert ranks[number][0].startswith(f"update: rank {number} of 3 waited for rank 1, without an answer")
         assert "made fewer updates" in ranks[number][0]
     assert ranks[1][0] == "ended"
     assert all(still for _, still in ranks)

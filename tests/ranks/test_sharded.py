@@ -133,7 +133,7 @@ def test_what_cannot_be_is_refused_and_the_engine_is_given_back() -> None:
     net, (x, _) = model(), data()
     ((net(x[:12]).sum() + net(x).sum()) / 2).backward()
     for said, gradients in together(several, 2):
-        assert "rank 1 has no micro-batch in this window, and others 1" in said[0]
+        assert "rank 1 has no micro-batch in this window, another has 1" in said[0]
         assert "'b' is a second loss, and under fully_shard there is one sum for all losses" in said[1]
         assert "the graph holds gg.clip_gradient" in said[2]
         assert "fully_shard, which adds gradients up in a dtype of its own, here torch.float64" in said[3]
@@ -175,7 +175,7 @@ def raising(rank: int) -> Any:
 
 def test_a_rank_that_raises_in_the_middle_is_an_error_on_the_others_and_nothing_is_stepped() -> None:
     (said, unchanged), own = together(raising, 2)
-    assert said.startswith("update: rank 0 of 2 waited in vain for rank 1")
+    assert said.startswith("update: rank 0 of 2 waited for rank 1, without an answer")
     assert unchanged
     assert isinstance(own, ZeroDivisionError)
 

@@ -8,7 +8,14 @@ import warnings
 from torch import Tensor
 
 from gradgate.accumulation._batch_norm import BatchNorms
-from gradgate.accumulation._counts import Count, Reduction, check_reduction, divided_by, divisor_in_graph
+from gradgate.accumulation._counts import (
+    Count,
+    Reduction,
+    check_reduction,
+    count_in_graph,
+    divided_by,
+    divisor_in_graph,
+)
 from gradgate.autograd_graph import (
     REENTRANT_CHECKPOINT,
     Graph,
@@ -119,6 +126,7 @@ class LossChecks:
         first_count, first_known = self._counted.setdefault(name, (float(count), known))
         if not math.isclose(count * first_known, first_count * known, rel_tol=_ROUNDING):
             self._contradicted = True
+            _emit(loss, float(count), known, first_count, first_known)
             warnings.warn(
                 f"backward: count is {count:.10g}, but this loss is a mean over {known:.10g} items, as its graph "
                 f"shows, and an earlier loss in this window had count {first_count:.10g} for "
@@ -128,6 +136,20 @@ class LossChecks:
                 CountWarning,
                 stacklevel=4,
             )
+
+
+def _emit(loss: Tensor, count: float, items: float, first_count: float, first_items: float) -> None:
+    """Tell a checker that watches about counts that the graphs contradict."""
+    from gradgate import events  # its import takes as long as everything else here, and it is rarely needed
+
+    def event() -> events.Miscounted:
+        try:
+            count_in_graph(loss)
+        except NotUnderstoodError:
+            return events.Miscounted((), count, items, first_count, first_items, proved=False)
+        return events.Miscounted((), count, items, first_count, first_items, proved=True)
+
+    events.emit(event)
 
 
 def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:

@@ -14,6 +14,8 @@ from gradgate.autograd_graph._losses import (
     reduced_shape,
     reduction_of,
     shape_of,
+    targets_of,
+    without_smoothing,
 )
 from gradgate.autograd_graph._walk import LEAF, Graph, roots_of, walk
 
@@ -35,5 +37,7 @@ __all__ = [
     "reduction_of",
     "roots_of",
     "shape_of",
+    "targets_of",
     "walk",
+    "without_smoothing",
 ]

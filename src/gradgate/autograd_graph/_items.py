@@ -35,7 +35,7 @@ from gradgate.autograd_graph._dimensions import (
     Shape,
     Understand,
 )
-from gradgate.autograd_graph._losses import LOSSES, NotUnderstoodError, SamplesMixedError
+from gradgate.autograd_graph._losses import LOSSES, NotUnderstoodError, SamplesMixedError, without_smoothing
 from gradgate.autograd_graph._operations import (
     before_reduction,
     expanded,
@@ -65,6 +65,7 @@ def check_items(node: Any) -> None:
     Raises:
         NotUnderstoodError: an operation between the mean and the model isn't known to keep items apart.
     """
+    node = without_smoothing(node)
     if _is_usual_classifier(node):
         return
     reader = GraphReader(_TABLE)

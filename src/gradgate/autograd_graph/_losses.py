@@ -37,6 +37,15 @@ _RESHAPES = "View ReshapeAlias UnsafeView Squeeze Unsqueeze Expand Select Clone 
 RESHAPES = frozenset(f"{name}Backward{number}" for name in _RESHAPES.split() for number in "012")
 """Nodes that return values as they are, in another shape, type or place."""
 
+_OVER_CLASSES = (
+    *("MulBackward1", "DivBackward0?", "SumBackward0", "MaskedFillBackward0", "NegBackward0", "SumBackward1"),
+    *("MulBackward0?", "LogSoftmaxBackward0"),
+)
+"""The second part of a cross entropy with label smoothing. A sum isn't divided, and without class weights isn't
+multiplied."""
+
+_ROUNDING = 1e-5  # of sums of class weights in float32
+
 _ARITHMETIC = RESHAPES | {
     *("AddBackward0", "AddBackward1", "SubBackward0", "SubBackward1", "RsubBackward1", "NegBackward0"),
     *("MulBackward0", "MulBackward1", "DivBackward0"),
@@ -51,6 +60,96 @@ class SamplesMixedError(NotUnderstoodError):
     """A product or distance between all samples of a micro-batch."""
 
 
+# -- label smoothing ------------------------------------------------------------------------------------
+
+
+class _Smoothed(NamedTuple):
+    """A cross entropy of class indices with label smoothing e.
+
+    It is (1 - e) times a loss of class scores, plus e times the mean over all classes of the loss of each.
+
+    Attributes:
+        loss: the node of the loss of class scores.
+        ignored: where the second part leaves targets out.
+        divisor: the number by which the second part was divided, or None for a sum.
+    """
+
+    loss: Any
+    ignored: Tensor
+    divisor: Tensor | None
+
+    def total(self) -> int | Tensor | None:
+        """Return the divisor of both parts, or None if they differ. On a device, that is nan instead of None."""
+        total, target = _targets(self.loss), self.loss._saved_target
+        if total is None or self.divisor is None or self.ignored.numel() != target.numel():
+            return None
+        same = (self.ignored.flatten() == (target == signed(self.loss._saved_ignore_index)).flatten()).all()
+        weighted = self.loss._saved_weight is not None
+        same &= (self.divisor - total).abs() <= (_ROUNDING * total if weighted else 0)
+        if isinstance(total, Tensor) and not same.is_cpu:
+            return torch.where(same, total, math.nan)
+        return total if same else None
+
+
+def _smoothed(node: Any) -> _Smoothed | None:
+    """Recognize the graph that ``cross_entropy(..., label_smoothing=)`` makes, with ``reduction`` mean or sum."""
+    if node is None or node.name() != "AddBackward0":
+        return None
+    (first, _), (second, _) = node.next_functions
+    parts = _chain(first, "MulBackward1"), _chain(second, *_OVER_CLASSES)
+    if not all(parts):
+        return None
+    (scaled,), over_classes = parts[0].values(), parts[1]
+    loss, softmax = scaled.next_functions[0][0], over_classes["LogSoftmaxBackward0"]
+    if loss is None or loss.name() not in CLASS_LOSSES:
+        return None
+    scores = loss.next_functions[0][0]
+    while scores.name() in RESHAPES:
+        scores = scores.next_functions[0][0]
+    summed, division = over_classes["SumBackward1"], over_classes.get("DivBackward0")
+    dims, product = summed._saved_dim, over_classes.get("MulBackward0")
+    classes = math.prod(int(summed._saved_self_sym_sizes[signed(dim)]) for dim in dims)
+    weights = float(scaled._saved_other), float(over_classes["MulBackward1"]._saved_other)
+    weight = None if product is None else product._saved_other
+    if (
+        scores is not softmax
+        or [signed(dim) for dim in dims] != [signed(softmax._saved_dim)]
+        or not math.isclose(weights[0] + weights[1] * classes, 1)
+        or reduction_of(loss) != ("sum" if division is None else "mean")
+        or not _same_values(weight, loss._saved_weight)
+    ):
+        return None
+    return _Smoothed(
+        loss,
+        over_classes["MaskedFillBackward0"]._saved_mask,
+        None if division is None else division._saved_other,
+    )
+
+
+def _chain(node: Any, *names: str) -> dict[str, Any]:
+    """Return the nodes of these names below each other, or {} if one is missing. "?" marks one that may be."""
+    found: dict[str, Any] = {}
+    for name in names:
+        if node is not None and node.name() == name.rstrip("?"):
+            found[node.name()] = node
+            node = next((child for child, _ in node.next_functions if child is not None), None)
+        elif not name.endswith("?"):
+            return {}
+    return found
+
+
+def _same_values(tensor: Tensor | None, other: Tensor | None) -> bool:
+    if tensor is None or other is None:
+        return tensor is other
+    return tensor.data_ptr() == other.data_ptr() and tensor.numel() == other.numel()
+
+
+def without_smoothing(node: Any) -> Any:
+    """Return the loss of class scores in a cross entropy with label smoothing; any other node as it is."""
+    smoothed = _smoothed(node)
+    return node if smoothed is None else smoothed.loss
+
+
 # -- reductions -----------------------------------------------------------------------------------------
 
 
@@ -59,6 +158,7 @@ def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
 
     The sum of an unreduced loss counts as one that was reduced with ``reduction="sum"``.
     """
+    node = without_smoothing(node)
     reduction = _REDUCTIONS.get(getattr(node, "_saved_reduction", 0))
     if reduction is None and node is not None and node.name() == "SumBackward0":
         below = node.next_functions[0][0]
@@ -73,6 +173,9 @@ def divisor_of(node: Any) -> int | float | Tensor | None:
     The node must have returned a single number. Whether the summands are the items of a batch is another question,
     see :func:`check_items`. A number on a device is returned as a tensor, without synchronizing.
     """
+    smoothed = _smoothed(node)
+    if smoothed is not None:
+        return smoothed.total()
     kind = node.name()
     if kind in _MEANS:
         return int(node._saved_self_sym_numel)
@@ -88,6 +191,7 @@ def divisor_of(node: Any) -> int | float | Tensor | None:
 
 def reduced_shape(node: Any) -> tuple[int, ...]:
     """Return the shape that a mean, a sum or a loss of torch was taken over: of the targets for class losses."""
+    node = without_smoothing(node)
     kind = node.name()
     if kind in CLASS_LOSSES:
         return tuple(node._saved_target.shape)
@@ -112,15 +216,31 @@ def _input_shape(node: Any) -> tuple[int, ...]:
     return shape_of(*next(edge for edge in node.next_functions if edge[0] is not None))
 
 
+def targets_of(node: Any) -> int | Tensor | None:
+    """Return the number of targets in the sum of a loss of class scores, or the sum of their weights.
+
+    The result is None for any other sum.
+    """
+    loss = without_smoothing(node)
+    if loss.name() == "SumBackward0":
+        loss = loss.next_functions[0][0]
+        while loss is not None and loss.name() in RESHAPES:
+            loss = loss.next_functions[0][0]
+    if loss is None or loss.name() not in CLASS_LOSSES:
+        return None
+    unreduced = reduction_of(loss) is None
+    return (
+        None if unreduced and math.prod(reduced_shape(node)) != loss._saved_target.numel() else _targets(loss)
+    )
+
+
 def _targets(node: Any) -> int | Tensor | None:
     total: Tensor = node._saved_total_weight
     weighted = node._saved_weight is not None
-    if total.is_cpu and not weighted and total.dtype in (torch.float32, torch.float64):
-        return int(total)  # each target counts 1
-    if total.dtype not in (torch.float16, torch.bfloat16):
-        return total
-    # A 16-bit loss saves a 16-bit total, which cannot hold 513. Unweighted targets can be counted again.
-    return None if weighted else (node._saved_target != signed(node._saved_ignore_index)).sum()
+    if reduction_of(node) is None or total.dtype in (torch.float16, torch.bfloat16):
+        # An unreduced loss saves no total, and a 16-bit one cannot hold 513. Unweighted targets are counted again.
+        return None if weighted else (node._saved_target != signed(node._saved_ignore_index)).sum()
+    return int(total) if total.is_cpu and not weighted else total  # unweighted, each target counts 1
 
 
 # -- arithmetic of single numbers -----------------------------------------------------------------------
@@ -152,7 +272,7 @@ def inputs_of(node: Any) -> tuple[Input, ...] | None:
     with a constant, or change of shape: a loss or one of its terms begins there.
     """
     name = node.name()
-    if name not in _ARITHMETIC:
+    if name not in _ARITHMETIC or _smoothed(node) is not None:
         return None
     first, second = [*(child for child, _ in node.next_functions), None][:2]
     if name in RESHAPES:

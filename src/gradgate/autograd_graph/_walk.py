@@ -8,24 +8,47 @@ from typing import Any
 
 from torch import Tensor
 
+from gradgate.torch_compat import node_number
+
 LEAF = "torch::autograd::AccumulateGrad"
 """The name of the nodes that add gradient to leaves."""
+
+
+_SINK = "_DDPSinkBackward"
 
 
 def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[Any, list[Any]]]:
     """Yield every node of a graph once, nearest to the roots first, with the nodes that it passes gradient to.
 
     With ``beyond``, the walk ends at nodes that have none of these names.
+
+    With ``find_unused_parameters``, DistributedDataParallel ties all outputs of a model to one node, which passes
+    each output's gradient on as it is. Of its inputs, only those are followed whose outputs the roots use.
     """
     queue = list(dict.fromkeys(root for root in roots if root is not None))
     seen = set(queue)
+    used: dict[Any, set[int]] = {}  # of each of these nodes, the outputs that were met
+    waiting: set[Any] = set()  # those whose outputs may not all have been met
     for node in queue:  # grows during the loop
-        following = [child for child, _ in node.next_functions if child is not None]
+        edges = node.next_functions
+        if node in used:
+            edges = [edge for place, edge in enumerate(edges) if place in used[node]]
+        following = [child for child, _ in edges if child is not None]
         yield node, following
-        for child in following if beyond is None or node.name() in beyond else ():
-            if child not in seen:
+        for child, output in edges if beyond is None or node.name() in beyond else ():
+            if child is None or child in seen:
+                continue
+            if type(child).__name__ == _SINK:
+                used.setdefault(child, set()).add(output)
+                waiting.add(child)
+            else:
                 seen.add(child)
                 queue.append(child)
+        if waiting and node is queue[-1]:
+            newest = max(waiting, key=node_number.use)  # an older one may be below it
+            waiting.remove(newest)
+            seen.add(newest)
+            queue.append(newest)
 
 
 def roots_of(roots: Any) -> list[Any]:

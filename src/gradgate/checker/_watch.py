@@ -22,8 +22,8 @@ def watch(
 ) -> Watching:
     """Watch the training loop inside a ``with`` block, and report what is wrong with its gradients.
 
-    The loop doesn't need to use gradgate, and computes the same as without the block. When the block ends, torch's
-    classes are as they were before.
+    The loop doesn't need to use gradgate, and computes the same results as without the block. When the block ends,
+    torch's classes are as they were before.
 
     Args:
         select: report only these rules: codes ("GG103"), beginnings of codes ("GG1") or categories.
@@ -36,7 +36,7 @@ def watch(
 
     Raises:
         OptionError: no rule has such a name, or ``raise_on`` has another value.
-        FindingError: there are findings, and ``raise_on`` asks for an error. Raised at the end of the block.
+        FindingError: there are findings of this severity or a worse one. Raised at the end of the block.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))

@@ -1,18 +1,18 @@
-"""The commands and their options. Parsing only decides what to run; nothing runs meanwhile."""
+"""The commands and their options. Parsing only selects an action, which runs after it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 from typer.core import TyperCommand
 
 import gradgate
 from gradgate.cli._arguments import before_script
+from gradgate.cli._config import Format
 
 Action: TypeAlias = Callable[[], int]
 
@@ -31,7 +31,7 @@ app = typer.Typer(
 
 
 def parse(arguments: list[str]) -> Action:
-    """Return the action that a command line asks for. Help and usage errors exit, as usual."""
+    """Return the action that a command line selects. Help and usage errors exit, as usual."""
     _parsed.clear()
     _line[:] = arguments
     try:
@@ -41,22 +41,6 @@ def parse(arguments: list[str]) -> Action:
         if not _parsed or end.code:
             raise
     return _parsed[0]
-
-
-class Format(str, Enum):
-    """The formats of a report."""
-
-    text = "text"
-    json = "json"
-    sarif = "sarif"
-    html = "html"
-
-
-class ListFormat(str, Enum):
-    """The formats of the list of rules."""
-
-    text = "text"
-    json = "json"
 
 
 class ScriptCommand(TyperCommand):
@@ -156,8 +140,7 @@ def check(
     run = partial(check_program, module, arguments or [], select=select, ignore=ignore, max_steps=max_steps)
     run = partial(run, fix=_same_check(arguments or []) if fix else None, yes=yes)
     run = partial(run, baseline=baseline, new_baseline=write_baseline)
-    form = "diff" if diff else None if format is None else format.value
-    _parsed.append(partial(run, form=form, output=output, progress=not no_progress))
+    _parsed.append(partial(run, form="diff" if diff else format, output=output, progress=not no_progress))
 
 
 @app.command(
@@ -178,7 +161,7 @@ def plan(
 ) -> None:
     """Run a script up to its first optimizer step, and print what its batch takes and how to split it.
 
-    The step is not made, and the script ends there. What it does before (reading data, writing files) it does.
+    The script ends before that step. Until then it runs as usual: it reads its data and writes its files.
 
     \b
     gradgate plan train.py                   what the batch takes
@@ -191,16 +174,13 @@ def plan(
 
 @app.command()
 def rules(
-    format: Annotated[ListFormat, typer.Option(help="The format of the list.")] = ListFormat.text,  # noqa: A002
+    format: Annotated[Literal["text", "json"], typer.Option(help="The format of the list.")] = "text",  # noqa: A002
     write: Annotated[Path | None, typer.Option(metavar="FOLDER", hidden=True)] = None,
 ) -> None:
     """List all rules."""
     from gradgate.cli._rules import list_rules, write_pages
 
-    if write is not None:
-        _parsed.append(partial(write_pages, write))
-    else:
-        _parsed.append(partial(list_rules, as_json=format is ListFormat.json))
+    _parsed.append(partial(write_pages, write) if write else partial(list_rules, as_json=format == "json"))
 
 
 @app.command(short_help="Explain a rule: gradgate explain GG101.")

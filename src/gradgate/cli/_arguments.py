@@ -16,8 +16,8 @@ _MOST_FILES = 200
 def before_script(args: list[str], flags: Collection[str], names: Collection[str]) -> tuple[list[str], str]:
     """Put gradgate's options before the script, and "--" between the two, or after the module of ``-m``.
 
-    Options come before the script, as those of python do. An option after it is gradgate's if the script reads
-    no arguments. Otherwise it is the script's.
+    Options come before the script, as with python. An option after the script is gradgate's if the script reads no
+    arguments. Otherwise it is the script's.
 
     Args:
         args: the command line after ``gradgate check``.
@@ -25,7 +25,8 @@ def before_script(args: list[str], flags: Collection[str], names: Collection[str
         names: gradgate's options that take one.
 
     Returns:
-        The command line, and a note for the user about options that the script gets: "" if there are none.
+        The command line, and a note for the user about options of gradgate that the script gets; "" if there are
+        none.
     """
     flags, names = set(flags) - {"-h", "--help"}, set(names) - {"-m"}
     at = _script_at(args, {*flags, "-h", "--help"})
@@ -70,7 +71,7 @@ def _script_at(args: list[str], flags: Collection[str]) -> int | None:
 
 
 def _reads_arguments(script: Path) -> bool:
-    """Return whether a script, or a file beside it that it may import, reads the command line."""
+    """Return whether a script reads the command line, or a file in its folder does, which it may import."""
     if not script.is_file() or script.suffix not in (".py", ".ipynb"):
         return True  # a command such as torchrun, or a package
     files = [script, *sorted(script.parent.glob("*.py"))[:_MOST_FILES]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import TextIO
 from gradgate.checker.fixes import can_edit
 from gradgate.checker.reports import (
     Report,
-    Selection,
     check_output,
     checked_path,
     counted,
@@ -26,11 +25,11 @@ from gradgate.checker.reports import (
     write_baseline,
     written,
 )
-from gradgate.checker.running import How, Program, WatchedRun
+from gradgate.checker.running import How, WatchedRun
 from gradgate.cli._config import configured
 from gradgate.cli._fix import fix_and_check_again
 from gradgate.cli._program import program_of
-from gradgate.cli._progress import Progress
+from gradgate.cli._progress import Progress, write_error
 from gradgate.errors import OptionError
 from gradgate.events import Log
 
@@ -55,8 +54,8 @@ def check_program(
 ) -> int:
     """Run a script or module under watch, write the report, and return the exit code.
 
-    For options that are None the configuration applies, or the default. ``fix`` is the command that checks again
-    once the edits are made.
+    An option that is None gets its value from the configuration, or its default. ``fix`` is the command that checks
+    again after the edits.
     """
     if fix is not None and "LOCAL_RANK" in os.environ:
         raise OptionError(
@@ -89,61 +88,40 @@ def check_program(
     else:
         baseline = baseline or settings.get("baseline")
     known = read_baseline(baseline, where=_WHERE) if baseline is not None else frozenset[str]()
-    line = Progress(enabled=progress)
-    watched = WatchedRun(
-        program,
-        max_steps=max_steps or settings.get("max_steps"),
-        on_end=partial(
-            _report, program, selected, known, new_baseline, form, output or sys.stdout, line, fix, yes
-        ),
-    )
+    line, stdout = Progress(enabled=progress), sys.stdout  # which the script may replace
+
+    def end(how: How, code: int, logs: list[Log]) -> int:
+        line.stop()
+        raised = getattr(sys, "last_value", None)
+        notes = []
+        if isinstance(raised, ModuleNotFoundError):
+            notes = [f"The script runs in {sys.executable}, which has no module {raised.name!r}."]
+        judged = partial(report_on, logs, script=program.target, outcome=how, exit_code=code, notes=notes)
+        judged = partial(judged, selection=selected)
+        report = judged(baseline=known)
+        try:
+            if new_baseline is not None:
+                write_baseline(new_baseline, report.findings)
+                report = judged(baseline=set(map(fingerprint, report.findings)))
+            _write(report, form, output or _open_stream(stdout))
+        except BrokenPipeError:
+            if sys.stderr is not None:
+                sys.stderr.close()  # the reader has closed the pipe, and Python would complain about it at exit
+        except (OSError, ValueError) as error:
+            write_error(f"gradgate: the report cannot be written: {error}\n")
+            return _REFUSED
+        second = None
+        if fix is not None and how != "interrupted":
+            second = fix_and_check_again(report, yes=yes, command=fix)
+        return second if second is not None else code or (_FOUND if report.faults else 0)
+
+    watched = WatchedRun(program, max_steps=max_steps or settings.get("max_steps"), on_end=end)
     if watched.reports:
         line.start(lambda: watched.progress)
     try:
         return watched.run()
     finally:
         line.stop()
-
-
-def _report(
-    program: Program,
-    selected: Selection,
-    known: Collection[str],
-    new_baseline: Path | None,
-    form: str,
-    output: Path | TextIO,
-    line: Progress,
-    fix: Sequence[str] | None,
-    yes: bool,
-    how: How,
-    code: int,
-    logs: list[Log],
-) -> int:
-    line.stop()
-    raised = getattr(sys, "last_value", None)
-    notes = []
-    if isinstance(raised, ModuleNotFoundError):
-        notes = [f"The script runs in {sys.executable}, which has no module {raised.name!r}."]
-    judged = partial(
-        report_on, logs, script=program.target, outcome=how, exit_code=code, selection=selected, notes=notes
-    )
-    report = judged(baseline=known)
-    try:
-        if new_baseline is not None:
-            write_baseline(new_baseline, report.findings)
-            report = judged(baseline=set(map(fingerprint, report.findings)))
-        _write(report, form, output if isinstance(output, Path) else _open_stream(output))
-    except BrokenPipeError:
-        if sys.stderr is not None:
-            sys.stderr.close()  # the reader has closed the pipe, and Python would complain about it at exit
-    except (OSError, ValueError) as error:
-        _print_error(f"gradgate: the report cannot be written: {error}\n")
-        return _REFUSED
-    if fix is not None and how != "interrupted":
-        second = fix_and_check_again(report, yes=yes, command=fix)
-        if second is not None:
-            return second
-    return code or (_FOUND if report.faults else 0)
 
 
 def _write(report: Report, form: str, output: Path | TextIO) -> None:
@@ -162,7 +140,7 @@ def _write(report: Report, form: str, output: Path | TextIO) -> None:
     found = f"{counted(len(report.findings), 'finding')} after {counted(report.summary.steps, 'step')}"
     how = f"; the script {report.summary.ending}" if report.summary.ending else ""
     where = f"; the report is in {output}" if isinstance(output, Path) else ""
-    _print_error(f"gradgate: {found}{how}{where}\n")
+    write_error(f"gradgate: {found}{how}{where}\n")
 
 
 def _open_stream(stream: TextIO) -> TextIO:
@@ -172,9 +150,3 @@ def _open_stream(stream: TextIO) -> TextIO:
             if each is not None and each.writable():
                 return each
     return stream
-
-
-def _print_error(text: str) -> None:
-    """Write to standard error directly, because the script may have replaced ``sys.stderr``."""
-    with suppress(OSError):
-        os.write(2, text.encode())

@@ -6,11 +6,14 @@ import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from gradgate.errors import OptionError
 
-_FORMATS = ("text", "json", "sarif", "html")
+Format: TypeAlias = Literal["text", "json", "sarif", "html"]
+"""The formats of a report."""
+
+_FORMATS = get_args(Format)
 _NAMES = 'Write a list of strings: {} = ["GG103"].'
 _EXPECTED = {
     "baseline": 'Write the path of a file: baseline = "gradgate-baseline.json".',

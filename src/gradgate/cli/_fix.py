@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from gradgate.checker.fixes import Rewritten, patch, rewritten_files
 from gradgate.checker.reports import Report, counted
+from gradgate.cli._progress import write_error
 
 
 def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) -> int | None:
@@ -27,54 +27,45 @@ def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) ->
     if not files:
         misfits = any(entry.edits for entry in report.entries())
         offers = "The edits do not fit the file" if misfits else "No finding offers an edit"
-        _say(f"{offers}. Make the changes by hand." if report.findings else "Nothing to fix.")
+        write_error(f"{offers}. Make the changes by hand.\n" if report.findings else "Nothing to fix.\n")
         return None
     sys.stdout.write(f"\n{patch(files)}\n")
     sys.stdout.flush()
     if not yes and not _agrees(files):
-        _say("Nothing was changed.")
+        write_error("Nothing was changed.\n")
         return None
     for file in files:
         kept = None if _is_clean(file.path) else _backup(file)
         file.path.write_bytes(file.after.encode(file.encoding))
-        _say(
-            f"Changed {file.path}"
-            + (f"; the file as it was is {kept}." if kept else "; git has it as it was.")
-        )
-    _say("Checking again.")
+        where = f"the file as it was is {kept}" if kept else "git has it as it was"
+        write_error(f"Changed {file.path}; {where}.\n")
+    write_error("Checking again.\n")
     return subprocess.run([sys.executable, "-m", "gradgate", *command], check=False).returncode
 
 
 def _agrees(files: Sequence[Rewritten]) -> bool:
     if not sys.stdin.isatty():
-        _say("Standard input is no terminal, so nobody can be asked: pass --yes to make these edits.")
+        write_error(
+            "Standard input is not a terminal, so gradgate cannot ask. Pass --yes to make these edits.\n"
+        )
         return False
-    _say(f"Make these edits in {counted(len(files), 'file')}? [y/N] ", end="")
+    write_error(f"Make these edits in {counted(len(files), 'file')}? [y/N] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _is_clean(path: Path) -> bool:
     """Return whether git tracks the file and has no uncommitted change in it."""
-    git = ["git", "-C", str(path.parent)]
+    git = ["git", "-C", str(path.parent), "status", "--porcelain", "--ignored", path.name]
     try:
-        tracked = subprocess.run(
-            [*git, "ls-files", "--error-unmatch", path.name], capture_output=True, check=False
-        )
-        if tracked.returncode:
-            return False
-        changed = subprocess.run([*git, "status", "--porcelain", path.name], capture_output=True, check=False)
+        status = subprocess.run(git, capture_output=True, check=False)
     except OSError:
         return False
-    return changed.returncode == 0 and not changed.stdout.strip()
+    return status.returncode == 0 and not status.stdout.strip()
 
 
 def _backup(file: Rewritten) -> Path:
-    """Copy the original file to an unused name beside it."""
+    """Copy the original file to an unused name in the same folder."""
     names = (f"{file.path.name}.orig{number or ''}" for number in range(10_000))
     kept = next(path for name in names if not (path := file.path.with_name(name)).exists())
     kept.write_bytes(file.before.encode(file.encoding))
     return kept
-
-
-def _say(text: str, end: str = "\n") -> None:
-    os.write(2, f"{text}{end}".encode())

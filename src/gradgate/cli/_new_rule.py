@@ -1,4 +1,4 @@
-"""``gradgate new-rule``: the files of a rule that is still to be written, in a checkout of gradgate."""
+"""``gradgate new-rule``: write the files that a new rule begins with, in a checkout of gradgate."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def new_rule(name: str, code: str, folder: Path) -> int:
     """Write a rule, a script with the mistake and one without, and print what to do next."""
     if not re.fullmatch(r"[a-z]+(-[a-z]+)*", name):
         raise OptionError(
-            f"gradgate new-rule: {name!r} is no name of a rule. Write it as in 'clip-misplaced'."
+            f"gradgate new-rule: {name!r} is not a rule's name. Write it like 'clip-misplaced'."
         )
     if not re.fullmatch(r"GG[1-6]\d\d", code):
-        raise OptionError(f"gradgate new-rule: {code!r} is no code. Codes go from GG101 to GG699.")
+        raise OptionError(f"gradgate new-rule: {code!r} is not a code. Codes go from GG101 to GG699.")
     for rule in rules():
         if name == rule.name or code == rule.code:
             raise OptionError(

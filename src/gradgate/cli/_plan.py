@@ -12,7 +12,7 @@ from gradgate.checker.analysis._loss_source import LossSource, UnknownLossError,
 from gradgate.checker.reports import counted, place_of
 from gradgate.checker.running import How, Program, WatchedRun, after_import
 from gradgate.cli._program import program_of
-from gradgate.errors import GradgateError, OptionError
+from gradgate.errors import GradgateError
 from gradgate.events import Frame, Log
 
 _WHERE = "gradgate plan"
@@ -35,19 +35,10 @@ def plan_program(module: str | None, arguments: list[str], *, budget: str | None
     """Run a script or module up to its first optimizer step, print its batch's plan, and return the exit code."""
     program = program_of(module, arguments, where=_WHERE)
     if budget is not None:
-        _check_budget(budget)
+        as_bytes(budget, _WHERE, "--budget")
     paused = _Paused(program, budget)
     after_import("torch", paused.wait_for_step)
     return WatchedRun(program, max_steps=1, on_end=paused.tell).run()
-
-
-def _check_budget(budget: str) -> None:
-    try:
-        as_bytes(budget)
-    except OptionError:
-        raise OptionError(
-            f"{_WHERE}: --budget is {budget!r}. Write a number with a unit: --budget 8GiB."
-        ) from None
 
 
 class _Paused:
@@ -62,7 +53,7 @@ class _Paused:
         self._optimizer = "optimizer"
 
     def wait_for_step(self) -> None:
-        """Note the lines that call the model, and plan when an optimizer steps."""
+        """Note the lines that call the model, and make the plan when an optimizer steps."""
         from torch.nn.modules.module import register_module_forward_pre_hook
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -93,7 +84,7 @@ class _Paused:
             self._unknown = str(error)
         except GradgateError as error:
             self._refused = str(error).removeprefix("plan: ")
-        except Exception as error:  # noqa: BLE001  (whatever the script's lines raise where they run again)
+        except Exception as error:  # noqa: BLE001  (a second run of the script's lines may raise anything)
             self._unknown = (
                 f"the lines that compute the loss raise {type(error).__name__} when run again: {error}"
             )
@@ -102,7 +93,7 @@ class _Paused:
         raise StopRun
 
     def _planned(self, optimizer: Any) -> Iterator[str]:
-        """Yield the lines that say what the batch takes."""
+        """Yield the lines of the report: where the script stopped, its loss, its batch, and the plan."""
         from gradgate.call_sites import user_frames
         from gradgate.planning import plan
 
@@ -119,9 +110,7 @@ class _Paused:
         try:
             exec(compile(found.function(list(batch)), f"<loss of {file}>", "exec"), space)
         except SyntaxError as error:  # a `continue` without its loop
-            raise UnknownLossError(
-                f"its lines cannot stand in a function of their own: {error.msg}"
-            ) from None
+            raise UnknownLossError(f"its lines cannot be moved into a function: {error.msg}") from None
         made = plan(space["loss_fn"], batch, budget_bytes=self._budget, optimizer=optimizer)
         first, last = found.lines
         yield f"stopped      at the first optimizer step, {place_of(file, frame.f_lineno)}; it was not made"
@@ -157,8 +146,8 @@ class _Paused:
 def _batch_in(found: LossSource, names: dict[str, Any], samples: int) -> dict[str, Any]:
     """Return the variables that hold the samples from which the loss is computed.
 
-    Tensors of another length than the model's input belong to all samples: class weights, a mask. If the model gets
-    its input by keyword, ``samples`` is 0, and every tensor belongs to the batch.
+    A tensor whose length is not that of the model's input belongs to all samples, as class weights do. If the model
+    gets its input by keyword, ``samples`` is 0, and every tensor belongs to the batch.
     """
     from torch.nn import Parameter
 

@@ -39,7 +39,7 @@ def program_of(module: str | None, arguments: list[str], *, where: str) -> Progr
 
 
 def _hint(missing: Path, rest: list[str]) -> str:
-    """Return a hint at what the user may have meant by a script that does not exist."""
+    """Return a hint about a script that does not exist: a similar name, or options that are out of place."""
     if any(Path(word).is_file() for word in rest):
         return " Options, each with one value, come before the script."
     here = [path.name for path in missing.parent.glob("*") if path.suffix in (".py", ".ipynb")]

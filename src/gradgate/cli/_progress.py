@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from gradgate.checker.reports import counted, duration
 
@@ -15,11 +16,17 @@ _EVERY_SECONDS = 0.25
 _FEWEST_ROWS = 8
 
 
-class Progress:
-    """Reserves the last row of the terminal, as apt does, so that prints of the script cannot collide with it.
+def write_error(text: str) -> None:
+    """Write to standard error directly, because the script may have replaced or closed ``sys.stderr``."""
+    with suppress(OSError):
+        os.write(2, text.encode())
 
-    The rows above scroll on their own, and the cursor returns to its place after each drawing. Nothing is drawn
-    unless standard error is a terminal, nor in continuous integration, whose logs would record every frame.
+
+class Progress:
+    """Reserves the last row of the terminal, as apt does, so that the script's output cannot collide with it.
+
+    The rows above still scroll, and the cursor returns to its place after each update of the line. Nothing is drawn
+    if standard error is not a terminal, or in continuous integration, whose logs would record every frame.
     """
 
     def __init__(self, *, enabled: bool) -> None:
@@ -43,7 +50,7 @@ class Progress:
         self._enabled = False
         with self._drawing:
             if self._rows:
-                self._write(f"\x1b7\x1b[r\x1b[{self._rows};1H\x1b[2K\x1b8")
+                write_error(f"\x1b7\x1b[r\x1b[{self._rows};1H\x1b[2K\x1b8")
 
     def _run(self, counts: Callable[[], tuple[int, int]], began: float) -> None:
         time.sleep(1.0)  # a shorter run needs no progress
@@ -60,16 +67,9 @@ class Progress:
             return
         if rows != self._rows:
             # Make room by moving one row down in the same column, then let all rows but the last scroll.
-            self._write(f"\x1bD\x1b[1A\x1b7\x1b[1;{rows - 1}r\x1b8")
+            write_error(f"\x1bD\x1b[1A\x1b7\x1b[1;{rows - 1}r\x1b8")
             self._rows = rows
         steps, backwards = counts
         seen = f"{counted(steps, 'step')}, {counted(backwards, 'backward call')}"
         text = f"gradgate  {seen if steps or backwards else 'no backward call yet'}, {duration(seconds)}"
-        self._write(f"\x1b7\x1b[{rows};1H\x1b[2K{self._dim[0]}{text[: columns - 1]}{self._dim[1]}\x1b8")
-
-    @staticmethod
-    def _write(text: str) -> None:
-        try:
-            os.write(2, text.encode())  # bypasses sys.stderr, which the script may have replaced
-        except OSError:
-            return
+        write_error(f"\x1b7\x1b[{rows};1H\x1b[2K{self._dim[0]}{text[: columns - 1]}{self._dim[1]}\x1b8")

@@ -1,4 +1,4 @@
-"""Cells of notebooks. Wherever a file is named, a cell is ``train.ipynb cell 3``."""
+"""Cells of notebooks. Where another program has a file name, a cell has ``train.ipynb cell 3``."""
 
 from __future__ import annotations
 

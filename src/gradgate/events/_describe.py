@@ -22,7 +22,7 @@ def describe() -> str:
 
 
 def renewed(page: str) -> str:
-    """Return a page of the documentation with the present table between its two marks."""
+    """Return a page of the documentation with the current table between its two markers."""
     before, start, rest = page.partition(_START)
     _, end, after = rest.partition(_END)
     return f"{before}{start}\n{describe()}\n{end}{after}"

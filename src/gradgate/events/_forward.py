@@ -35,7 +35,7 @@ class Cut(Event):
     op: Annotated[
         str,
         "the method; 'no_grad': the value was passed to a module that ran without a graph; 'sample': a loss was "
-        "computed from a sample",
+        "computed from a sample; 'drawn': a sample was drawn, and what was computed from it isn't known",
     ]
     parameters: Annotated[Ids, "parameters that the value depended on"]
     scalar: Annotated[bool, "it has a single element"]

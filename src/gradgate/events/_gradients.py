@@ -85,16 +85,28 @@ class Opposed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Combined(Event):
-    """A loss combines two values in a way that is seldom meant. ``site`` is the operation's line."""
+    """A loss combines values in a way that may be a mistake. ``site`` is the operation's line."""
 
     how: Annotated[
-        Literal["own target", "advantage", "broadcast", "teacher"],
+        Literal["own target", "advantage", "broadcast", "teacher", "summand", "itself"],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
-        "the target of a divergence, whose parameters get no other gradient",
+        "the target of a divergence, whose parameters get no other gradient; a summand that shares no parameter "
+        "with the others; a ratio of equal values",
     ]
-    parameters: Annotated[Ids, "parameters behind the value that was to be constant, or that was broadcast"]
+    parameters: Annotated[Ids, "parameters behind the value that is judged"]
     backward: Annotated[Site, "where the loss was back-propagated"]
     sizes: Annotated[tuple[int, ...], "the shape after broadcasting"] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Miscounted(Event):
+    """gradgate's accumulator was given counts out of proportion to the items that the losses' graphs show."""
+
+    count: Annotated[float, "the count of this loss"]
+    items: Annotated[float, "the items that its graph shows"]
+    first_count: Annotated[float, "the count of the window's first loss of this name"]
+    first_items: Annotated[float, "the items that its graph shows"]
+    proved: Annotated[bool, "the accumulator would read the items if the count were left out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +125,9 @@ class Differentiated(Event):
     create: Annotated[bool, "called with create_graph"]
     reached: Annotated[Ids, "parameters that the graph leads to"]
     asked: Annotated[Ids, "parameters whose gradients were asked for"]
+    nodes: Annotated[int, "nodes of the graph"] = 0
+    old_nodes: Annotated[int, "those made before the line's last call"] = 0
+    old_site: Annotated[Site, "where most of the older ones were made"] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How gradgate's own parts report to a watcher: events they emit, and work that no rule should judge."""
+"""Report from gradgate's own parts to the watchers: events to record, and work that no rule should judge."""
 
 from __future__ import annotations
 

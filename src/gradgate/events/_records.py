@@ -69,16 +69,20 @@ class Term:
         tuple[tuple[str, float, Site], ...],
         "what it is multiplied by, as (op, number, where); op 'div' divides",
     ] = ()
-    items: Annotated[float | None, "items that a mean was taken over, if known"] = None
+    items: Annotated[float | None, "items that a mean, or a sum over targets or a mask, was taken over"] = (
+        None
+    )
     sizes: Annotated[tuple[int, ...], "shape of what was reduced"] = ()
     site: Annotated[Site, "where the reduction was computed"] = ()
     squares: Annotated[Ids, "parameters whose squares it sums: an L2 penalty"] = frozenset()
-    masked: Annotated[float | None, "fraction of ones in the 0/1 mask applied just before the reduction"] = (
-        None
-    )
+    weighted: Annotated[bool, "`items` adds up class weights"] = False
+    masked: Annotated[float | None, "fraction of ones in the 0/1 mask applied just before a mean"] = None
     classes: Annotated[int | None, "classes of a log_softmax, if the mean also runs over them"] = None
     equal: Annotated[bool, "it is a distance between two values, and these were equal everywhere"] = False
     paths: Annotated[int, "number of paths from the root to it"] = 1
+    times: Annotated[
+        float, "weight over all paths, divided by that of the first one, whose `factors` are"
+    ] = 1.0
     joined: Annotated[Site, "where the last of several paths joins the others"] = ()
     scaled: Annotated[bool, "a gradient scaler's factor is on the path; `factors` leaves it out"] = False
     reach: Annotated[Ids, "parameters it reaches; only for the first calls, of a loss with several terms"] = (
@@ -87,8 +91,8 @@ class Term:
 
     @property
     def weight(self) -> float:
-        """The product of its factors: how much the term counts in the loss."""
-        weight = 1.0
+        """How much the term counts in the loss: the product of its factors, over all paths."""
+        weight = self.times
         for op, number, _ in self.factors:
             weight = (weight / number if number else float("inf")) if op == "div" else weight * number
         return weight

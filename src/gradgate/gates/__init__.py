@@ -1,4 +1,4 @@
-"""Gates stop, scale, reverse, mask or clip a gradient; frozen modules and rows don't change."""
+"""Gates that stop, scale, reverse, mask or clip a gradient; frozen modules and rows; reports of the flow."""
 
 from gradgate.gates._expect_flow import expect_flow
 from gradgate.gates._flow import Flow, flow

@@ -32,7 +32,7 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
 
     Raises:
         FlowError: names the first unwanted path, or what stops the first missing one.
-        ShapeError: the loss is no scalar.
+        ShapeError: the loss is not a scalar.
         OptionError: no module or parameter is given, or a module has no parameters.
 
     Example:

@@ -25,7 +25,7 @@ Loss: TypeAlias = "Tensor | Callable[[], Any]"
 
 @dataclass(frozen=True, repr=False)
 class Flow:
-    """Where the gradient of a loss flows in a model. Made by :func:`flow`; ``print`` shows it as a tree."""
+    """Where the gradient of a loss flows in a model. :func:`flow` returns it; ``print`` shows it as a tree."""
 
     model: str
     parameters: tuple[Reach, ...]
@@ -86,7 +86,7 @@ def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimi
         The flow: ``print`` shows a tree, ``flow["encoder.weight"].stops`` has the data, ``flow.figure()`` draws it.
 
     Raises:
-        ShapeError: the loss is no scalar.
+        ShapeError: the loss is not a scalar.
         OptionError: the model has no parameters, or the function returns no tensor.
 
     Example:
@@ -137,7 +137,7 @@ def trace_loss(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Gra
             )
         from gradgate.gates._trace import Trace  # lazily: it imports the events
 
-        # Compiled functions run eagerly, so that their operations can be traced.
+        # Compiled functions run eagerly here: only then can their operations be traced.
         with torch.compiler.set_stance("force_eager"), Trace(parameters) as trace:
             loss = loss()
         if isinstance(loss, tuple) and loss:
@@ -177,9 +177,8 @@ def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]
 
 
 def _stops_at(parameter: Tensor, cuts: Iterable[FlowCut]) -> list[Stop]:
-    """Return the cuts between a parameter and the loss, each line once."""
-    stops = (Stop(cut.kind, cut.op, cut.frame) for cut in cuts if id(parameter) in cut.behind)
-    return list(dict.fromkeys(stops))
+    """Return the stops between a parameter and the loss, each line once."""
+    return list(dict.fromkeys(cut.stop for cut in cuts if id(parameter) in cut.behind))
 
 
 def _rates(optimizer: Optimizer | Sequence[Optimizer]) -> Mapping[int, float]:

@@ -57,7 +57,7 @@ class Frozen:
                 fine-tuning progresses.
 
         Raises:
-            OptionError: this handle holds neither one of them nor a part of it.
+            OptionError: this handle holds neither a given module nor a part of it.
             UpdateError: an open update owns one of their parameters.
         """
         chosen = dict.fromkeys(part for module in modules for part in self._parts_of(module))
@@ -65,7 +65,7 @@ class Frozen:
             if not any(part in chosen for part in module.modules()):
                 raise OptionError(
                     f"unfreeze: {type(module).__name__} is not frozen by this handle. Pass modules that "
-                    "`frozen` was given, or parts of them, once."
+                    "`frozen` has frozen, or parts of them, each once."
                 )
         chosen = chosen if modules else dict.fromkeys(self._frozen)
         _check_no_update(chosen, "unfreeze")
@@ -104,13 +104,13 @@ def _check_no_update(modules: Iterable[nn.Module], verb: str) -> None:
 def frozen(*modules: nn.Module) -> Frozen:
     """Freeze modules: parameters and buffers stay bit for bit the same, and gradients pass through.
 
-    Parameters require no gradient, so that none is computed and torch's optimizers skip them, whatever their weight
-    decay or momentum (except LBFGS, which steps all of its parameters as one vector). Existing gradients are saved
-    and removed, since an optimizer would use them. Modules are in evaluation mode, and ``model.train()`` does not
-    change that: batch norms use their statistics and do not update them, dropout drops nothing. If a forward pass
-    writes to buffers anyway, it writes to copies; only a non-persistent buffer that it replaces, a cache, is kept.
-    A copy (``deepcopy``, ``pickle``, ``torch.save``, an average such as EMA's) is as the modules were before, and
-    is frozen only if the handle is copied with it.
+    Parameters require no gradient. So none is computed, and torch's optimizers skip them, even with weight decay or
+    momentum (except LBFGS, which steps all of its parameters as one vector). Existing gradients are saved and
+    removed, since an optimizer would use them. Modules are in evaluation mode, and ``model.train()`` does not
+    change that: batch norms use their statistics without updating them, and dropout drops nothing. If a forward
+    pass still writes to buffers, it writes to copies. Only a non-persistent buffer that it replaces, which is a
+    cache, is kept. A copy of the modules (``deepcopy``, ``pickle``, ``torch.save``, an average such as EMA's) is
+    not frozen, unless the handle is copied with them.
 
     Args:
         modules: the modules to freeze, with all their submodules.
@@ -122,7 +122,7 @@ def frozen(*modules: nn.Module) -> Frozen:
 
     Raises:
         OptionError: no module is given.
-        UpdateError: an open update owns one of their parameters: its sum is in ``.grad``.
+        UpdateError: an open update owns one of their parameters, and holds its sum in ``.grad``.
 
     Example:
         >>> backbone, head = torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1)

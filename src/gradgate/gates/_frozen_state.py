@@ -1,7 +1,7 @@
 """Freeze parameters and modules, and restore their previous state.
 
-Several handles may hold the same module, and several modules the same parameter; the last release unfreezes it. A
-copy of what is frozen (``copy.deepcopy``, ``pickle``) is made as if it were not.
+Several handles may hold the same module, and several modules the same parameter; the last release unfreezes it.
+``copy.deepcopy`` and ``pickle`` see modules and parameters as if they were not frozen.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.torch_compat import buffers_of, has_forward_hooks, unsaved_buffers
+
+_Buffers: TypeAlias = "tuple[nn.Module, dict[str, Tensor | None], dict[str, Tensor | None]]"
+"""A module, its buffers by name, and the copies that it works on meanwhile."""
 
 _COPYING = ("__deepcopy__", "__reduce_ex__")  # looked up on the object itself before its class
 
@@ -93,8 +96,8 @@ class FrozenModule:
         self.may_write = bool(buffers_of(module) and (has_forward_hooks(module) or not is_torchs))
         self._parts: list[FrozenModule] = []
         self._hooks: list[RemovableHandle] = []
-        self._passes: list[list[_BufferCopies]] = []
-        self._inner = False  # the module is part of one that runs, which has made copies for it
+        self._passes: list[list[_Buffers]] = []
+        self._inner = False  # the module is part of a running one, which has made copies for it
         self.holders = 0
         self._parameters: list[_FrozenParameter] = []
         vars(module).update(_copying_within(module, self._unfrozen), train=self)
@@ -139,7 +142,7 @@ class FrozenModule:
         return self._module
 
     def _unfrozen(self) -> AbstractContextManager[None]:
-        """Return a block in which the module has its own mode and ``train``, and no hooks from here."""
+        """Return a context in which the module has its own mode and ``train``, and none of these hooks."""
         attributes = {
             name: value for name, value in vars(self._module).items() if name not in ("train", *_COPYING)
         }
@@ -163,54 +166,40 @@ class FrozenModule:
         ]
 
     def _before(self, module: nn.Module, _: Any) -> None:
+        """Let the frozen parts work on copies: the backward pass may need what they write."""
         if self._inner or module is not self._module:  # DataParallel runs copies of the module
             return
-        parts = [part for part in self._parts if part.holders]
         shared: dict[Tensor, Tensor] = {}
-        copies = [_BufferCopies(part._module, shared) for part in parts if part.may_write]
-        self._passes.append(copies)
-        for each in copies:
-            each.begin()
-        for part in parts:
-            part._inner = part is not self
+        swapped: list[_Buffers] = []
+        for part in self._parts:
+            if part.holders:
+                part._inner = part is not self
+            if part.holders and part.may_write:
+                own = dict(buffers_of(part._module))
+                copies = {
+                    name: None if buffer is None else shared.setdefault(buffer, buffer.clone())
+                    for name, buffer in own.items()
+                }
+                swapped.append((part._module, own, copies))
+        self._passes.append(swapped)
+        for part_module, _, copies in swapped:
+            buffers_of(part_module).update(copies)
 
     def _after(self, module: nn.Module, _: Any, __: Any) -> None:
         if self._passes and not self._inner and module is self._module:
             self._end_pass()
 
     def _end_pass(self) -> None:
-        for copies in self._passes.pop():
-            copies.end()
+        """Give the parts their own buffers again, except for caches that they have replaced."""
+        for module, own, copies in self._passes.pop():
+            buffers, caches = buffers_of(module), unsaved_buffers(module)
+            replaced = {
+                name: buffer
+                for name, buffer in buffers.items()
+                if name in caches and buffer is not copies.get(name)
+            }
+            buffers.clear()
+            buffers.update({**own, **replaced})
         if not self._passes:
             for part in self._parts:
                 part._inner = False
-
-
-class _BufferCopies:
-    """Copies of a module's buffers that it works on instead of its own.
-
-    Restoring values in place would not do: the backward pass may need what the forward pass has written.
-    """
-
-    def __init__(self, module: nn.Module, shared: dict[Tensor, Tensor]) -> None:
-        self._module = module
-        self._own = dict(buffers_of(module))
-        self._copies: dict[str, Tensor | None] = {}
-        for name, buffer in self._own.items():
-            if buffer is not None and buffer not in shared:
-                shared[buffer] = buffer.clone()
-            self._copies[name] = None if buffer is None else shared[buffer]
-
-    def begin(self) -> None:
-        buffers_of(self._module).update(self._copies)
-
-    def end(self) -> None:
-        """Give the module its own buffers again, except for caches that it has replaced."""
-        buffers, caches = buffers_of(self._module), unsaved_buffers(self._module)
-        replaced = {
-            name: buffer
-            for name, buffer in buffers.items()
-            if name in caches and buffer is not self._copies.get(name)
-        }
-        buffers.clear()
-        buffers.update({**self._own, **replaced})

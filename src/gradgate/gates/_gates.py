@@ -61,8 +61,7 @@ def scale_gradient(x: T, factor: Factor) -> T:
         >>> x.grad
         tensor([0.1000, 0.1000])
     """
-    value = checked_factor(factor, "scale_gradient")
-    return mapped_tensors(x, lambda tensor: _scaled(tensor, value))
+    return _scaled(x, checked_factor(factor, "scale_gradient"))
 
 
 def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
@@ -84,8 +83,7 @@ def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
     Sources:
         Y. Ganin, V. Lempitsky, "Unsupervised Domain Adaptation by Backpropagation" (2015).
     """
-    value = checked_factor(strength, "reverse_gradient")
-    return mapped_tensors(x, lambda tensor: _scaled(tensor, -value))
+    return _scaled(x, -checked_factor(strength, "reverse_gradient"))
 
 
 def mask_gradient(x: T, mask: Tensor) -> T:
@@ -107,14 +105,9 @@ def mask_gradient(x: T, mask: Tensor) -> T:
         >>> x.grad
         tensor([1., 0., 1.])
     """
-
-    def masked(tensor: Tensor) -> Tensor:
-        if not _has_gradient(tensor):
-            return tensor
-        check_broadcasts(mask, tensor, "mask_gradient: the mask")
-        return _apply(_Masked, tensor, mask != 0)
-
-    return mapped_tensors(x, masked)
+    return _gated(
+        x, _Masked, mask != 0, check=lambda each: check_broadcasts(mask, each, "mask_gradient: the mask")
+    )
 
 
 def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | None = None) -> T:
@@ -144,26 +137,32 @@ def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | Non
             "max_norm=1.0."
         )
 
-    def clipped(tensor: Tensor) -> Tensor:
-        if not _has_gradient(tensor):
-            return tensor
+    def check(tensor: Tensor) -> None:
         if max_value is not None and tensor.is_complex():
-            raise OptionError("clip_gradient: a complex gradient has no order. Use max_norm.")
-        return _apply(_Clipped, tensor, max_norm, max_value)
+            raise OptionError("clip_gradient: max_value cannot clip a complex gradient. Use max_norm.")
 
-    return mapped_tensors(x, clipped)
-
-
-def _has_gradient(x: Tensor) -> bool:
-    return x.is_floating_point() or x.is_complex()
+    return _gated(x, _Clipped, max_norm, max_value, check=check)
 
 
-def _scaled(x: Tensor, factor: float | Tensor) -> Tensor:
-    if not _has_gradient(x):
-        return x
-    if isinstance(factor, Tensor):
-        check_broadcasts(factor, x, "scale_gradient: the factor")
-    return _apply(_Scaled, x, factor)
+def _scaled(x: T, factor: float | Tensor) -> T:
+    def check(tensor: Tensor) -> None:
+        if isinstance(factor, Tensor):
+            check_broadcasts(factor, tensor, "scale_gradient: the factor")
+
+    return _gated(x, _Scaled, factor, check=check)
+
+
+def _gated(x: T, gate: type[_Gate], *options: Any, check: Callable[[Tensor], None]) -> T:
+    """Apply a gate to the tensors of a pytree that can carry a gradient."""
+
+    def gated(tensor: Tensor) -> Tensor:
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            return tensor
+        check(tensor)
+        passed: Tensor = gate.apply(tensor, *options)  # type: ignore[no-untyped-call]
+        return passed
+
+    return mapped_tensors(x, gated)
 
 
 def checked_factor(factor: Factor, verb: str) -> float | Tensor:
@@ -190,11 +189,6 @@ def check_broadcasts(given: Tensor, x: Tensor, what: str) -> None:
         )
 
 
-def _apply(gate: type[_Gate], x: Tensor, *options: Any) -> Tensor:
-    passed: Tensor = gate.apply(x, *options)  # type: ignore[no-untyped-call]
-    return passed
-
-
 class _Gate(torch.autograd.Function):
     """Returns a view of its input, and changes the gradient in ``backward``."""
 
@@ -215,10 +209,9 @@ class _Scaled(_Gate):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        if ctx.factor is not None:
-            return gradient * ctx.factor, None
-        (factor,) = ctx.saved_tensors
-        return gradient * factor.to(gradient.dtype if not gradient.is_complex() else factor.dtype), None
+        return (
+            gradient * ctx.factor if ctx.factor is not None else _times(gradient, *ctx.saved_tensors)
+        ), None
 
 
 class _Masked(_Gate):
@@ -244,4 +237,9 @@ class _Clipped(_Gate):
         norm = torch.linalg.vector_norm(gradient)
         # The clamp only avoids 0/0: the factor is at most 1.
         factor = (ctx.max_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1.0)
-        return gradient * factor.to(gradient.dtype if not gradient.is_complex() else factor.dtype), None, None
+        return _times(gradient, factor), None, None
+
+
+def _times(gradient: Tensor, factor: Tensor) -> Tensor:
+    """Multiply without promoting the gradient to the factor's type."""
+    return gradient * factor.to(gradient.dtype if not gradient.is_complex() else factor.dtype)

@@ -1,9 +1,9 @@
 """Let optimizers see only some entries of a parameter.
 
-An optimizer moves every entry of its parameters, also where the gradient is zero: by momentum, weight decay, Adam's
-averages. So the other entries must not reach it. During a step a proxy takes the optimizer's place; its groups hold
-the chosen entries as parameters of their own, which are written back afterwards. The optimizer's own groups never
-change, so a step that raises leaves nothing to repair, and its state is as large as the chosen entries.
+An optimizer also moves entries whose gradient is zero: by momentum, weight decay or Adam's averages. So it must
+not see entries that are not chosen. During a step, a proxy takes the optimizer's place. Its groups hold the chosen
+entries as separate parameters, which are written back afterwards. The optimizer's own groups never change, so a
+step that raises leaves nothing to repair. Its state is only as large as the chosen entries.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,20 +20,52 @@ from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gradgate.errors import OptionError
-from gradgate.torch_compat import uncompiled
+from gradgate.torch_compat import sparse_tensor, uncompiled
 
 
-class Entries(Protocol):
-    """Some entries of a parameter."""
+class Entries:
+    """Some entries of a parameter.
+
+    Args:
+        index: the ids of rows, ascending; or a bool mask of the parameter's shape.
+    """
+
+    def __init__(self, index: Tensor) -> None:
+        self._index = index
+        self._are_rows = index.dtype != torch.bool
+
+    def __str__(self) -> str:
+        return f"{len(self._index)} rows" if self._are_rows else f"{int(self._index.sum())} entries"
 
     def take(self, x: Tensor) -> Tensor:
         """Return these entries of a tensor that has the parameter's shape."""
+        if self._are_rows:
+            return x.index_select(0, self._on(x))  # of a sparse tensor, too
+        return (x.to_dense() if x.is_sparse else x)[self._on(x)]
 
     def put(self, x: Tensor, values: Tensor) -> None:
         """Write them back."""
+        x[self._on(x)] = values
 
     def masked(self, gradient: Tensor) -> Tensor:
-        """Return the gradient with zeros at the other entries."""
+        """Return the gradient with zeros at the other entries, in the same layout: a hook may not change it."""
+        index = self._on(gradient)
+        if not gradient.is_sparse:
+            if self._are_rows:
+                return torch.zeros_like(gradient).index_copy(0, index, gradient.index_select(0, index))
+            return torch.where(index, gradient, 0)
+        gradient = gradient.coalesce()
+        indices, values = gradient.indices(), gradient.values()
+        if self._are_rows:
+            kept = torch.isin(indices[0], index)
+            indices, values = indices[:, kept], values[kept]
+        else:
+            values = torch.where(index[indices[0]], values, 0)
+        return sparse_tensor(indices, values, gradient.shape)
+
+    def _on(self, x: Tensor) -> Tensor:
+        self._index = self._index.to(x.device)  # the model may have moved since
+        return self._index
 
 
 _entries: Any = WeakTensorKeyDictionary()  # by parameter: the entries that optimizers may move
@@ -57,7 +89,7 @@ def has_entries(parameter: Tensor) -> bool:
 
 @torch.no_grad()
 def unrestrict(parameter: Tensor) -> None:
-    """Let optimizers see the whole parameter again; state of the other entries starts afresh."""
+    """Let optimizers see the whole parameter again; their state of the other entries starts from scratch."""
     entries = _entries.pop(parameter)
     values = entries.take(parameter)
     for optimizer in list(_hooks):
@@ -66,7 +98,7 @@ def unrestrict(parameter: Tensor) -> None:
         if all(value.shape == parameter.shape for value in tensors):
             continue
         if any(value.shape != values.shape for value in tensors):
-            optimizer.state.pop(parameter, None)  # derived from the entries in another way: it starts afresh
+            optimizer.state.pop(parameter, None)  # of another shape, so it cannot be expanded
             continue
         group = next(
             group for group in optimizer.param_groups if any(p is parameter for p in group["params"])
@@ -138,14 +170,14 @@ class _Proxy:
 
 @uncompiled
 def _before_hooks(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Let the proxy replace the optimizer after all other hooks, which see the optimizer itself."""
+    """Register the hook that replaces the optimizer as the last one: all others see the optimizer itself."""
     del args, kwargs
     if not _restricted_in(optimizer):
         return
     if optimizer not in _hooks:
         _hooks[optimizer] = optimizer.register_step_pre_hook(_replace)
         after = optimizer.register_step_post_hook(_finish)
-        # First of all, so that other hooks see what was stepped.
+        # The first of these hooks, so that the others see the result of the step.
         after.hooks_dict_ref().move_to_end(after.id, last=False)  # type: ignore[union-attr]
     before = _hooks[optimizer]
     before.hooks_dict_ref().move_to_end(before.id)  # type: ignore[union-attr]
@@ -157,7 +189,7 @@ def _restricted_in(optimizer: Optimizer) -> list[Tensor]:
     inner = [
         each for each in vars(optimizer).values() if isinstance(each, Optimizer) and each is not optimizer
     ]
-    # A wrapper leaves these to its inner optimizer.
+    # A wrapper's inner optimizer steps these.
     delegated = {id(each) for other in inner for group in other.param_groups for each in group["params"]}
     return [parameter for parameter in found if id(parameter) not in delegated]
 
@@ -193,9 +225,9 @@ def _check_lists(optimizer: Optimizer, parameters: list[Tensor]) -> None:
     for name, value in vars(optimizer).items():
         if isinstance(value, list) and any(id(each) in ids for each in value):
             raise OptionError(
-                f"train_rows, train_mask: {type(optimizer).__name__} keeps parameters in a list of its own, "
-                f"{name}, beside its groups, and would step entries that are not chosen. Use an optimizer that "
-                "reads its groups, as Adam does."
+                f"train_rows, train_mask: {type(optimizer).__name__} keeps parameters in a separate list, "
+                f"{name}, and would step entries that are not chosen. Use an optimizer that reads its groups, as "
+                "Adam does."
             )
 
 

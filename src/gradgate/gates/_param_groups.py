@@ -41,8 +41,8 @@ def param_groups(
         Groups with ``params``, ``lr``, ``name`` and, if it is set, ``weight_decay``; pass them to an optimizer.
 
     Raises:
-        OptionError: a pattern matches nothing, or nothing that later patterns do not; a factor is not above 0; a
-            tied parameter gets two factors by its two names.
+        OptionError: a pattern matches nothing, or later patterns match all of it; a factor is not above 0; a tied
+            parameter gets different factors by its two names.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2), torch.nn.Linear(2, 1))
@@ -119,8 +119,8 @@ def _check_used(
         if not any(_last_match(paths, [pattern]) for paths in names.values()):
             paths = sorted({path.split(".")[0] for each in names.values() for path in each})
             raise OptionError(
-                f"param_groups: no module and no parameter is named by {pattern!r}. Use paths as in "
-                f"model.named_parameters(); at the top there are {', '.join(paths[:5])}"
+                f"param_groups: {pattern!r} matches no module and no parameter. Use paths as in "
+                f"model.named_parameters(); the top level has {', '.join(paths[:5])}"
                 f"{' and more' if len(paths) > 5 else ''}."
             )
     for paths in names.values():
@@ -130,12 +130,12 @@ def _check_used(
                 f"{path} ({factors[each]})" for path, each in wanted.items() if each is not None
             )
             raise OptionError(
-                f"param_groups: one parameter is tied and is given two factors by its names {both}. It has one "
-                "learning rate: name it once."
+                f"param_groups: a tied parameter gets two factors, by its names {both}. It has one learning rate: "
+                "name it once."
             )
     for pattern in factors:
         if pattern not in chosen.values():
             raise OptionError(
-                f"param_groups: all that {pattern!r} names is named by later patterns as well, and these count. "
-                "Write the general pattern before the special one."
+                f"param_groups: later patterns match everything that {pattern!r} matches, and the last match "
+                "counts. Write the general pattern before the special one."
             )

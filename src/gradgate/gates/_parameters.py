@@ -14,7 +14,8 @@ from gradgate.errors import OptionError
 def on_gradient(parameter: Tensor, change: Callable[[Tensor], Tensor]) -> RemovableHandle:
     """Change every gradient that a parameter receives before it is accumulated.
 
-    torch takes hooks only on tensors that require gradient, and what is frozen now may be unfrozen later.
+    torch takes hooks only on tensors that require gradient. A frozen parameter gets one too, since it may be
+    unfrozen.
     """
     required = parameter.requires_grad
     handle: RemovableHandle = parameter.requires_grad_().register_hook(change)

@@ -127,7 +127,7 @@ def to_figure(model: str, parameters: Sequence[Reach]) -> Any:
             "flow."
         ) from error
     labels, colors = ["loss"], [USED]
-    links: dict[str, list[Any]] = {"source": [], "target": [], "value": [], "color": [], "customdata": []}
+    links: list[tuple[Any, ...]] = []
 
     def node(label: str, color: str) -> int:
         label = html.escape(label)  # plotly draws some tags
@@ -141,24 +141,21 @@ def to_figure(model: str, parameters: Sequence[Reach]) -> Any:
             continue
         stops, reached = module.parameters[0].stops, module.parameters[0].reached
         unused = ", ".join(str(stop) for stop in stops if stop.unstepped)
-        end = "moves" if not unused else f"for nothing: {unused}"
+        end = "moves" if not unused else f"unused: {unused}"
         end = end if reached else f"stopped: {', '.join(map(str, stops))}"
         name = module.path or model
         text = f"{html.escape(name)}: {module.size}"
         middle = node(name, module.color)
         size = sum(math.prod(parameter.shape) for parameter in module.parameters) or 1
-        for source, target, shown in (
-            (0, middle, text),
-            (middle, node(end, module.color), f"{text}<br>{html.escape(end)}"),
-        ):
-            link = (source, target, size, faint(module.color), shown)
-            for key, value in zip(links, link, strict=True):
-                links[key].append(value)
+        pale = faint(module.color)
+        links.append((0, middle, size, pale, text))
+        links.append((middle, node(end, module.color), size, pale, f"{text}<br>{html.escape(end)}"))
+    columns = zip(("source", "target", "value", "color", "customdata"), zip(*links, strict=True), strict=True)
     return graph_objects.Figure(
         graph_objects.Sankey(
             arrangement="snap",
             node={"label": labels, "color": colors, "pad": 18, "thickness": 16, "line": {"width": 0}},
-            link={**links, "hovertemplate": "%{customdata}<extra></extra>"},
+            link={**dict(columns), "hovertemplate": "%{customdata}<extra></extra>"},
         ),
         {"title": {"text": f"Gradient of the loss in {html.escape(model)}"}, "font": {"size": 13}},
     )

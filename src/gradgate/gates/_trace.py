@@ -1,16 +1,16 @@
 """Traces the computation of a loss: where gradient stops, and which line made which part of the graph.
 
-The graph of a loss shows what gradient reaches. It doesn't show what gradient might have reached: ``detach`` leaves
-no trace in it. So values are followed through every operation, from the parameters on, past the end of the graph.
+The graph of a loss shows which parameters gradient reaches. It doesn't show which ones it might have reached, since
+``detach`` leaves no trace in it. So this module follows values through every operation, from the parameters on,
+past the end of the graph.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import CodeType
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,29 +19,27 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gradgate.call_sites import here
 from gradgate.events import Frame
+from gradgate.gates._reach import Stop, Why
 from gradgate.pytree import tensors_in
 from gradgate.torch_compat import view_base
-
-Kind: TypeAlias = Literal["detach", "no_grad", "inference_mode", "not differentiable", "value taken out"]
 
 _DETACHING = {"detach", "detach_", "data", "stop_gradient"}
 _TAKING = {"item", "tolist", "numpy", "__float__", "__array__"}
 
 
-@dataclass(frozen=True, eq=False)
 class FlowCut:
-    """An operation that took a graph away: its input had one, its output has none."""
+    """An operation that took a graph away: its input had one, its output has none.
 
-    kind: Kind
-    op: str
-    frame: Frame | None
-    sources: frozenset[Any]  # the parameters and cuts that its input was computed from
-    behind: frozenset[int]  # the parameters, including those behind the cuts
+    Attributes:
+        stop: which operation, why, and where.
+        sources: the parameters and cuts that its input was computed from.
+        behind: the parameters, including those behind the cuts.
+    """
 
-
-def _cut(kind: Kind, op: str, frame: Frame | None, sources: frozenset[Any]) -> FlowCut:
-    behind = (source.behind if isinstance(source, FlowCut) else {source} for source in sources)
-    return FlowCut(kind, op, frame, sources, frozenset[int]().union(*behind))
+    def __init__(self, why: Why, op: str, sources: frozenset[Any]) -> None:
+        self.stop, self.sources = Stop(why, op, _frame()), sources
+        behind = (source.behind if isinstance(source, FlowCut) else {source} for source in sources)
+        self.behind: frozenset[int] = frozenset[int]().union(*behind)
 
 
 class Trace(TorchFunctionMode):
@@ -51,9 +49,9 @@ class Trace(TorchFunctionMode):
         parameters: the parameters to follow.
 
     Attributes:
-        taken: values that left torch.
-        frames: the line that made a node of the graph.
-        functions: names of the custom autograd functions that ran. No graph shows their inside.
+        taken: cuts at which values left torch, as numbers.
+        frames: for each node of the graph, the line that made it.
+        functions: names of the custom autograd functions that ran. No graph shows what they do inside.
         used: the sources of the loss: ids of parameters, and cuts. Known after :meth:`end`.
         cuts: all cuts that the loss was computed through, those nearest to it first. Known after :meth:`end`.
     """
@@ -102,7 +100,7 @@ class Trace(TorchFunctionMode):
         self, op: str, result: Any, given: list[Tensor], sources: frozenset[Any], carried: bool
     ) -> None:
         if op in _TAKING:
-            self.taken.append(_cut("value taken out", op, _frame(), sources))
+            self.taken.append(FlowCut("value taken out", op, sources))
             return
         made = list(tensors_in(result))
         if (op.endswith("_") or op == "__setitem__") and given:
@@ -117,7 +115,7 @@ class Trace(TorchFunctionMode):
                 if tensor.grad_fn is not None and tensor.grad_fn not in self.frames and (frame := _frame()):
                     self.frames[tensor.grad_fn] = frame
             elif carried and not self._within_function():
-                cut = cut or _cut(_kind(op), op, _frame(), sources)
+                cut = cut or FlowCut(_why(op), op, sources)
                 behind = frozenset([cut])
             if id(tensor) not in self._followed:
                 self._sources[tensor] = behind
@@ -155,7 +153,7 @@ def _name(func: Any) -> str:
     return name
 
 
-def _kind(op: str) -> Kind:
+def _why(op: str) -> Why:
     if torch.is_inference_mode_enabled():
         return "inference_mode"
     if not torch.is_grad_enabled():

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from gradgate.errors import OptionError, ShapeError
 from gradgate.gates._optimizer_proxy import Entries, has_entries, restrict, unrestrict
 from gradgate.gates._parameters import on_gradient
-from gradgate.torch_compat import sparse_tensor
 
 
 class TrainedOnly:
@@ -30,9 +29,9 @@ class TrainedOnly:
         return f"TrainedOnly({self._entries} of {list(self._parameter.shape)})"
 
     def remove(self) -> None:
-        """Train the whole parameter again. The optimizer's state of the other entries starts afresh.
+        """Train the whole parameter again. The optimizer's state of the other entries starts from scratch.
 
-        Under Adam their first steps may be larger than usual, since it counts steps for the whole parameter.
+        Under Adam, their first steps may be larger than usual, since it counts steps for the whole parameter.
         """
         if self._parameter is not None:
             self._hook.remove()
@@ -49,10 +48,10 @@ class TrainedOnly:
 def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> TrainedOnly:
     """Train these rows of an embedding; the others stay bit for bit the same.
 
-    The usual case is new tokens in a pretrained vocabulary. The gradient of the other rows becomes zero, so that
-    norms and clips count the trained ones only. The optimizer sees only these rows, so that neither momentum
-    nor weight decay changes the others, and its state is only as large as these rows. The parameter stays the
-    same object: if output weights are tied to it, their same rows are trained.
+    The usual case is new tokens in a pretrained vocabulary. The gradient of the other rows becomes zero, so norms
+    and clipping count only the trained rows. The optimizer sees only the trained rows: neither momentum nor weight
+    decay changes the others, and its state is only as large as these rows. The parameter remains the same object.
+    If output weights are tied to it, the same rows of them are trained.
 
     Args:
         embedding: a module whose ``weight`` has one row for each id (``nn.Embedding``, ``nn.EmbeddingBag``, also
@@ -86,14 +85,14 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
         )
     if not parameter.dim():
         raise ShapeError("train_rows: the parameter is a single number. Pass one that has rows.")
-    return TrainedOnly(parameter, _RowEntries(_checked_ids(ids, len(parameter))))
+    return TrainedOnly(parameter, Entries(_checked_ids(ids, len(parameter))))
 
 
 def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:
     """Train the entries of a parameter where a mask is True; the others stay bit for bit the same.
 
     Works as :func:`train_rows` does. The optimizer sees the chosen entries as one vector. That is right for
-    optimizers that treat each entry by itself (SGD, Adam, AdamW, RMSprop, Adagrad), but not for those that
+    optimizers that treat entries separately (SGD, Adam, AdamW, RMSprop, Adagrad), and wrong for optimizers that
     use whole matrices (Muon, Adafactor).
 
     Args:
@@ -129,58 +128,7 @@ def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:
         raise OptionError(
             "train_mask: the mask is True nowhere, so nothing would be trained. Use frozen(...)."
         )
-    return TrainedOnly(parameter, _MaskEntries(mask))
-
-
-class _RowEntries(Entries):
-    def __init__(self, ids: Tensor) -> None:
-        self._ids = ids
-
-    def __str__(self) -> str:
-        return f"{len(self._ids)} rows"
-
-    def take(self, x: Tensor) -> Tensor:
-        return x.index_select(0, self._on(x))
-
-    def put(self, x: Tensor, values: Tensor) -> None:
-        x.index_copy_(0, self._on(x), values)
-
-    def masked(self, gradient: Tensor) -> Tensor:
-        ids = self._on(gradient)
-        if gradient.is_sparse:
-            gradient = gradient.coalesce()
-            kept = torch.isin(gradient.indices()[0], ids)
-            return sparse_tensor(gradient.indices()[:, kept], gradient.values()[kept], gradient.shape)
-        return torch.zeros_like(gradient).index_copy(0, ids, gradient.index_select(0, ids))
-
-    def _on(self, x: Tensor) -> Tensor:
-        self._ids = self._ids.to(x.device)  # the model may have moved since
-        return self._ids
-
-
-class _MaskEntries(Entries):
-    def __init__(self, mask: Tensor) -> None:
-        self._mask = mask.detach().clone()
-
-    def __str__(self) -> str:
-        return f"{int(self._mask.sum())} entries"
-
-    def take(self, x: Tensor) -> Tensor:
-        return (x.to_dense() if x.is_sparse else x)[self._on(x)]
-
-    def put(self, x: Tensor, values: Tensor) -> None:
-        x[self._on(x)] = values
-
-    def masked(self, gradient: Tensor) -> Tensor:
-        if gradient.is_sparse:  # it stays sparse: a hook may not change the layout
-            gradient = gradient.coalesce()
-            rows = self._on(gradient)[gradient.indices()[0]]
-            return sparse_tensor(gradient.indices(), gradient.values() * rows, gradient.shape)
-        return torch.where(self._on(gradient), gradient, 0)
-
-    def _on(self, x: Tensor) -> Tensor:
-        self._mask = self._mask.to(x.device)
-        return self._mask
+    return TrainedOnly(parameter, Entries(mask.detach().clone()))
 
 
 def _weight(given: nn.Module | Tensor, verb: str) -> Tensor:

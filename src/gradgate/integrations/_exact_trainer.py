@@ -23,9 +23,9 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
     """Make gradient accumulation exact: the gradient of a window is the mean over all of its items.
 
     Changes ``trainer`` itself, a ``Trainer`` or a subclass such as TRL's ``SFTTrainer``. Each micro-batch is
-    weighted by its count, and the sum is divided once, over all processes, before clipping. By itself,
+    weighted by its count, and the sum is divided once, over all processes, before clipping. By default,
     ``Trainer`` leaves the division to the model, and many models don't divide, or divide by another number of
-    items. All else stays with the trainer. Each logged loss is the mean over the items of its windows.
+    items. Everything else stays with the trainer. Each logged loss is the mean over the items of its windows.
 
     The data are read once, and nothing synchronizes with the device before the window ends.
 
@@ -43,8 +43,9 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
 
     Raises:
         OptionError: the processes train in another way than DDP: DataParallel, FSDP, DeepSpeed.
-        CountError: out of ``train``, before a step: a count is missing and nothing proves it, or the loss is a sum.
-        UpdateError: out of ``train``, before a step: this version of transformers accumulates in an unknown way.
+        CountError: raised by ``train`` before a step: a count is missing and nothing proves it, or the loss is a
+            sum.
+        UpdateError: raised by ``train`` before a step: this version of transformers accumulates in an unknown way.
 
     Example:
         ``trainer = exact(Trainer(model, arguments, train_dataset=data))``, then ``trainer.train()`` as before.
@@ -89,9 +90,8 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
     class ExactTrainer(kind):  # type: ignore[misc]
         _gradgate_mean: WindowMean
         _gradgate_count: Callable[[Any], Any] | None
-        _gradgate_step: ExitStack | None = (
-            None  # open during a training step, marks its backward pass as ours
-        )
+        # Open during a training step, whose backward pass it marks as gradgate's.
+        _gradgate_step: ExitStack | None = None
 
         def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
             trainer: Any = self
@@ -135,7 +135,7 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
 
 @contextmanager
 def _on_its_own(trainer: Any, batches: list[Any], *, counted: bool) -> Iterator[tuple[Any, list[Tensor]]]:
-    """Let models and losses see a micro-batch as if it were the whole window, on the only rank.
+    """Let models and losses see a micro-batch as if it were the whole window, on a single rank.
 
     Yields:
         the number of its items to pass to the loss, if ``counted``; and the counts of the losses that the label

@@ -1,4 +1,4 @@
-"""Adds methods to an object of a trainer's library, for as long as they are needed."""
+"""Adds methods to an object of a trainer's library, and removes them again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def extend(instance: Any, subclass_of: Callable[[type[Any]], type[Any]]) -> Any:
-    """Give an object a subclass of its class, with the same name. Does nothing if it has one already."""
+    """Change an object's class to a subclass of the same name. Does nothing if that was done before."""
     kind = type(instance)
     if not hasattr(kind, "gradgate_extends"):
         extended = subclass_of(kind)
@@ -19,5 +19,5 @@ def extend(instance: Any, subclass_of: Callable[[type[Any]], type[Any]]) -> Any:
 
 
 def restore(instance: Any) -> None:
-    """Undo :func:`extend`; does nothing if the object is as it was."""
+    """Undo :func:`extend`. Does nothing to an object that was not extended."""
     instance.__class__ = getattr(type(instance), "gradgate_extends", type(instance))

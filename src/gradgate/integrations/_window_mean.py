@@ -47,8 +47,8 @@ class WindowMean:
     has to be the same for all micro-batches. At the end, one multiplication makes this ``sum(count * gradient) /
     sum(count)``.
 
-    The unit keeps gradients at their usual size, for 16-bit losses. It is a power of two, so it changes no digit of
-    the result.
+    The unit keeps gradients at their usual size, for 16-bit losses. It is a power of two, so it does not round the
+    result.
 
     Args:
         library: the name of the trainer's package, for messages.
@@ -74,7 +74,7 @@ class WindowMean:
         self._divisors: set[float | None] = set()  # of means that were divided by hand
 
     def restart(self) -> None:
-        """Begin a window after gradients were cleared; a micro-batch still to be back-propagated belongs to it."""
+        """Begin a window after gradients were cleared. A micro-batch without its backward pass belongs to it."""
         unit, pending = self._running.unit, self._expected - len(self._arrived)
         self.start()
         self._running.unit, self._expected = unit, pending
@@ -90,7 +90,7 @@ class WindowMean:
         Args:
             loss: the mean over the micro-batch, as the model or the user returned it.
             count: its items. If None, it is read from the loss's graph.
-            passed: the number of items that the loss was told to divide by, if any.
+            passed: the number of items that was passed to the loss as its divisor, if any.
 
         Raises:
             CountError: the count is missing and the graph does not prove it, or the loss is a sum.
@@ -166,7 +166,8 @@ class WindowMean:
         )
         (per_item,) = factors
         if math.isfinite(per_item):  # otherwise the loss scale is too large, and its scaler skips the step
-            _scale_gradients(parameters, scale * self.ranks / (per_item * whole.count))
+            with torch.no_grad():
+                multiply(dense_values(list(parameters)), scale * self.ranks / (per_item * whole.count))
         return whole
 
     def guard(self, optimizers: Iterable[Any]) -> None:
@@ -273,11 +274,6 @@ def parameters_of(*groups: Iterable[T]) -> list[T]:
 def of_optimizers(optimizers: Iterable[Any]) -> list[Tensor]:
     """Return the parameters that optimizers own."""
     return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
-
-
-def _scale_gradients(parameters: Iterable[Tensor], factor: float) -> None:
-    with torch.no_grad():
-        multiply(dense_values(list(parameters)), factor)
 
 
 def _divisor(loss: Tensor) -> Any:

@@ -26,7 +26,7 @@ def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
 
     Changes ``accelerator`` itself; the loop stays as it is. Each micro-batch is weighted by its count, and the
     sum is divided once, over all processes, at the end of the ``backward`` that completes the window: before
-    ``clip_grad_norm_`` and the step. By itself, Accelerate divides each mean by ``gradient_accumulation_steps``,
+    ``clip_grad_norm_`` and the step. By default, Accelerate divides each mean by ``gradient_accumulation_steps``,
     which is right only if all micro-batches hold the same number of items and every window is full.
 
     The data are read once, and nothing synchronizes with the device before the window ends.
@@ -42,9 +42,10 @@ def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
 
     Raises:
         OptionError: the processes train in another way than DDP: FSDP, DeepSpeed, Megatron-LM, XLA.
-        CountError: out of ``backward``: the count is missing and the graph does not prove it, or the loss is a sum.
-        GradientError: out of ``backward``: gradients were changed within a window, or not cleared after it.
-        UpdateError: out of ``backward``: it is called outside ``accumulate``, or twice in one block.
+        CountError: raised by ``backward``: the count is missing and the graph does not prove it, or the loss is a
+            sum.
+        GradientError: raised by ``backward``: gradients were changed within a window, or not cleared after it.
+        UpdateError: raised by ``backward``: it is called outside ``accumulate``, or twice in one block.
 
     Example:
         >>> from accelerate import Accelerator
@@ -71,9 +72,9 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
 
     class ExactAccelerator(kind):  # type: ignore[misc]
         _gradgate_mean: WindowMean
-        # Of the `accumulate` block that is open and had no backward.
+        # The models of the open `accumulate` block, until it calls backward.
         _gradgate_models: tuple[Any, ...] | None = None
-        # A parameter, and its gradient after the last backward, with the version of its values.
+        # A parameter, its gradient after the last backward call, and the version counter of that gradient.
         _gradgate_left: tuple[Any, Tensor, int] | None = None
 
         @contextmanager

@@ -43,12 +43,12 @@ class WatchGradients(WatchingCallback, Callback):  # type: ignore[misc]  # of a 
         output: a file to write the report to, in the format of its extension: .html, .json, .sarif or .txt.
         show: print the report when the fit ends.
 
-    On several ranks each watches itself, and the first one prints and writes its own report. ``gradgate check`` in
-    front of the command reports on all ranks together.
+    With several ranks, each rank watches itself, and the first one prints and writes its own report. To get a
+    report on all ranks, put ``gradgate check`` in front of the command.
 
     Raises:
         OptionError: no rule has such a name, or ``raise_on`` or ``output`` is invalid.
-        FindingError: out of ``fit``, as ``raise_on`` asks.
+        FindingError: raised by ``fit``, as ``raise_on`` asks.
 
     Example:
         >>> from lightning.pytorch import Trainer
@@ -76,9 +76,9 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
     """Make ``accumulate_grad_batches`` exact: the gradient of a window is the mean over all of its items.
 
     A callback for ``Trainer(callbacks=[...])``. Each micro-batch is weighted by its count, and the sum is divided
-    once, over all ranks, before clipping. By itself, Lightning divides each mean by ``accumulate_grad_batches``,
+    once, over all ranks, before clipping. By default, Lightning divides each mean by ``accumulate_grad_batches``,
     which is right only if all micro-batches hold the same number of items and the last window of an epoch is
-    full. All else stays with the trainer: precision, clipping, schedulers, loggers, checkpoints.
+    full. Everything else stays with the trainer: precision, clipping, schedulers, loggers, checkpoints.
 
     Works with automatic optimization, on one device or under DDP. The data are read once, and nothing synchronizes
     with the device before the window ends.
@@ -89,10 +89,10 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
             returns, where the graph proves it: for a mean loss of torch over the output of a layer.
 
     Raises:
-        OptionError: out of ``fit``: manual optimization, or a strategy other than a single device and DDP.
-        CountError: out of ``fit``, before a step: a count is missing and the graph does not prove it, or the loss
+        OptionError: raised by ``fit``: manual optimization, or a strategy other than a single device and DDP.
+        CountError: raised by ``fit`` before a step: a count is missing and the graph does not prove it, or the loss
             is a sum.
-        UpdateError: out of ``fit``, before a step: this version of Lightning accumulates in an unknown way.
+        UpdateError: raised by ``fit`` before a step: this version of Lightning accumulates in an unknown way.
 
     Example:
         >>> from lightning.pytorch import Trainer

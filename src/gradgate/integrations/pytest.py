@@ -1,6 +1,6 @@
 """The fixture ``gradgate_watch``: a test that requests it fails if its training loop is wrong.
 
-``pytest --gradgate`` watches every test. One that makes no backward call takes a few milliseconds longer.
+``pytest --gradgate`` watches every test. A test without a backward call takes a few milliseconds longer.
 """
 
 from __future__ import annotations
@@ -78,16 +78,14 @@ def gradgate_watch(request: pytest.FixtureRequest) -> Iterator[Watching]:
         **(_chosen(request.config) if request.config.getoption("--gradgate") else {}),
         **(marker.kwargs if marker is not None else {}),
     }
-    refused = ""
-    if marker is not None and marker.args:
-        refused = f'{marker.args[0]!r} is not a keyword argument. Write ignore="GG103", for example.'
-    else:
-        try:
-            watching = watch(**options)
-        except (OptionError, TypeError) as error:
-            refused = str(error)
-    if refused:
-        pytest.fail(f"marker gradgate_watch: {refused}", pytrace=False)
+    try:
+        if marker is not None and marker.args:
+            raise OptionError(
+                f'{marker.args[0]!r} is not a keyword argument. Write ignore="GG103", for example.'
+            )
+        watching = watch(**options)
+    except (OptionError, TypeError) as error:
+        pytest.fail(f"marker gradgate_watch: {error}", pytrace=False)
     request.node.stash[_unjudged] = (watching, options["raise_on"])
     watching.start()
     try:
@@ -115,7 +113,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Skip the report for a test that has failed by itself."""
+    """Skip the report for a test that has already failed."""
     report = yield
     if report.failed and _unjudged in item.stash:
         del item.stash[_unjudged]
@@ -132,7 +130,4 @@ def _judge(item: pytest.Item) -> None:
     try:
         raise_for(watching.stop(), raise_on)
     except FindingError as error:
-        found = str(error)
-    else:
-        return
-    pytest.fail(found, pytrace=False)
+        pytest.fail(str(error), pytrace=False)

@@ -24,9 +24,9 @@ class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  
 
     A callback for ``Trainer(callbacks=[...])`` of transformers. It does not change the computation.
 
-    A ``Trainer.train`` that raises calls no callback. The watching then stops, and the report is made, as soon as
-    :attr:`report` is read, the next training begins or any optimizer steps, and at the latest when the callback is
-    deleted or the process ends.
+    A ``Trainer.train`` that raises calls no callback. Watching then ends, with a report, as soon as :attr:`report`
+    is read, another training begins or any optimizer steps; at the latest when the callback is deleted or the
+    process ends.
 
     Args:
         select: report only these rules: codes ("GG103"), beginnings of codes ("GG1") or categories.
@@ -35,12 +35,12 @@ class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  
         output: a file to write the report to, in the format of its extension: .html, .json, .sarif or .txt.
         show: print the report when the training ends.
 
-    On several ranks each watches itself, and the first one prints and writes its own report. ``gradgate check`` in
-    front of the command reports on all ranks together.
+    With several ranks, each rank watches itself, and the first one prints and writes its own report. To get a
+    report on all ranks, put ``gradgate check`` in front of the command.
 
     Raises:
         OptionError: no rule has such a name, or ``raise_on`` or ``output`` is invalid.
-        FindingError: out of ``train``, as ``raise_on`` asks.
+        FindingError: raised by ``train``, as ``raise_on`` asks.
 
     Example:
         >>> watching = WatchGradients(ignore="GG405", raise_on="error")
@@ -72,7 +72,7 @@ class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  
 
 
 class _Training:
-    """A watched call of ``Trainer.train``; detects its end even if it raised."""
+    """A watched call of ``Trainer.train``; detects its end even if it raises."""
 
     def __init__(self, watched: Watched, *, first_rank: bool) -> None:
         self._watched = watched
@@ -81,12 +81,16 @@ class _Training:
         self._thread = threading.get_ident()
         self._call = _call_of_trainer(sys._getframe(1))
         watched.begin()
-        # A step of whatever follows a training that raised shows that it is over.
+        # After a training that raised, the next step of any optimizer shows that it is over.
         self._hook = register_optimizer_step_pre_hook(lambda *_: self.look())
 
     def look(self) -> None:
         """Stop watching if the call is no longer running."""
-        if not self._over and self._call is not None and not any(map(self._is_it, self._frames())):
+        if self._over or self._call is None:
+            return
+        code, trainer = self._call
+        frames = _outwards(sys._current_frames().get(self._thread))
+        if not any(frame.f_code is code and frame.f_locals.get("self") is trainer() for frame in frames):
             self.end("failed")
 
     def end(self, how: Literal["finished", "failed"]) -> None:
@@ -95,14 +99,6 @@ class _Training:
             self._over = True
             self._hook.remove()
             self._watched.end(how, first_rank=self._first_rank)
-
-    def _frames(self) -> Iterator[FrameType]:
-        return _outwards(sys._current_frames().get(self._thread))
-
-    def _is_it(self, frame: FrameType) -> bool:
-        assert self._call is not None  # noqa: S101
-        code, trainer = self._call
-        return frame.f_code is code and frame.f_locals.get("self") is trainer()
 
 
 def _call_of_trainer(frame: FrameType) -> tuple[CodeType, weakref.ref[Any]] | None:

@@ -59,9 +59,9 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def uncast(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function compute in the types of its tensors under autocast.
+    """Make a function ignore autocast, and compute in the types of its tensors.
 
-    Autocast would round the logits of the forward pass, and not those that the backward pass computes again.
+    Autocast would round the logits in the forward pass, but not when the backward pass recomputes them.
     """
 
     @wraps(function)
@@ -105,7 +105,10 @@ class LogSumExp(torch.autograd.Function):
         if group is not None:
             # A row is minus infinity on all ranks but its own.
             dist.all_reduce(by_row, dist.ReduceOp.MAX, group)
-            by_column = _log_sum_over_ranks(by_column, group) if columns_too else by_column
+        if group is not None and columns_too:
+            of_ranks = [torch.empty_like(by_column) for _ in range(group.size())]
+            dist.all_gather(of_ranks, by_column, group)
+            by_column = torch.stack(of_ranks).logsumexp(0)
         ctx.columns_too, ctx.group = columns_too, group
         ctx.save_for_backward(left, right, scale, by_row, by_column, excluded)
         return by_row, by_column
@@ -157,13 +160,6 @@ class PairwiseLogistic(torch.autograd.Function):
             return inner
 
         return *_gradients(ctx, left, right, scale, bias, weights), None, None
-
-
-def _log_sum_over_ranks(logarithms: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Return the logarithm of the sum over ranks, given logarithms."""
-    gathered = [torch.empty_like(logarithms) for _ in range(group.size())]
-    dist.all_gather(gathered, logarithms, group)
-    return torch.stack(gathered).logsumexp(0)
 
 
 def _logits(left: Tensor, right: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
@@ -228,7 +224,7 @@ def _gradients(
 
 
 class _Once(torch.autograd.Function):
-    """A gradient that raises if it is differentiated. torch's ``once_differentiable`` does so only for some."""
+    """A gradient that raises when it is differentiated. torch's ``once_differentiable`` does not always raise."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:

@@ -1,8 +1,7 @@
 """The peak of a pass as a function of samples and length, fitted to a few traced passes.
 
-The size of every storage is a polynomial in the samples (one for each sample, for each pair, for each triplet) and
-in their length. So is what is alive after each operation. The peak is the largest of these at the given samples and
-length; which operation has it depends on both.
+The size of every storage is a polynomial in the number of samples (its terms count samples, pairs, triplets) and in
+their length. So is the memory that is alive after each operation. The peak is the largest of these polynomials.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from gradgate.planning._pass_tracer import PassTrace
 
-UNCERTAINTY_MARGIN = 0.05  # share of the memory for a pass that is not used where it is not known to the byte
+UNCERTAINTY_MARGIN = 0.05  # share of a pass's memory that stays unused if the estimate is not exact
 TOLERANCE = 0.01  # share of a peak by which a single pass may differ
 _CHUNK = 256  # lengths that are computed together
 _DEGREE = 3  # at most: a loss over the triplets of a batch
@@ -33,24 +32,28 @@ class Estimate:
         grid: traced passes, each number of samples at each of one to three lengths; the first has the most samples.
         probe: a pass with another number of samples, at any length. If the grid has only one number of samples,
             the probe shows with which power of them each size grows.
-        checked: whether a real pass is among them.
 
     Attributes:
+        checked: whether a real pass is among them.
+        reason: why real passes were measured instead of fake ones; "" if they were not.
+        start: the work of starting a micro-batch, in floating-point operations.
         aligned: sizes are known for each operation. Otherwise operations differ with the batch, and only peaks are.
         exact: each size is a polynomial, and more passes confirm it than its fit needs.
     """
 
-    def __init__(
-        self, grid: Sequence[PassTrace], probe: PassTrace | None = None, *, checked: bool = False
-    ) -> None:
+    checked, reason, start = False, "", 0.0
+
+    def __init__(self, grid: Sequence[PassTrace], probe: PassTrace | None = None) -> None:
         first = grid[0]
         self.grid, self.lengths = list(grid), sorted({trace.length for trace in grid})
         self._traces = [*grid, *([] if probe is None else [probe])]
         self._most_samples: dict[tuple[float, int], int] = {}
-        self.checked, self.resident, self.operations = checked, first.resident, first.operations
+        self.resident, self.operations = first.resident, first.operations
         self.mixes = frozenset(kind for trace in self._traces for kind in trace.mixes)
-        # Few samples may take another path. They are left out where enough other passes took that of the most.
-        other = {trace.samples for trace in self._traces if not _same_operations(trace, first)}
+        # A pass of few samples may run other operations than the largest one. It is left out if enough others
+        # remain.
+        run = [(trace.samples, (len(trace.sizes), len(trace.flops))) for trace in self._traces]
+        other = {samples for samples, operations in run if operations != run[0][1]}
         numbers = list(dict.fromkeys(trace.samples for trace in grid))
         same = [samples for samples in numbers if samples not in other]
         with_probe = probe is not None and probe.samples not in other
@@ -68,7 +71,7 @@ class Estimate:
         self._work = terms[..., sizes:].sum(-1)
         if self.aligned:
             self._work = self._work + PassTrace.FLOPS_PER_BYTE * self._sizes[..., created].sum(-1)
-        # A peak is followed by a storage that is freed. Other operations need not be kept.
+        # A peak is an allocation before a storage is freed. Other operations are left out.
         last_of_run = created & ~torch.cat([created[1:], torch.zeros(1, dtype=torch.bool)])
         self._peak_candidates = last_of_run.nonzero().flatten()
         self._live = self._sizes.cumsum(-1)[..., self._peak_candidates]
@@ -170,16 +173,12 @@ class Estimate:
         return {module: round(size) for module, size in found.items() if round(size) >= 1}
 
 
-def _same_operations(trace: PassTrace, other: PassTrace) -> bool:
-    return (len(trace.sizes), len(trace.flops)) == (len(other.sizes), len(other.flops))
-
-
 def fit(samples: Sequence[int], values: Tensor) -> tuple[Tensor, Tensor]:
     """Fit a polynomial in the number of samples to each quantity; return it, and whether the values confirm it.
 
-    A single power through all values is confirmed from two values on: that a power fits by chance takes an integer
-    coincidence. Any other polynomial is confirmed if it fits at least one value more than it has terms. The others
-    get a curve that no value lies above.
+    Two values are enough to confirm a single power: sizes are integers, so a wrong power hardly fits both. Any
+    other polynomial is confirmed if it fits at least one value more than it has terms. A quantity that nothing
+    confirms gets a curve that lies above all of its values.
 
     Args:
         samples: distinct numbers of samples; the first is the unit of the polynomials.
@@ -243,7 +242,7 @@ def _cover(powers: Tensor, values: Tensor) -> Tensor:
 def most_within(terms: Tensor, bound: float, unit: int) -> list[int]:
     """Return for each row the most samples, up to 2**52, with which none of its polynomials exceeds a bound.
 
-    Where a polynomial exceeds the bound, the number falls to where that one does not, until none does.
+    The search lowers the number until the polynomial with the largest value fits, and repeats until all of them do.
 
     Args:
         terms: ``[powers, rows, polynomials]``.

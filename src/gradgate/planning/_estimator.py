@@ -18,7 +18,7 @@ from gradgate.planning._estimate import TOLERANCE, Estimate
 from gradgate.planning._pass_tracer import FakePassError, FakeTensors, PassTrace, TooLongError
 from gradgate.planning._reachable_state import ReachableState
 from gradgate.planning._samples import Samples
-from gradgate.planning._trace_pass import clear_caches, holder_name, trace_pass
+from gradgate.planning._trace_pass import holder_name, trace_pass
 
 _MOST_OPERATIONS = 20_000  # of a pass with many samples; more means that it loops over the samples
 _PROBE_SAMPLES = 3
@@ -35,7 +35,7 @@ class Estimator:
     Args:
         loss_fn: returns the loss of a micro-batch, or the loss and its count.
         samples: the batch.
-        budget_bytes: the memory that a pass may take, together with all that is resident.
+        budget_bytes: the memory for a pass and everything resident together.
         optimizer: its state counts as resident.
         device: runs most of the computation.
     """
@@ -51,22 +51,26 @@ class Estimator:
     ) -> None:
         self._loss_fn, self._samples = loss_fn, samples
         self._budget, self._optimizer = budget_bytes, optimizer
-        self.start_flops = 4e5 if device.type == "cpu" else 1e8  # as slow as the start of an operation
+        self._start_flops = 4e5 if device.type == "cpu" else 1e8  # take as long as starting an operation
         self._lengths = _grid_lengths(samples)
         from gradgate.events import on_purpose  # lazily: training without the checker does not need it
 
-        with on_purpose():  # reading tensors here is no finding
+        with on_purpose():  # the checker shall not report that tensors are read here
             self._state = ReachableState(loss_fn)
         self._fakes = FakeTensors()
 
-    def estimate(self) -> tuple[Estimate, str]:
-        """Return the estimate, and why small micro-batches were measured instead of fake ones, if so."""
+    def estimate(self) -> Estimate:
+        """Return the estimate, from real passes of small micro-batches if fake ones do not work."""
         try:
-            estimate, reason = self._from_fake_passes(), ""
+            found, reason = self._from_fake_passes(), ""
         except FakePassError as error:
-            estimate, reason = None, str(error)
+            found, reason = None, str(error)
         self._remove_fakes()
-        return estimate or self._from_real_passes(), reason
+        if found is None:
+            found = self._from_real_passes()
+            found.checked, found.reason = True, reason
+        found.start = found.operations * self._start_flops
+        return found
 
     def _from_fake_passes(self) -> Estimate:
         many = _coprime(min(max(2 * self._samples.count, 61), 1021))
@@ -80,12 +84,12 @@ class Estimator:
         between = _length_between(self._samples, self._lengths)
         real = self._real_probe(grid[-1], between)
         probe = real or self._trace(numbers[0], between)
-        found = Estimate(grid, probe, checked=real is not None)
+        found = Estimate(grid, probe)
         if grid[0].operations > 2 * probe.operations:  # a loop over the samples: the fewer, the faster
             numbers = (7, 13, 31)
         if not found.exact:
-            found = self._with_more(grid, probe, numbers, fake=True, checked=real is not None)
-            found = self._refined(found, probe)
+            found = self._refined(self._with_more(grid, probe, numbers, fake=True), probe)
+        found.checked = real is not None
         if real is not None and found.error() > TOLERANCE:
             fake, peak = self._trace(real.samples, real.length).peak_bytes, real.peak_bytes
             if abs(fake - peak) > TOLERANCE * peak:
@@ -97,20 +101,14 @@ class Estimator:
 
     def _from_real_passes(self) -> Estimate:
         two = self._trace(2, self._lengths[-1], fake=False)
-        # Some kernels treat few samples specially; but take no more than what is sure to fit.
+        # Many samples, since some kernels treat few of them specially; but no more than will surely fit.
         most = min(max(int(self._budget / 2 / max(two.peak_bytes, 1)), 4), _MEASURED_SAMPLES)
         grid = [self._trace(most, length, fake=False) for length in self._lengths]
         numbers = (most // 2, 3 * most // 4, max(most // 4, 2))
-        return self._with_more(grid, None, numbers, fake=False, checked=True)
+        return self._with_more(grid, None, numbers, fake=False)
 
     def _with_more(
-        self,
-        grid: list[PassTrace],
-        probe: PassTrace | None,
-        numbers: Sequence[int],
-        *,
-        fake: bool,
-        checked: bool,
+        self, grid: list[PassTrace], probe: PassTrace | None, numbers: Sequence[int], *, fake: bool
     ) -> Estimate:
         """Trace more numbers of samples, until polynomials agree with one that they were not fitted to."""
         found = None
@@ -119,9 +117,9 @@ class Estimator:
                 continue
             try:
                 grid = [*grid, *[self._trace(samples, length, fake=fake) for length in self._lengths]]
-            except FakePassError:  # the loss cannot run with so many
+            except FakePassError:  # the loss cannot run with this many
                 continue
-            found = Estimate(grid, probe, checked=checked)
+            found = Estimate(grid, probe)
             if found.exact:
                 break
         if found is None:
@@ -136,7 +134,7 @@ class Estimator:
             if not found.uncertainty(available) or fits in (0, *(trace.samples for trace in found.grid)):
                 break
             grid = [*found.grid, *[self._trace(fits, length) for length in found.lengths]]
-            found = Estimate(grid, probe, checked=found.checked)
+            found = Estimate(grid, probe)
         return found
 
     def _real_probe(self, many: PassTrace, length: int) -> PassTrace | None:
@@ -144,7 +142,10 @@ class Estimator:
         share, parameters = _PROBE_SAMPLES / many.samples, many.resident.parameter_bytes
         memory = share * many.peak_bytes + 2 * parameters
         work = share * many.work + parameters
-        if memory > max(_PROBE_BYTES, _PROBE_SHARE * self._budget) or work > _PROBE_STARTS * self.start_flops:
+        if (
+            memory > max(_PROBE_BYTES, _PROBE_SHARE * self._budget)
+            or work > _PROBE_STARTS * self._start_flops
+        ):
             return None
         if distributed.is_available() and distributed.is_initialized():
             return None
@@ -179,10 +180,6 @@ class Estimator:
 
     def _remove_fakes(self) -> None:
         leaked = self._fakes.leaked()
-        if leaked:
-            clear_caches(leaked)
-            del leaked
-            leaked = self._fakes.leaked()
         if not leaked:
             return
         self._fakes.created.clear()
@@ -199,7 +196,7 @@ class Estimator:
 
 
 def _coprime(number: int) -> int:
-    """Return the largest number up to this one that 2, 3 and 5 do not divide: rounding to these then shows."""
+    """Return the largest number up to this one that 2, 3 and 5 do not divide, so that rounding to these shows."""
     return next(each for each in range(number, 0, -1) if math.gcd(each, 30) == 1)
 
 
@@ -218,6 +215,6 @@ def _grid_lengths(samples: Samples) -> list[int]:
     values = sorted(samples.lengths.values)
     least, most = min(max(values[0], 8), values[-1]), values[-1]  # many operations treat one column specially
     lengths = {least, (least + most) // 2, most}
-    if samples.collates:  # there are no others than these
+    if samples.collates:  # samples of other lengths do not exist
         lengths = {next(value for value in values if value >= length) for length in lengths}
     return sorted(lengths)

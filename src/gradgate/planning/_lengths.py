@@ -14,7 +14,7 @@ from gradgate.errors import OptionError
 
 @dataclass(frozen=True)
 class Lengths:
-    """What is known of the samples' lengths.
+    """The lengths of the samples, as far as they are known.
 
     Attributes:
         values: columns that each sample needs, at least 1.
@@ -55,7 +55,7 @@ def lengths_of(source: Any, batch: Any, samples: int, *, collates: bool = False)
         collates: the batch is a list of samples that are yet to be collated.
 
     Raises:
-        OptionError: there is no such key, or it holds no mask and no lengths of this batch.
+        OptionError: there is no such key, or it holds neither a mask nor lengths of this batch.
     """
     if isinstance(source, str):
         if not isinstance(batch, Mapping) or source not in batch:

@@ -91,7 +91,7 @@ def plan(
     given = None if budget_bytes is None else as_bytes(budget_bytes)
     free = int((1 - FREE_MARGIN) * free_bytes(device)) if given is None else 0
     estimator = Estimator(loss_fn, samples, budget_bytes=given or free, optimizer=optimizer, device=device)
-    estimate, reason = estimator.estimate()
+    estimate = estimator.estimate()
     resident = estimate.resident.with_optimizer(optimizer)
     budget = given or free + resident.allocated_bytes
     available = budget - resident.total_bytes
@@ -103,8 +103,7 @@ def plan(
             EstimateWarning,
             stacklevel=2,
         )
-    start = estimate.operations * estimator.start_flops
-    found = Plan(estimate, budget, samples, resident, options, reason=reason, start=start)
+    found = Plan(estimate, budget, samples, resident, options)
     from gradgate.events import Planned, emit  # lazily: training without the checker does not need it
 
     sizes = tuple(len(part.indices) for part in found.parts)

@@ -1,4 +1,4 @@
-"""Sizes of memory: how they are read and written, what is free, and what stays allocated from pass to pass."""
+"""The memory that is free, and the memory that stays allocated from pass to pass."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def free_bytes(device: torch.device) -> int:
     """Return how much memory of a device this process can still use, torch's cache included.
 
     Raises:
-        OptionError: there is no way to find out.
+        OptionError: this device does not tell.
     """
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -33,13 +33,13 @@ def free_bytes(device: torch.device) -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     raise OptionError(
-        f'plan: cannot find out how much memory is free on {device}. Pass it: budget_bytes="8GiB", for example.'
+        f'plan: cannot find out how much memory is free on {device}. Pass a budget: budget_bytes="8GiB".'
     )
 
 
 @dataclass(frozen=True)
 class ResidentMemory:
-    """Bytes that training takes however a batch is split.
+    """Bytes that training takes with any split of a batch.
 
     Attributes:
         parameter_bytes: parameters and buffers that the loss function used.
@@ -70,13 +70,13 @@ class ResidentMemory:
         state = _state_bytes(optimizer)
         if state:
             return replace(self, state_bytes=state, allocated_bytes=self.allocated_bytes + state)
-        with suppress(Exception):  # whatever the optimizer does with fake tensors
+        with suppress(Exception):  # some optimizers cannot step fake tensors
             return replace(self, state_bytes=_estimated_state_bytes(optimizer))
         return self
 
 
 def resident_memory(parameters: Sequence[Tensor], others: Sequence[Tensor]) -> ResidentMemory:
-    """Return what stays allocated beside a pass that used these parameters and other tensors."""
+    """Return the memory that stays allocated, given the parameters and other tensors that a pass used."""
     used = _nbytes([*parameters, *others])
     allocated = _nbytes(parameter.grad for parameter in parameters if parameter.grad is not None)
     return ResidentMemory(used, sum(map(_gradient_bytes, parameters)), None, used + allocated)

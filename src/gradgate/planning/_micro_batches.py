@@ -36,7 +36,7 @@ class MicroBatch(Generic[T]):
         count: valid items: the sum of the samples' lengths, or the number of samples if they have no lengths.
         indices: where its samples are in the batch, ``[samples]``, in the order of the micro-batch.
         length: columns that it is trimmed to; 0 if it is not trimmed.
-        peak_bytes: the estimated peak of its forward and backward pass, beside resident memory.
+        peak_bytes: the estimated peak of its forward and backward pass, without resident memory.
     """
 
     def __init__(self, samples: Samples, part: Part) -> None:
@@ -115,7 +115,7 @@ def padding_of(parts: Iterable[Part]) -> float:
 
 
 def pack(
-    samples: Samples, among: Sequence[int], estimate: Estimate, available: int, start: float, *, limit: int
+    samples: Samples, among: Sequence[int], estimate: Estimate, available: int, *, limit: int
 ) -> list[Part]:
     """Return micro-batches of some samples: equally large ones, or with lengths those with the least work.
 
@@ -124,8 +124,7 @@ def pack(
         among: the samples to pack.
         estimate: the peak of each micro-batch, and its work.
         available: bytes that a forward and backward pass may hold.
-        start: the work of starting a micro-batch, in floating-point operations.
-        limit: the most samples in a micro-batch, whatever fits.
+        limit: the most samples in a micro-batch, even if more fit.
 
     Raises:
         BudgetError: one sample does not fit.
@@ -155,7 +154,7 @@ def pack(
         ends = even_split(len(order), most[0])
     else:
         cost = estimate.costs(distinct)
-        ends = cheapest_split([cost[length] for length in lengths], most, start)
+        ends = cheapest_split([cost[length] for length in lengths], most, estimate.start)
     spans = list(pairwise([0, *ends]))
     longest = [lengths[end - 1] for _, end in spans]
     peaks = estimate.peaks([end - begin for begin, end in spans], longest)
@@ -202,14 +201,14 @@ def even_split(count: int, most: int) -> list[int]:
 
 
 def deal(work: Sequence[float], ranks: int) -> list[list[int]]:
-    """Return each rank's samples: equal numbers of them, to one, and nearly equal work.
+    """Return each rank's samples. Numbers of samples differ by at most one, and the work is nearly equal.
 
-    Each round deals one sample to every rank, the most laborious to the rank with the least work so far. So ranks
-    differ by less than the work of one sample, and each has the same mixture of lengths: its own micro-batches need
-    as little padding as those of the whole batch.
+    Each round deals one sample to every rank: the most costly one to the rank with the least work so far. So the
+    work of any two ranks differs by less than one sample's. Each rank gets the same mixture of lengths, so its
+    micro-batches need as little padding as those of the whole batch.
 
     Args:
-        work: of each sample, in any unit.
+        work: the work of each sample, in any unit.
         ranks: the number of ranks.
     """
     dealt: list[list[int]] = [[] for _ in range(ranks)]

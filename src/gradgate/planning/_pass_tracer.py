@@ -36,7 +36,7 @@ class FakePassError(Exception):
 class FakeTensors:
     """Makes fake tensors, which have shapes and no values, for real ones.
 
-    It keeps them, since the mode holds them weakly: a fake that is made anew would count as a new storage.
+    It keeps them, since the mode holds them weakly, and a second fake of a tensor would count as a new storage.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class FakeTensors:
         return self._known[id(tensor)][1]
 
     def of_input(self, tensor: Tensor) -> Tensor:
-        """Return a fake for a tensor of a micro-batch; it is not kept. 0-dimensional tensors stay as they are."""
+        """Return a fake for a tensor of a micro-batch, without keeping it. 0-dimensional tensors stay real."""
         if not tensor.dim():
             return tensor
         fake: Tensor = tensor if isinstance(tensor, self.kind) else self.mode.from_tensor(tensor)
@@ -88,7 +88,7 @@ class PassTrace:
         mixes: operations that mix the samples of a micro-batch.
         operations: the number of operations.
         flops: floating-point operations of each matrix product and convolution.
-        resident: what stays allocated beside the pass.
+        resident: the memory that stays allocated between passes.
     """
 
     FLOPS_PER_BYTE: ClassVar[int] = 8  # as slow as writing a byte and reading it
@@ -116,7 +116,7 @@ class PassTrace:
 class PassTracer(peak_memory):
     """Traces a pass on fake tensors, or on real ones if ``fakes`` is None."""
 
-    is_trial = True  # tells the checker that what runs in here is no training
+    is_trial = True  # the checker ignores what runs in this mode
 
     def __init__(
         self, fakes: FakeTensors | None, state: ReachableState, most_operations: float = math.inf
@@ -136,7 +136,7 @@ class PassTracer(peak_memory):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is _DEVICE and self._is_fake(args[0]):  # runs as often as all other operations together
+        if func is _DEVICE and self._is_fake(args[0]):  # a shortcut for half of all calls
             return args[0].device
         if func.namespace == "prim":
             return func(*args, **(kwargs or {}))
@@ -191,7 +191,7 @@ class PassTracer(peak_memory):
             return
         self._fakes.created.append(weakref.ref(tensor))
         storage = tensor.untyped_storage()
-        # Some fakes are views where the real result is none.
+        # Some fakes are views although the real results are not.
         items = max(tensor.numel(), self._least_items)
         self._note_storage(storage, max(storage.nbytes(), items * tensor.element_size()))
 

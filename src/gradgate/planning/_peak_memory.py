@@ -34,6 +34,7 @@ class peak_memory(dispatch_mode()):  # type: ignore[misc]  # noqa: N801 - used a
     """
 
     def __init__(self) -> None:
+        dispatch_mode.require()
         super().__init__()
         self._key = storage_key.use
         self.peak_bytes = 0

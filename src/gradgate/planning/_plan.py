@@ -41,19 +41,15 @@ class Plan:
         samples: Samples,
         resident: ResidentMemory,
         options: BatchOptions,
-        *,
-        reason: str,
-        start: float,
     ) -> None:
         self.estimate = estimate
         self.budget_bytes = budget_bytes
         self.resident = resident
-        self.estimated, self.reason = not reason, reason
+        self.estimated, self.reason = not estimate.reason, estimate.reason
         self.warnings = tuple(sorted(estimate.mixes))
-        self._options, self._start = options, start
-        self._most_samples = (
-            sys.maxsize
-        )  # in a micro-batch; less if memory runs out whatever the estimate says
+        self._options = options
+        # In a micro-batch. Fewer once memory has run out although the estimate allowed more.
+        self._most_samples = sys.maxsize
         # Later batches are read as this one was. Its data is not kept.
         self._like = copy.copy(samples)
         self._like.batch = self._like.lengths = None
@@ -157,34 +153,34 @@ class Plan:
         return samples
 
     def peak_bytes(self, samples: int, length: int = 0) -> int:
-        """Return the estimated peak of a pass over so many samples of a length, beside resident memory."""
+        """Return the estimated peak of a pass over samples of one length, without resident memory."""
         return self.estimate.peaks([samples], [length])[0]
 
     def finer(self, split: Split[Any], index: int, *, keep: int = 0) -> Split[Any]:
-        """Split anew after a micro-batch ran out of memory although it was estimated to fit.
+        """Split again after a micro-batch ran out of memory although it was estimated to fit.
 
-        From now on a pass may take half of what that micro-batch was estimated to take.
+        From now on, a pass may take half of the memory that was estimated for that micro-batch.
 
         Args:
             split: a split that this plan made.
             index: the index of the micro-batch that did not fit.
-            keep: how many micro-batches at the beginning stay as they are.
+            keep: the number of micro-batches at the beginning that do not change.
         """
         part = split.parts[index]
         one_sample = self.peak_bytes(1, part.length)
         available = max(part.peak_bytes // 2, one_sample)
         self.budget_bytes = min(self.budget_bytes, self.resident.total_bytes + available)
-        if self._available() < one_sample:  # the margin must not refuse a sample that fits
+        if self._available() < one_sample:  # the margin must not exclude a sample that fits
             available = self.budget_bytes - self.resident.total_bytes
             self.budget_bytes += math.ceil(one_sample * available / self._available()) - available + 1
         (fits,) = self.estimate.most_samples(self._available(), [part.length])
-        if fits >= len(part.indices):  # most of what was estimated does not depend on the samples
+        if fits >= len(part.indices):  # most of the estimated memory does not depend on the samples
             self._most_samples = (len(part.indices) + 1) // 2
         rest = [sample for each in split.parts[keep:] for sample in each.indices]
         return Split([*split.parts[:keep], *self._packed(split.samples, rest)], split.samples)
 
     def _packed(self, samples: Samples, among: Sequence[int]) -> list[Part]:
-        return pack(samples, among, self.estimate, self._available(), self._start, limit=self._most_samples)
+        return pack(samples, among, self.estimate, self._available(), limit=self._most_samples)
 
     def _available(self) -> int:
         """Return the bytes that a pass may take."""
@@ -201,7 +197,7 @@ class Plan:
         return available
 
     def _rows(self) -> Iterator[SummaryRow]:
-        return summary_rows(self.parts, self.estimate, self.resident, self.budget_bytes, self.reason)
+        return summary_rows(self.parts, self.estimate, self.resident, self.budget_bytes)
 
     def __repr__(self) -> str:
         samples = sum(len(part.indices) for part in self.parts)
@@ -219,5 +215,5 @@ class Plan:
 
 
 def _first_tensor(batch: Any) -> Any:
-    """Return an object that identifies a batch, even if its containers are made anew."""
+    """Return an object that identifies a batch, even if its containers are new ones."""
     return next(tensors_in(batch), batch)

@@ -16,8 +16,8 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.torch_compat import storage_key
 
-_DATA_SET = 10_000  # items: a container as long is no cache
-_MOST_FUNCTIONS = 5_000  # a library's functions lead to all the others
+_DATA_SET = 10_000  # items: a container this long holds data and is not a cache
+_MOST_FUNCTIONS = 5_000  # a library's functions lead to all of its other functions
 _FOREIGN = {"torch", "numpy", "builtins", "gradgate", *sys.stdlib_module_names} - {"__main__"}
 _HOLDERS = {"argparse", "collections", "types", "weakref"}  # their objects may hold the user's
 _REFILL: dict[type, str] = {
@@ -27,15 +27,16 @@ _REFILL: dict[type, str] = {
     set: "update",
     deque: "extend",
 }
+_LRU_CACHE = type(functools.lru_cache(len))
 _MISSING = object()
 
 
 class ReachableState:
-    """The objects that a loss function can reach, as they were when each was first noted.
+    """The objects that a loss function can reach, each in its state when it was first noted.
 
     It follows closures, defaults, the global names that functions use, attributes, items of containers, and modules
-    with all their parts. It notes which objects names, attributes and items hold; the data and gradients of
-    tensors, not their values (:class:`PassTracer` copies what an operation overwrites); the state of generators.
+    with all their parts. It notes the objects that names, attributes and items refer to, the storages and gradients
+    of tensors, and the state of random generators. :class:`PassTracer` copies values before they are overwritten.
     """
 
     def __init__(self, *roots: Any) -> None:
@@ -55,7 +56,7 @@ class ReachableState:
             todo.extend(self._note_one(value))
 
     def restore(self) -> None:
-        """Restore everything as it was noted."""
+        """Restore everything to its noted state."""
         with torch.no_grad():
             for undo in self._undo:
                 undo()
@@ -87,7 +88,9 @@ class ReachableState:
         return ()
 
     def _instance(self, value: Any) -> Iterator[Any]:
-        wrapped = getattr(value, "__wrapped__", None)  # functools.lru_cache
+        if isinstance(value, _LRU_CACHE):
+            self._undo.append(_cache_clearer(value))
+        wrapped = getattr(value, "__wrapped__", None)
         if isinstance(wrapped, FunctionType):
             yield wrapped
         kind = type(value)
@@ -130,7 +133,7 @@ class ReachableState:
                 yield from self._globals(vars(module), names)
 
     def _globals(self, namespace: dict[str, Any], names: set[str]) -> list[Any]:
-        """Note what some names of a Python module hold; return it."""
+        """Note the values of some global names of a Python module; return them."""
         before = {name: namespace.get(name, _MISSING) for name in names}
 
         def undo() -> None:
@@ -145,7 +148,7 @@ class ReachableState:
 
 
 def _is_foreign(module: Any) -> bool:
-    """Return whether a Python module is a library's, whose objects hold nothing of the user's."""
+    """Return whether a Python module belongs to a library whose objects lead to nothing of the user's."""
     return isinstance(module, str) and module.partition(".")[0] in _FOREIGN
 
 
@@ -177,6 +180,18 @@ def _is_same(now: Any, before: Any) -> bool:
     return now is before
 
 
+def _cache_clearer(cached: Any) -> Callable[[], None]:
+    misses = cached.cache_info().misses
+
+    def undo() -> None:
+        nonlocal misses
+        if cached.cache_info().misses != misses:
+            cached.cache_clear()  # an entry cannot be removed alone; it is computed again
+            misses = 0
+
+    return undo
+
+
 def _set_class(value: Any, kind: type) -> None:
     if type(value) is not kind:
         value.__class__ = kind
@@ -191,17 +206,14 @@ def _tensor_restorer(tensor: Tensor) -> Callable[[], None]:
         data = tensor.data
 
     def undo() -> None:
-        if is_lazy(tensor):  # as it was: nothing makes a parameter lazy
+        if is_lazy(tensor):  # still: no parameter becomes lazy again
             return
-        if data is not None and not _is_same_view(data, tensor):
-            tensor.data = data
-        _set_class(tensor, kind)  # of a lazy parameter that was given a shape
+        if data is not None:
+            same_storage = storage_key(data.untyped_storage()) == storage_key(tensor.untyped_storage())
+            if not same_storage or (data.shape, data.stride()) != (tensor.shape, tensor.stride()):
+                tensor.data = data
+        _set_class(tensor, kind)  # a lazy parameter that got its shape has got another class
         if tensor.is_leaf and tensor.grad is not grad:
             tensor.grad = grad
 
     return undo
-
-
-def _is_same_view(tensor: Tensor, other: Tensor) -> bool:
-    same_storage = storage_key(tensor.untyped_storage()) == storage_key(other.untyped_storage())
-    return same_storage and tensor.shape == other.shape and tensor.stride() == other.stride()

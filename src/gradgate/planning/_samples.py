@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,11 +49,11 @@ class Samples:
     Args:
         batch: one batch; with ``collate`` a list of samples.
         options: how it is read.
-        like: an earlier batch: lists are read, and fields are trimmed, as they were there.
+        like: an earlier batch, whose lists and padded fields show how to read these.
         even_if_full: find the fields to trim even if no sample is shorter than the others.
 
     Raises:
-        OptionError: the batch has no samples, or they cannot be told apart.
+        OptionError: the batch has no samples, or does not show where they are.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ def pooled(window: Sequence[Samples], pad: Any) -> Any:
     """
     first = window[0]
     for other in window[1:]:
-        _check_shared(first, other)
+        _check_shared(first.batch, other.batch, (), first.layout)
     widths = {samples.lengths.width for samples in window if samples.lengths is not None}
     dims: Dims = {path: along for samples in window for path, along in samples.dims.items()}
 
@@ -163,24 +163,18 @@ def pooled(window: Sequence[Samples], pad: Any) -> Any:
     return first.layout.mapped(first.batch, joined)
 
 
-def _check_shared(first: Samples, other: Samples) -> None:
-    for path, value in _shared_values(first.batch, (), first.layout):
-        if not _equal(value, value_at(other.batch, path)):
-            raise OptionError(
-                f"pool: {field_name(path)} is shared by the samples of each batch, and differs between batches. "
-                "Give each sample its own, in a tensor or list as long as the batch."
-            )
-
-
-def _shared_values(value: Any, path: Path, layout: Layout) -> Iterator[tuple[Path, Any]]:
-    """Yield what all samples share, with its path."""
+def _check_shared(value: Any, other: Any, path: Path, layout: Layout) -> None:
+    """Raise OptionError if two batches differ in a value that all samples of a batch share."""
     if path in layout.fields():
         return
     inside = children(value)
-    if inside is None:
-        yield path, value
+    if inside is None and not _equal(value, other):
+        raise OptionError(
+            f"pool: {field_name(path)} is shared by the samples of each batch, and differs between batches. "
+            "Give each sample its own, in a tensor or list as long as the batch."
+        )
     for key, item in inside or ():
-        yield from _shared_values(item, (*path, key), layout)
+        _check_shared(item, value_at(other, (key,)), (*path, key), layout)
 
 
 def _equal(value: Any, other: Any) -> bool:

@@ -25,7 +25,7 @@ class SummaryRow:
 
 
 def summary_rows(
-    parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory, budget_bytes: int, reason: str
+    parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory, budget_bytes: int
 ) -> Iterator[SummaryRow]:
     """Yield the parts of the memory, the split, and what the next larger micro-batches would need."""
 
@@ -46,8 +46,10 @@ def summary_rows(
     yield from _module_rows(estimate.by_module(len(largest.indices), largest.length))
     yield SummaryRow()
     yield from _split_rows(parts, estimate, resident)
-    if reason:
-        yield SummaryRow("measured", f"on small micro-batches, as fake tensors cannot run it: {reason}")
+    if estimate.reason:
+        yield SummaryRow(
+            "measured", f"on small micro-batches, as fake tensors cannot run it: {estimate.reason}"
+        )
     available = budget_bytes - resident.total_bytes
     uncertainty = estimate.uncertainty(available)
     if uncertainty:
@@ -65,7 +67,7 @@ def summary_rows(
 
 
 def _module_rows(added: dict[str, int]) -> Iterator[SummaryRow]:
-    """Yield what modules add; those in one block of a list count together: "blocks.3.mlp.0" is "blocks.3"."""
+    """Yield the bytes that modules add. One block of a list counts as one: "blocks.3.mlp.0" is "blocks.3"."""
     sizes: Counter[str] = Counter()
     for name, size in added.items():
         keys = name.split(".")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import math
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType, FunctionType, GeneratorType
 from typing import Any
@@ -23,7 +22,6 @@ from gradgate.pytree import mapped_tensors, tensors_in
 from gradgate.torch_compat import compiler_is_loaded
 
 _LEVELS = 4  # of containers between a cache and a tensor in it
-_LRU_CACHE = type(functools.lru_cache(len))
 
 
 def trace_pass(
@@ -40,7 +38,7 @@ def trace_pass(
     Args:
         loss_fn: returns the loss of a micro-batch, or the loss and its count.
         make_batch: makes the micro-batch.
-        state: what is restored after the pass.
+        state: restores what the pass changes.
         fakes: the fake tensors of passes over the same model.
         copies: the micro-batch is a copy of its samples, so its memory counts.
         most_operations: give up after so many.
@@ -58,9 +56,9 @@ def trace_pass(
         return _traced(loss_fn, batch, PassTracer(fakes, state, most_operations), fakes.mode, copies=copies)
     except (FakePassError, TooLongError, OptionError):
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a loss function runs into
+    except Exception as error:  # noqa: BLE001 - a loss function may raise anything
         reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
-    raise FakePassError(reason)  # only here, where the frames that hold fakes are gone
+    raise FakePassError(reason)  # outside the handler, which keeps the frames that hold fakes alive
 
 
 def _traced(
@@ -94,8 +92,8 @@ def _traced(
             _check_loss(loss)
             leaves = Graph(loss).leaf_nodes
             for node in leaves:
-                # Other graphs of the user's may share these nodes, so the hooks have to go.
-                modes.callback(node.register_prehook(_drop_gradient).remove)
+                # Drops the gradient before it reaches `.grad`. Other graphs of the user's may share the node.
+                modes.callback(node.register_prehook(lambda _: (None,)).remove)
             parameters = list(leaves.values())
             del leaves
             loss.backward()
@@ -119,38 +117,20 @@ def _check_loss(loss: Any) -> None:
     if isinstance(loss, Tensor):
         what = f"a tensor of shape {list(loss.shape)}{', without a graph' if loss.grad_fn is None else ''}"
     raise OptionError(
-        f"plan: loss_fn returned {what}; it returns the loss, a scalar computed from parameters, or the loss and "
-        "its count: return loss, y.numel()."
+        f"plan: loss_fn returned {what}. It must return the loss, a scalar computed from parameters, or the loss "
+        "and its count: return loss, y.numel()."
     )
-
-
-def _drop_gradient(_: tuple[Tensor | None, ...]) -> tuple[None]:
-    """Drop a gradient before it is added to ``.grad``, where nothing must be left."""
-    return (None,)
-
-
-def clear_caches(tensors: Sequence[Tensor]) -> None:
-    """Clear each ``functools.lru_cache`` that holds one of the tensors: it computes them again."""
-    ours, level = {id(tensors)}, list(tensors)
-    for _ in range(_LEVELS):
-        ours |= {id(level), *map(id, level)}
-        level = [holder for holder in _referrers(level, ours) if not _is_module_namespace(holder)]
-        for holder in level:
-            if isinstance(holder, _LRU_CACHE):
-                holder.cache_clear()
-        if not level:
-            return
 
 
 def holder_name(value: Any, ours: set[int]) -> str:
     """Return the path to an object from the nearest module, class or instance: ``"masks.CACHE[128]"``.
 
-    It must not hold the object in a local list or a closure, which would be found.
+    The caller must not hold the object in a local list or a closure: these would be found as holders.
     """
     path = ""
     for _ in range(_LEVELS):
         ours = ours | {id(value)}
-        referrers = _referrers([value], ours)
+        referrers = _referrers(value, ours)
         holder = min(referrers, key=lambda each: not isinstance(each, (dict, list, tuple, set)), default=None)
         del referrers
         if not isinstance(holder, (dict, list, tuple, set)):
@@ -167,14 +147,15 @@ def holder_name(value: Any, ours: set[int]) -> str:
     return f"a {type(value).__qualname__}{path}"
 
 
-def _referrers(values: Sequence[Any], ours: set[int]) -> list[Any]:
-    found = gc.get_referrers(*values)
-    skipped = ours | {id(found), id(values)}
+def _referrers(value: Any, ours: set[int]) -> list[Any]:
+    found = gc.get_referrers(value)
+    skipped = ours | {id(found)}
     running = (FrameType, FunctionType, GeneratorType)
     return [each for each in found if id(each) not in skipped and not isinstance(each, running)]
 
 
 def _key_of(value: Any, holder: Any) -> Any:
+    # A function of its own: the generator makes `value` a cell, which would be found as a holder.
     pairs = holder.items() if isinstance(holder, dict) else enumerate(holder)
     return next((key for key, held in pairs if held is value), "?")
 

@@ -25,7 +25,7 @@ Dims: TypeAlias = "dict[Path, tuple[int, ...]]"
 """The dimensions along which each field is trimmed."""
 
 Trim: TypeAlias = "Iterable[Any] | Mapping[Any, int | tuple[int, ...]] | None"
-"""Fields by key, index or path, or a mapping to their dimensions; None: those that the data shows to be padded."""
+"""Fields by key, index or path, or a mapping to their dimensions. None: the fields that are visibly padded."""
 
 
 def dims_to_trim(
@@ -122,11 +122,11 @@ class _Field:
         return not (rows.is_floating_point() or rows.is_complex()) or bool(((rows == 0) | (rows == 1)).all())
 
     def along(self, width: int) -> list[int]:
-        """Return the dimensions of this size, without that of the samples."""
+        """Return the dimensions of this size, without the samples' dimension."""
         return [dim for dim, size in enumerate(self.value.shape) if size == width and dim != self.dim]
 
     def shows(self, lengths: Lengths) -> bool:
-        """Return whether the data shows that what is beyond the samples' lengths is padding."""
+        """Return whether the data is visibly padding beyond the samples' lengths."""
         rows = self.rows
         padding = lengths.padding(rows.device)
         beyond = rows[padding]

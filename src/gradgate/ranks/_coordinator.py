@@ -47,7 +47,7 @@ class RankCoordinator(SingleProcess):
         self._exchange = self.tallies = None
         self.all_reduced = False
         self.own_micro_batches = math.inf
-        # A pass that may run again must not have sent anything.
+        # A pass that may run again must not send anything.
         self.overlaps = self.engine.buckets is not None and not may_replay
 
     def hold(self) -> None:
@@ -126,7 +126,7 @@ class RankCoordinator(SingleProcess):
         if self.sharded is not None:
             self.sharded.keep_reached(exchange.statuses, sums.parameters)
             (total,) = totals.values()
-            # Near what a rank adds up in a window, so that sums stay at the size of means.
+            # Close to a rank's count in a window, so that sums are about as large as means.
             self.sharded.unit = 2.0 ** round(math.log2(max(total / self.count, 1)))
             return factor
         if not self.all_reduced:

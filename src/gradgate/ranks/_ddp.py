@@ -1,9 +1,9 @@
-"""DistributedDataParallel, held back from synchronizing gradients while a window is added up."""
+"""DistributedDataParallel, prevented from synchronizing gradients while a window is added up."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from torch import Tensor, nn
@@ -22,31 +22,46 @@ Sync: TypeAlias = Literal["last", "every", "overlap"]
 class Engine:
     """The wrappers around an accumulator's modules, and the ranks that they train on.
 
-    By itself, DistributedDataParallel averages gradients at every backward pass, whatever each rank's count, and
-    broadcasts buffers before every forward pass, so that ranks wait for one with fewer micro-batches. Held back, it
-    does neither: the window's sum is all-reduced once, at its end, and buffers follow rank 0, as in DDP.
+    By default, DistributedDataParallel averages gradients at every backward pass, although counts may differ
+    between ranks. It also broadcasts buffers before every forward pass, so that ranks wait for a rank with fewer
+    micro-batches. Held back, it does neither: the window's sum is all-reduced once, when the window ends, and
+    buffers then follow rank 0, as in DDP.
 
     Args:
         ranks: the ranks that train together.
-        modules: the accumulator's modules, to see in which wrapper they run.
-        wrappers: the wrappers around them.
-        neighbours: the wrappers of other accumulators, which may run in its windows.
-        buckets: all-reduces gradients during the last backward pass, with ``sync="overlap"``.
+        parameters: the parameters that the accumulator owns.
+        roots: the modules that it was given, to see in which wrapper they run.
+        modules: these and all their submodules; the wrappers among them are held back.
+        neighbours: the modules of other accumulators, whose wrappers may run in its windows.
+        sync: when gradients are all-reduced: with "overlap", during the last backward pass.
+
+    Raises:
+        RankError: a wrapper cannot be held back.
     """
 
     def __init__(
         self,
         ranks: RankGroup,
+        parameters: Sequence[Tensor] = (),
+        roots: Sequence[nn.Module] = (),
         modules: Sequence[nn.Module] = (),
-        wrappers: Sequence[DistributedDataParallel] = (),
-        neighbours: Sequence[DistributedDataParallel] = (),
-        buckets: Buckets | None = None,
+        neighbours: Sequence[nn.Module] = (),
+        sync: Sync = "last",
     ) -> None:
         self.ranks = ranks
-        self.buckets = buckets
-        self._modules = modules
-        self._wrappers = wrappers
-        self._known = (*wrappers, *neighbours)
+        self.buckets = Buckets(ranks, parameters) if sync == "overlap" else None
+        self._modules = roots
+        self._wrappers = _wrappers_in(modules)
+        if any(wrapper.static_graph for wrapper in self._wrappers):
+            raise RankError(
+                "update: DistributedDataParallel was made with static_graph=True and cannot be held back in a "
+                "window. Leave static_graph out."
+            )
+        if any(type(module).__name__ == "FullyShardedDataParallel" for module in modules):
+            raise RankError(
+                "update: FullyShardedDataParallel (FSDP1) is not supported. Use fully_shard or DDP."
+            )
+        self._known = _wrappers_in([*modules, *neighbours])
         self._held: list[DistributedDataParallel] = []
         self._handles: list[RemovableHandle] = []
 
@@ -121,33 +136,6 @@ def _release(wrapper: DistributedDataParallel) -> None:
         wrapper.require_backward_grad_sync, wrapper.require_forward_param_sync = gradients, buffers
 
 
-def ddp_engine(
-    ranks: RankGroup,
-    parameters: Sequence[Tensor],
-    roots: Sequence[nn.Module],
-    modules: Iterable[nn.Module],
-    neighbours: Iterable[nn.Module],
-    sync: Sync,
-) -> Engine:
-    """Return the engine of parameters that every rank holds in full.
-
-    Raises:
-        RankError: a wrapper cannot be held back.
-    """
-    wrappers = []
-    for module in modules:
-        if isinstance(module, DistributedDataParallel):
-            if module.static_graph:
-                raise RankError(
-                    "update: DistributedDataParallel was made with static_graph=True and cannot be held back in a "
-                    "window. Leave static_graph out."
-                )
-            wrappers.append(module)
-        elif type(module).__name__ == "FullyShardedDataParallel":
-            raise RankError(
-                "update: FullyShardedDataParallel (FSDP1) is not supported. Use fully_shard or DDP."
-            )
-    others = [module for module in neighbours if isinstance(module, DistributedDataParallel)]
-    others = [module for module in others if not any(module is wrapper for wrapper in wrappers)]
-    buckets = Buckets(ranks, parameters) if sync == "overlap" else None
-    return Engine(ranks, roots, wrappers, others, buckets)
+def _wrappers_in(modules: Sequence[nn.Module]) -> list[DistributedDataParallel]:
+    """Return each wrapper among some modules once."""
+    return [module for module in dict.fromkeys(modules) if isinstance(module, DistributedDataParallel)]

@@ -1,4 +1,4 @@
-"""``fully_shard`` (FSDP2), made to add the gradients of a window up and not to average them."""
+"""``fully_shard`` (FSDP2), set to add up the gradients of a window instead of averaging them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ T = TypeVar("T")
 
 
 class ShardedEngine(Engine):
-    """``fully_shard``, which splits parameters over ranks and adds gradients into these shards by itself.
+    """``fully_shard``, which splits parameters over ranks and itself reduces gradients into these shards.
 
-    Its settings make it add instead of average, at the micro-batches chosen here. Its forward and backward passes
-    need all ranks, so all need equally many micro-batches: a rank with fewer repeats its last one, with count 0.
+    The engine sets it to add instead of average, at the micro-batches that the engine chooses. Every forward and
+    backward pass needs all ranks, so all run equally many micro-batches: a rank with fewer repeats its last one,
+    with count 0.
 
     Args:
         ranks: the ranks that hold a shard.
@@ -36,15 +37,17 @@ class ShardedEngine(Engine):
     ) -> None:
         super().__init__(ranks)
         owned = {id(parameter) for parameter in parameters}
-        self._mine: list[Any] = [m for m in modules if any(id(p.sharded_param) in owned for p in shards(m))]
-        self._shards = [shard for module in modules for shard in shards(module)]
+        self._mine: list[Any] = [
+            m for m in modules if any(id(p.sharded_param) in owned for p in fsdp_records(m))
+        ]
+        self._shards = [shard for module in modules for shard in fsdp_records(module)]
         self._owned = owned
         self._every = every
         self.reached_by_pass = ""
         """One digit per parameter and backward pass of the window, if ranks have to reach the same ones."""
         self.reached: set[int] = set()
         """The ids of the owned parameters that this rank has reached in the window."""
-        self._without: list[Tensor] = []  # those that had no gradient when it began
+        self._without: list[Tensor] = []  # owned parameters without a gradient when the window began
         self.unit = 1.0
         """The unit of the next window's sums: the same on all ranks, which add up before they exchange statuses."""
 
@@ -75,9 +78,10 @@ class ShardedEngine(Engine):
         self.begin(last=True)
 
     def _reduce_unused(self, on: bool) -> None:
-        """Have all ranks reduce-scatter the same parameters, with zeros for those that a rank did not reach.
+        """Have all ranks reduce-scatter the same parameters, with zeros for parameters that a rank did not reach.
 
-        By default each rank sends only what it has reached, and ``fully_shard`` adds that to whatever others send.
+        By default, each rank sends only the parameters that it has reached, and ``fully_shard`` adds them to those
+        that other ranks send, even if these are other parameters.
         """
         if self.can_reduce_unused():
             for module in self._mine:
@@ -149,9 +153,9 @@ class ShardedEngine(Engine):
     def discard(self) -> None:
         """Drop the gradients of a rolled-back window, and what a pass that raised has left."""
         for module in self._mine:
-            if all(gathered_parameter(shard) is None for shard in shards(module)):
+            if all(gathered_parameter(shard) is None for shard in fsdp_records(module)):
                 continue  # it never ran
-            # Refused where it is not the root, or where another rank is gone and nothing will run again.
+            # torch refuses if the module is not the root, or if another rank has died, after which nothing runs.
             with suppress(RuntimeError):
                 if hasattr(module, "reset_iter_state"):  # not in torch 2.11, whose next pass starts afresh
                     module.reset_iter_state()
@@ -160,9 +164,10 @@ class ShardedEngine(Engine):
 
     @contextmanager
     def only_owned(self, leaves: Sequence[Tensor]) -> Iterator[None]:
-        """Leave every gradient of what the accumulator does not own as it is: the same object, or None.
+        """Keep each gradient of a parameter that the accumulator does not own: the same object, or None.
 
-        A backward pass through ``fully_shard`` cannot be restricted to ``inputs=``: its hooks would not run.
+        A backward pass through ``fully_shard`` cannot be restricted by ``inputs=``, because its hooks would not
+        run.
 
         Args:
             leaves: the leaves of the graph.
@@ -176,14 +181,14 @@ class ShardedEngine(Engine):
         self.reached |= {
             id(shard.sharded_param) for shard, yes in zip(self._shards, found, strict=True) if yes
         }
-        if self._every and not self.can_reduce_unused():  # ranks communicate in this very pass
+        if self._every and not self.can_reduce_unused():  # ranks communicate in each pass, this one included
             self.reached_by_pass += "".join(str(int(yes)) for yes in found)
         theirs = [shard for shard in self._shards if id(shard.sharded_param) not in self._owned]
         others += [shard.sharded_param for shard in theirs]
         before = [tensor.grad for tensor in others]
         held = [_local(shard) for shard in theirs]
         for tensor in others:
-            tensor.grad = None  # autograd would add to the very tensor
+            tensor.grad = None  # autograd would add to it in place
         for shard in theirs:
             _set_local(shard, None, None)
         try:
@@ -217,7 +222,7 @@ class ShardedEngine(Engine):
         empty = [rank for rank, length in enumerate(lengths) if not length]
         if empty and any(lengths):
             raise RankError(
-                f"micro_batches: rank {empty[0]} has no micro-batch in this window, and others {max(lengths)}. "
+                f"micro_batches: rank {empty[0]} has no micro-batch in this window, another has {max(lengths)}. "
                 "Under fully_shard every pass waits for all ranks. Give it one, with count=0."
             )
         return _Repeated(micro_batches, max(lengths))
@@ -241,15 +246,6 @@ class _Repeated(Sequence[T]):
 def is_sharded(module: Any) -> bool:
     """Return whether ``fully_shard`` has wrapped a module. By name: importing its class takes half a second."""
     return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)
-
-
-def shards(module: Any) -> list[Any]:
-    """Return torch's records of the parameters that a module under ``fully_shard`` manages itself.
-
-    While a module is gathered, ``module.parameters()`` yields other objects than those that the optimizer steps;
-    only these records know both.
-    """
-    return fsdp_records(module)
 
 
 def _local(shard: Any) -> tuple[Tensor | None, Tensor | None]:

@@ -27,7 +27,7 @@ def gather_rows(
     """Gather tensors for :meth:`SingleProcess.gather_rows`.
 
     Raises:
-        RankError: ranks have different tensors; or whatever ``exchange`` raises.
+        RankError: ranks have different tensors, or ``exchange`` raises it.
     """
     mine = [(len(each), str(each.dtype), tuple(each.shape[1:])) for each in tensors] if tensors else None
     of_ranks = [status.rows for status in exchange(RankStatus(phase="coupled", rows=mine)).statuses]

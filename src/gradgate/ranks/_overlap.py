@@ -92,5 +92,5 @@ class Buckets:
         if others_failed and not failed:
             raise RankError(
                 "update: another rank stopped in the last backward pass of this window. Nothing was stepped on any "
-                "rank. Look at its own error."
+                "rank. Look at that rank's error."
             )

@@ -86,7 +86,7 @@ class RankGroup:
         return sparse_tensor(indices.T, values, tensor.shape).coalesce()
 
     def gather_rows(self, values: Tensor, numbers: list[int]) -> list[Tensor]:
-        """Return every rank's rows, whose numbers differ. Rows are sent as bytes, whatever their dtype."""
+        """Return every rank's rows; their numbers may differ. Rows of any dtype are sent as bytes."""
         padded = values.new_zeros(max(numbers), *values.shape[1:])
         padded[: len(values)] = values
         sent = padded.reshape(-1).view(torch.uint8)
@@ -117,8 +117,8 @@ class RankGroup:
     def absent(self) -> list[int]:
         """Return the ranks that did not join the collective that failed here; [] if that is unknown.
 
-        Each rank whose collective failed says so in the processes' common store, and watches for some seconds which
-        ranks do not.
+        Each rank whose collective failed leaves a note in the processes' common store. Ranks that leave none
+        within a few seconds were absent.
         """
         missing = [number for number in range(self.count) if number != self.rank]
         # The store may be gone, together with the rank that held it.
@@ -162,9 +162,9 @@ def lost(ranks: RankGroup, error: BaseException) -> RankError:
     absent = ranks.absent()
     who = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent))}" if absent else "the others"
     return RankError(
-        f"update: rank {ranks.rank} of {ranks.count} waited in vain for {who} ({str(error).splitlines()[0]}). A "
-        "missing rank has raised, died, or made fewer updates than this one. Nothing was stepped here. Look at the "
-        "first error of that rank, and give all ranks equally many windows."
+        f"update: rank {ranks.rank} of {ranks.count} waited for {who}, without an answer "
+        f"({str(error).splitlines()[0]}). A missing rank has raised, died, or made fewer updates than this one. "
+        "Nothing was stepped here. Look at that rank's first error, and give all ranks equally many windows."
     )
 
 

@@ -13,11 +13,12 @@ from torch.optim import Optimizer
 
 from gradgate.errors import OptionError, RankError
 from gradgate.ranks._coordinator import RankCoordinator
-from gradgate.ranks._ddp import Engine, Sync, ddp_engine
-from gradgate.ranks._fsdp import ShardedEngine, is_sharded, shards
+from gradgate.ranks._ddp import Engine, Sync
+from gradgate.ranks._fsdp import ShardedEngine, is_sharded
 from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._single_process import ALONE, SingleProcess
 from gradgate.ranks._status_exchange import check_agreement
+from gradgate.torch_compat import fsdp_records
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -61,7 +62,7 @@ class RankSetup:
             )
         self._option, self._sync = ranks, sync
         self.alone = ranks is False or not dist.is_available()
-        """Whether this process trains alone, whatever torch.distributed does."""
+        """Whether this process trains alone, even if it is part of a process group."""
         self._ranks: RankGroup | None = None
         self._coordinator: RankCoordinator | None = None
         self._known: list[weakref.ref[Any]] = []  # what the coordinator was made for
@@ -115,7 +116,7 @@ def _references(objects: Sequence[Any]) -> list[weakref.ref[Any]]:
 
 
 def _are(references: list[weakref.ref[Any]], objects: Sequence[Any]) -> bool:
-    """Return whether these are the same objects. Ids would not do: that of a freed object is used again."""
+    """Return whether these are the same objects. Ids are not enough: Python reuses a freed object's id."""
     return len(references) == len(objects) and all(
         reference() is each for reference, each in zip(references, objects, strict=True)
     )
@@ -147,7 +148,7 @@ def _facts(parameters: Sequence[Tensor], trained: Trained) -> dict[str, str | fl
     return {
         "the number of parameters": str(len(parameters)),
         "the shapes of parameters": _brief([tuple(parameter.shape) for parameter in parameters]),
-        "the values of parameters (the sum of their sizes)": sum(
+        "the values of parameters (the sum of their absolute values)": sum(
             float(tensor.double().abs().sum()) for tensor in whole
         ),
         "optimizers": ", ".join(type(optimizer).__name__ for optimizer in trained.optimizers),
@@ -197,9 +198,9 @@ def engine_of(
     """
     sharded: list[Any] = [module for module in modules if is_sharded(module)]
     for module in sharded:
-        module.reshard()  # after a forward pass it has other parameters than the optimizer
+        module.reshard()  # after a forward pass, its parameters are not the optimizer's
     owned = {id(parameter) for parameter in parameters}
-    if any(id(shard.sharded_param) in owned for module in sharded for shard in shards(module)):
+    if any(id(shard.sharded_param) in owned for module in sharded for shard in fsdp_records(module)):
         everywhere = [*sharded, *(module for module in neighbours if is_sharded(module))]
         return ShardedEngine(
             ranks,
@@ -213,4 +214,4 @@ def engine_of(
             "are known. Pass the module: Accumulator(optimizer, model=model), with fully_shard, "
             "DistributedDataParallel, or parameters without a wrapper."
         )
-    return ddp_engine(ranks, parameters, roots, modules, neighbours, sync)
+    return Engine(ranks, parameters, roots, modules, neighbours, sync)

@@ -117,7 +117,7 @@ class SingleProcess:
         """Report an error between two runs of a window, where all ranks exchange statuses."""
 
     def explained(self, error: BaseException) -> BaseException:
-        """Return the error; if it is that of a collective that a rank didn't join, one that names the rank."""
+        """Return the error. If it means that a rank missed a collective, return one that names the rank."""
         return error
 
     def discard(self) -> None:

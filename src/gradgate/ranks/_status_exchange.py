@@ -69,7 +69,7 @@ class StatusExchange:
 
     @property
     def differ_in_coupled(self) -> str | None:
-        """What is wrong if only some ranks came to a loss over the representations of all."""
+        """The error if only some ranks have reached a loss over the representations of all ranks; else None."""
         coupled = [rank for rank, status in enumerate(self.statuses) if status.phase == "coupled"]
         if len(coupled) in (0, len(self.statuses)):
             return None
@@ -97,7 +97,7 @@ class StatusExchange:
 
     @property
     def units(self) -> dict[str, float]:
-        """The unit that the ranks' sums of each loss are converted to before they are added: the largest."""
+        """For each loss, the unit to which ranks convert their sums before these are added: the largest."""
         return {
             name: max((status.units[name] for status in self.statuses if name in status.units), default=1.0)
             for name in self._names()

@@ -24,7 +24,7 @@ def likely_cause(
     autocast: Iterable[torch.dtype],
     models: Models,
 ) -> str:
-    """Return in a sentence why an update is not that of the whole batch, and what to write instead."""
+    """Return why an update differs from the whole batch's, and what to write instead."""
     causes = {  # and whether they apply
         "the loop never stepped the optimizer, but its parameters changed: another optimizer over them "
         "stepped, such as the inner one of a wrapper. Pass that one.": record.steps == 0 and record.moved,
@@ -75,14 +75,14 @@ def _of_factor(factor: float, passes: int, tolerance: float) -> str:
         return math.isclose(factor, value, rel_tol=tolerance)
 
     def whole(value: float) -> bool:
-        # Within the tolerance, every larger number is close to an integer.
+        # Every number above this limit is within the tolerance of an integer.
         return 1 < round(value) < 0.02 / tolerance and math.isclose(value, round(value), rel_tol=tolerance)
 
     causes = {  # and whether they apply
         f"the means of {passes} micro-batches were added and not divided. Weight each by its share of the items: "
         "loss * count / total_count.": passes > 1 and near(passes),
         f"it was divided twice by the {passes} micro-batches (loss / {passes} on a loss that is already a mean "
-        "over the whole batch, or beside a trainer that divides). Divide once.": passes > 1
+        "over the whole batch, or in a trainer that also divides). Divide once.": passes > 1
         and near(1 / passes),
         f"a loss scale of {round(factor)} is still in it. Call scaler.unscale_(optimizer) before you clip or read "
         "gradients, and scaler.step(optimizer) in place of optimizer.step().": (
@@ -100,7 +100,7 @@ def _of_factor(factor: float, passes: int, tolerance: float) -> str:
 
 
 def _of_direction(passes: int, models: Models) -> str:
-    """Return the cause of a gradient that is no multiple of the right one."""
+    """Return the cause of a gradient that is not a multiple of the right one."""
     training = [module for module in models if module.training]
     for module in training:
         if isinstance(module, batch_norm_classes()):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# If one rounding of the parameters changes a gradient by a larger fraction, the gradient is only rounding error.
+# If rounding the parameters once changes a gradient by a larger fraction, the gradient is only rounding error.
 _ROUNDING = 0.03
 
 
@@ -37,7 +37,7 @@ class Comparison:
 def scales(expected: Sequence[Tensor], nearby: Sequence[Sequence[Tensor]] = ()) -> list[float]:
     """Return the unit of each parameter's difference: the largest entry of its gradient.
 
-    If that is 0, or nothing but rounding, the unit is the largest entry of all gradients.
+    If that entry is 0, or only rounding error, the unit is the largest entry of all gradients.
 
     Args:
         expected: the whole batch's gradient.

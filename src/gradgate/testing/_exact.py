@@ -29,7 +29,7 @@ class Verdict:
 
     Attributes:
         error: the largest error of any parameter, ``max |difference| / max |whole-batch gradient|`` of its
-            own. If that is nothing but rounding, relative to the largest gradient of all parameters.
+            own. If that gradient is only rounding error, relative to the largest gradient of all parameters.
         factor: the multiple of the whole-batch gradient that is closest to what was received.
         residual: the error that remains after that factor.
         tolerance: the error that rounding explains.
@@ -175,7 +175,7 @@ def compare_update(
         snapshot.restore()
         forward_state.restore()
         for parameter, gradient, copied in zip(parameters, gradients, copies, strict=True):
-            # Written only if needed: an accumulator recognizes the zeros that it left by their version.
+            # Written only if they differ: an accumulator recognizes its own zeros by their version counter.
             if gradient is not None and copied is not None and not torch.equal(gradient, copied):
                 gradient.copy_(copied)
             parameter.grad = gradient
@@ -197,7 +197,7 @@ def _moved(
 ) -> list[Tensor]:
     """Return the whole batch's gradient with each parameter moved by two roundings, up or down."""
     step = 2 * torch.finfo(kind).eps
-    torch.manual_seed(draw)  # restored with the forward state, as before every pass
+    torch.manual_seed(draw)  # the forward state, restored before every pass, includes the random state
     with torch.no_grad():
         for parameter in parameters:
             signs = torch.rand_like(parameter, dtype=parameter.dtype.to_real()) - 0.5

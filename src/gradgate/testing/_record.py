@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,21 +35,13 @@ class Record:
     stale: bool = False
     moved_before: bool = False
     moved: bool = False
-    _counts: list[int] = field(default_factory=list)
-
-    def note_pass(self, index: int) -> None:
-        """Count a backward pass that reached parameter ``index``. The largest count of any parameter is used."""
-        self._counts[index] += 1
-        if self.steps == 0:
-            self.passes = max(self._counts)
-        else:
-            self.passes_after = max(self._counts) - self.passes
 
 
 @contextmanager
 def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Record]:
     """Record what happens to ``parameters`` inside the block."""
-    record = Record(_counts=[0] * len(parameters))
+    record = Record()
+    counts = [0] * len(parameters)  # of the passes that reached each; the largest one is used
     start = [parameter.detach().clone() for parameter in parameters]
 
     def note_step(stepped: Optimizer) -> None:
@@ -82,7 +74,11 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
             record.stale = True
         if record.steps == 0 and not torch.equal(parameter, start[index]):
             record.moved_before = True
-        record.note_pass(index)
+        counts[index] += 1
+        if record.steps == 0:
+            record.passes = max(counts)
+        else:
+            record.passes_after = max(counts) - record.passes
 
     handles: list[Any] = [optimizer.register_step_pre_hook(before_step)]
     for index, parameter in enumerate(parameters):

@@ -1,11 +1,11 @@
-"""Every private name of torch and of CPython that gradgate uses. No other file may spell one.
+"""All private names of torch and CPython that gradgate uses. No other file may use one.
 
-A private name may change in any release. Each :class:`Private` says what it is for, and what replaces it if it is
-gone or has changed. It is tried once, when it is first used, never at import. If there is another way to the same
-result, that way is taken; otherwise a call raises a clear error. :func:`unseen` returns what the checker can no
-longer see, and every report shows it with the rules that need it.
+Any release may change a private name. Each :class:`Private` states what its names are for, and what replaces them
+if they are missing or have changed. It tests them once, on first use and never at import. If public code can give
+the same result, gradgate uses that; otherwise a call raises a clear error. :func:`unseen` returns what the checker
+can no longer observe. Every report shows it, together with the rules that need it.
 
-Documented names that begin with an underscore are not private: what a node of a graph has saved
+Some names begin with an underscore but are documented, so they are not private: the values that a node saves
 (``node._saved_self``: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors), ``sys._getframe``,
 ``sys._current_frames``, ``os._exit``, and the methods of named tuples.
 """

@@ -1,13 +1,14 @@
-"""Backward passes and arithmetic. Each name has a public replacement, which is slower."""
+"""Backward passes, and arithmetic on many tensors. Each name has a public replacement, which is slower."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any
 
 from gradgate.torch_compat._private import Private, torch
 
-# What torch.autograd.backward calls in the end. TORCH_LOGS does not show these passes.
+# torch.autograd.backward ends in this call. TORCH_LOGS does not show passes that begin here.
 run_backward: Private[..., Any] = Private(
     "torch.autograd.Variable._execution_engine",
     "start a backward pass without checking its arguments again",
@@ -19,21 +20,22 @@ run_backward: Private[..., Any] = Private(
 
 transforming: Private[[], bool] = Private(
     "torch._C._are_functorch_transforms_active",
-    "tell whether torch.func transforms what runs",
+    "tell whether a torch.func transform is active",
     find=lambda: torch()._C._are_functorch_transforms_active,
-    instead=lambda: True,  # takes the public way
+    instead=lambda: True,  # so that the public function is called
 )
 
 
 def _foreach(name: str, single: Callable[..., Any] | None = None) -> Private[..., Any]:
-    """Return a function that does something to many tensors at once.
+    """Return a function that applies one operation to many tensors at once.
 
-    https://docs.pytorch.org/docs/stable/torch.html#foreach-operations: in beta.
+    These are in beta: https://docs.pytorch.org/docs/stable/torch.html#foreach-operations.
     """
 
     def in_turn(tensors: Iterable[Any], *rest: Any, **options: Any) -> list[Any]:
         act = single or getattr(torch().Tensor, name)
-        return [act(tensor, *rest, **options) for tensor in tensors]
+        lists = (each if isinstance(each, (list, tuple)) else repeat(each) for each in rest)
+        return [act(*arguments, **options) for arguments in zip(tensors, *lists)]  # noqa: B905 (repeat is endless)
 
     return Private(
         f"torch._foreach_{name}",
@@ -43,21 +45,9 @@ def _foreach(name: str, single: Callable[..., Any] | None = None) -> Private[...
     )
 
 
+foreach_add_ = _foreach("add_")
 foreach_mul_ = _foreach("mul_")
 foreach_zero_ = _foreach("zero_")
 foreach_clamp_min_ = _foreach("clamp_min_")
 foreach_clamp_max_ = _foreach("clamp_max_")
 foreach_norm = _foreach("norm", lambda tensor, order=2: torch().linalg.vector_norm(tensor, order))
-
-
-def _add_in_turn(tensors: Iterable[Any], others: Iterable[Any], alpha: float = 1) -> None:
-    for tensor, other in zip(tensors, others, strict=True):
-        tensor.add_(other, alpha=alpha)
-
-
-foreach_add_: Private[..., Any] = Private(
-    "torch._foreach_add_",
-    "call add_ on many tensors at once",
-    find=lambda: torch()._foreach_add_,
-    instead=_add_in_turn,
-)

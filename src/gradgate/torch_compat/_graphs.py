@@ -1,4 +1,4 @@
-"""What graphs and their tensors know that torch does not document."""
+"""Undocumented facts about graphs and their tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ node_number: Private[[Any], int] = Private(
     "torch.autograd.graph.Node._sequence_nr",
     "tell in which order the nodes of a graph were made",
     find=lambda: lambda node: node._sequence_nr(),
-    # Each node gets a number of its own, in the order in which they are asked for.
+    # Numbers the nodes in the order in which they are first asked about.
     instead=lambda node: node.metadata.setdefault("gradgate number", next(_asked)),
     works=lambda number: 0 <= number(_a_node()) < number(_a_node()),
     rules=("GG203", "GG303", "GG305", "GG404", "GG405", "GG601"),
@@ -36,14 +36,14 @@ next_node_number: Private[[], int] = Private(
     "torch._C._autograd._get_sequence_nr",
     "tell how large a graph is without walking it",
     find=lambda: torch()._C._autograd._get_sequence_nr,
-    instead=lambda: next(_asked) ** 2,  # no two differences are equal: every graph is walked
+    instead=lambda: next(_asked) ** 2,  # no two differences are equal, so every graph is walked
     works=lambda number: 0 <= number() < [_a_node(), number()][1],
 )
 
 tensor_version: Private[[Any], int] = Private(
     "torch.Tensor._version",
     "see that a tensor was written in place",
-    find=lambda: attrgetter("_version"),  # runs at every backward pass
+    find=lambda: attrgetter("_version"),  # in C: it runs at every backward pass
     instead=lambda tensor: 0,
     works=lambda version: version(torch().zeros(1).add_(1)) == 1,
     rules=("GG201", "GG202", "GG302", "GG505"),
@@ -52,7 +52,7 @@ tensor_version: Private[[Any], int] = Private(
 
 node_shape: Private[[Any, int], tuple[int, ...]] = Private(
     "torch.autograd.graph.Node._input_metadata",
-    "read how many items a loss was taken over",
+    "read how many items a loss covers",
     find=lambda: lambda node, output: tuple(node._input_metadata[output].shape),
     works=lambda shape: shape(_a_node(), 0) == (),
     rules=("GG102", "GG103", "GG104", "GG106", "GG107", "GG406"),
@@ -60,12 +60,12 @@ node_shape: Private[[Any, int], tuple[int, ...]] = Private(
 
 
 def stored_stack(node: Any) -> Any:
-    """Return what anomaly mode has stored in a node: the result of :data:`stack_formatter` when it was made."""
+    """Return what anomaly mode stored in a node when it was made: the result of :data:`stack_formatter`."""
     return node.metadata.get("traceback_")
 
 
 def _is_asked(place: Callable[[], tuple[ModuleType, str] | None]) -> bool:
-    """Return whether anomaly mode stores in a node what the function at this place returns."""
+    """Return whether anomaly mode calls the function at this place, and stores its result in a new node."""
     import torch
 
     found = place()
@@ -93,7 +93,7 @@ def _stack_formatter() -> Callable[[], tuple[ModuleType, str] | None]:
 def sparse_tensor(indices: T, values: T, shape: Any) -> T:
     """Return a sparse tensor without checking its indices.
 
-    torch 2.11 warns that it does not check them even if ``check_invariants=False`` asks for that.
+    torch 2.11 warns that it does not check them, even if ``check_invariants=False`` asks for exactly that.
     """
     import torch
 
@@ -102,8 +102,8 @@ def sparse_tensor(indices: T, values: T, shape: Any) -> T:
     return made  # type: ignore[no-any-return]
 
 
-# Anomaly mode calls the function at this place for the stack when a node is made. A quicker one can replace it:
-# torch/csrc/autograd/python_anomaly_mode.cpp.
+# When a node is made, anomaly mode calls the function at this place to format the stack. A faster function can
+# replace it: torch/csrc/autograd/python_anomaly_mode.cpp.
 stack_formatter: Private[[], tuple[ModuleType, str] | None] = Private(
     "torch.fx.traceback.format_stack",
     "name the lines that made the parts of a loss",
@@ -115,7 +115,7 @@ stack_formatter: Private[[], tuple[ModuleType, str] | None] = Private(
 
 
 def _knows_its_nodes(_: Any) -> bool:
-    """Return whether nodes have the names, and save the values, from which a loss is read."""
+    """Return whether nodes still have the names and saved values that gradgate reads losses from."""
     import torch
 
     nn = torch.nn.functional
@@ -151,7 +151,7 @@ reads_losses: Private[[], bool] = Private(
 
 view_base: Private[[Any], Any] = Private(
     "torch.Tensor._base",
-    "follow what is written into a view of a tensor",
+    "follow writes into a view of a tensor",
     find=lambda: lambda tensor: tensor._base,
     works=lambda base: base(torch().zeros(2)[:1]) is not None,
 )

@@ -1,4 +1,4 @@
-"""Storages, and operations as torch's dispatcher knows them: the basis of a plan's estimate."""
+"""Storages, and the operations of torch's dispatcher: a plan's estimate is made from these."""
 
 from __future__ import annotations
 
@@ -15,18 +15,10 @@ def _fake_tensors() -> Callable[[], tuple[Any, Any]]:
     return lambda: (FakeTensor, FakeTensorMode)
 
 
-class _NoFakes:
-    """Replaces a class of torch that is gone. It has no instances."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        fake_tensors.require()
-
-
 fake_tensors: Private[[], tuple[Any, Any]] = Private(
     "torch._subclasses.fake_tensor.FakeTensorMode",
     "estimate memory without running anything",
     find=_fake_tensors,
-    instead=lambda: (_NoFakes, _NoFakes),
     works=lambda classes: classes()[1](allow_non_fake_inputs=True),
 )
 
@@ -37,19 +29,12 @@ def _dispatch_mode() -> Callable[[], Any]:
     return lambda: TorchDispatchMode
 
 
-class _NoMode:
-    """Replaces the class of modes if that is gone."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        dispatch_mode.require()
-
-
 # https://docs.pytorch.org/docs/stable/notes/extending.html#extending-all-torch-api-with-modes
 dispatch_mode: Private[[], Any] = Private(
     "torch.utils._python_dispatch.TorchDispatchMode",
-    "see which operations run, and so how much memory they take",
+    "see which operations run and how much memory they take",
     find=_dispatch_mode,
-    instead=lambda: _NoMode,
+    instead=lambda: object,  # lets a class be made, which calls `require` before it is used
     works=lambda mode: isinstance(mode(), type),
 )
 
@@ -62,13 +47,13 @@ def _without_dispatch_modes() -> Callable[[], AbstractContextManager[Any]]:
 
 without_dispatch_modes: Private[[], AbstractContextManager[Any]] = Private(
     "torch.utils._python_dispatch._disable_current_modes",
-    "compute beside a pass that is followed",
+    "compute outside of the pass that it traces",
     find=_without_dispatch_modes,
 )
 
 storage_key: Private[[Any], int] = Private(
     "torch.UntypedStorage._cdata",
-    "tell which tensors share their memory",
+    "tell which tensors share memory",
     find=lambda: lambda storage: storage._cdata,
     works=lambda key: key(torch().zeros(1).untyped_storage()) > 0,
 )
@@ -76,7 +61,7 @@ storage_key: Private[[Any], int] = Private(
 # The signature of an operation: its name, and which of its arguments it writes.
 op_schema: Private[[Any], Any] = Private(
     "torch._ops.OpOverload._schema",
-    "tell what an operation writes",
+    "tell which arguments an operation writes",
     find=lambda: lambda operation: operation._schema,
     works=lambda schema: schema(torch().ops.aten.add_.Tensor).is_mutable,
 )

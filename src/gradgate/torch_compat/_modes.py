@@ -1,10 +1,10 @@
-"""Modes of torch's dispatcher, of its overrides and of its compiler."""
+"""Modes of torch's dispatcher, function overrides and compiler."""
 
 from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -35,7 +35,7 @@ def _enters(use: Callable[[], AbstractContextManager[None]]) -> bool:
 
 as_torch_itself: Private[[], AbstractContextManager[None]] = Private(
     "torch._C.DisableTorchFunctionSubclass or torch.utils._python_dispatch._disable_current_modes",
-    "keep what it computes from modes and tensor classes that the script brings along",
+    "keep its own computation out of the script's modes and tensor classes",
     find=_as_torch_itself,
     instead=nullcontext,
     works=_enters,
@@ -50,7 +50,7 @@ def _fake_tensors_on() -> Callable[[], bool]:
 
 fake_tensors_on: Private[[], bool] = Private(
     "torch._C._get_dispatch_mode",
-    "tell a run on fake tensors from a training",
+    "tell a run on fake tensors from training",
     find=_fake_tensors_on,
     instead=lambda: False,
     works=lambda on: isinstance(on(), bool),
@@ -58,43 +58,43 @@ fake_tensors_on: Private[[], bool] = Private(
 )
 
 
-def _dispatch_modes() -> Callable[[], Iterable[Any]]:
+def _dispatch_modes() -> Callable[[], Sequence[Any]]:
     count, at = torch()._C._len_torch_dispatch_stack, torch()._C._get_dispatch_stack_at
-    return lambda: map(at, range(count()))
+    return lambda: [at(place) for place in range(size)] if (size := count()) else ()
 
 
-dispatch_modes: Private[[], Iterable[Any]] = Private(
+dispatch_modes: Private[[], Sequence[Any]] = Private(
     "torch._C._get_dispatch_stack_at",
-    "tell the trial passes of gradgate.plan from a training",
+    "tell the trial passes of gradgate.plan from training",
     find=_dispatch_modes,
-    instead=tuple,
-    works=lambda modes: not list(modes()) or True,
+    instead=lambda: (None,),  # some unknown mode
+    works=lambda modes: len(modes()) >= 0,
     rules=("every rule",),
 )
 
 
 def compiler_is_loaded() -> bool:
-    """Return whether torch's compiler has been imported, which takes seconds and which gradgate never does."""
+    """Return whether torch's compiler has been imported. gradgate never imports it, because that takes seconds."""
     return "torch._dynamo" in sys.modules
 
 
 def _compiled() -> bool:
-    """Return whether torch.compile has compiled something. None is among the backends from the start."""
+    """Return whether torch.compile has compiled anything. Its list of backends always contains None."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is None:
         return False
     try:
         return any(backend is not None for backend in dynamo.eval_frame.cached_backends.values())
-    except AttributeError:  # it was not there yet when this was tried
+    except AttributeError:  # the compiler was not imported yet when this was tested
         anything_compiled.use = anything_compiled.otherwise
         return anything_compiled.use()
 
 
 anything_compiled: Private[[], bool] = Private(
     "torch._dynamo.eval_frame.cached_backends",
-    "tell whether the script compiles something",
+    "tell whether the script compiles anything",
     find=lambda: _compiled,
-    instead=compiler_is_loaded,  # looks at less, rather than make torch compile again
+    instead=compiler_is_loaded,  # to observe less is better than to make torch compile again
     works=lambda compiled: isinstance(compiled(), bool),
     rules=("GG401", "GG402"),
 )
@@ -105,7 +105,7 @@ _functions: dict[str, Any] = {"newest": lambda: None, "graphed": False}
 def _reuses_gradients() -> bool:
     if "torch._inductor.cudagraph_trees" in sys.modules:
         return True
-    classes = torch().autograd.Function.__subclasses__()  # in the order in which they were made
+    classes = torch().autograd.Function.__subclasses__()  # in order of creation
     if classes[-1] is not _functions["newest"]():
         graphed = any(each.__name__ == "Graphed" for each in classes)  # made by make_graphed_callables
         _functions.update(newest=weakref.ref(classes[-1]), graphed=graphed)
@@ -115,7 +115,7 @@ def _reuses_gradients() -> bool:
 # https://github.com/pytorch/pytorch/issues/96693, https://github.com/pytorch/pytorch/issues/181723
 reuses_gradients: Private[[], bool] = Private(
     "torch._inductor.cudagraph_trees",
-    "tell whether CUDA graphs run, which write each gradient into the memory of the one before",
+    "tell whether CUDA graphs run, which overwrite each gradient with the next",
     find=lambda: _reuses_gradients if torch().backends.cuda.is_built() else lambda: False,
     instead=lambda: True,
     works=lambda reuses: isinstance(reuses(), bool),

@@ -9,29 +9,29 @@ from gradgate.torch_compat._private import Private, torch
 
 buffers_of: Private[[Any], dict[str, Any]] = Private(
     "torch.nn.Module._buffers",
-    "keep the buffers of a frozen module as they are",
+    "keep a frozen module's buffers unchanged",
     find=lambda: lambda module: module._buffers,
     works=lambda of: "running_mean" in of(torch().nn.BatchNorm1d(1)),
 )
 
 unsaved_buffers: Private[[Any], set[str]] = Private(
     "torch.nn.Module._non_persistent_buffers_set",
-    "tell the caches of a frozen module from its buffers",
+    "tell a frozen module's caches from its other buffers",
     find=lambda: lambda module: module._non_persistent_buffers_set,
     works=lambda of: of(torch().nn.BatchNorm1d(1)) == set(),
 )
 
 has_forward_hooks: Private[[Any], bool] = Private(
     "torch.nn.Module._forward_hooks or _forward_pre_hooks",
-    "tell whether hooks run with a frozen module",
+    "tell whether a frozen module has hooks",
     find=lambda: lambda module: bool(module._forward_hooks or module._forward_pre_hooks),
-    instead=lambda module: True,  # then its buffers are kept, hooks or not
+    instead=lambda module: True,  # so that its buffers are protected in any case
     works=lambda has: has(torch().nn.ReLU()) is False,
 )
 
 batch_norm_classes: Private[[], tuple[type, ...]] = Private(
     "torch.nn.modules.batchnorm._BatchNorm",
-    "know a batch norm of a class of somebody's own",
+    "recognize a custom batch norm class",
     find=lambda: lambda: (torch().nn.modules.batchnorm._BatchNorm,),
     instead=lambda: tuple(
         getattr(torch().nn, name) for name in ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
@@ -48,30 +48,26 @@ compiled_in_place: Private[[Any], bool] = Private(
 )
 
 
-def _keeps(*names: str) -> bool:
-    from torch.optim.lr_scheduler import SequentialLR
+def _of_sequence(name: str) -> Private[[Any], list[Any]]:
+    """Return a function that reads a list of a SequentialLR; of any other scheduler it returns []."""
 
-    return set(names) <= {*unwrap(SequentialLR.__init__).__code__.co_names}  # it may be watched already
+    def read(scheduler: Any) -> list[Any]:
+        value = getattr(scheduler, name, None)
+        return value if isinstance(value, list) else []
+
+    def is_kept(_: Any) -> bool:
+        from torch.optim.lr_scheduler import SequentialLR
+
+        return name in unwrap(SequentialLR.__init__).__code__.co_names  # the checker may have wrapped it
+
+    return Private(
+        f"torch.optim.lr_scheduler.SequentialLR.{name}",
+        "tell when a SequentialLR has finished",
+        find=lambda: read,
+        instead=lambda scheduler: [],
+        works=is_kept,
+        rules=("GG301",),
+    )
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-inner_schedulers: Private[[Any], list[Any]] = Private(
-    "torch.optim.lr_scheduler.SequentialLR._schedulers",
-    "tell when a scheduler made of others has run its course",
-    find=lambda: lambda scheduler: _list(getattr(scheduler, "_schedulers", None)),
-    instead=lambda scheduler: [],
-    works=lambda _: _keeps("_schedulers"),
-    rules=("GG301",),
-)
-
-inner_milestones: Private[[Any], list[int]] = Private(
-    "torch.optim.lr_scheduler.SequentialLR._milestones",
-    "tell when a scheduler made of others has run its course",
-    find=lambda: lambda scheduler: _list(getattr(scheduler, "_milestones", None)),
-    instead=lambda scheduler: [],
-    works=lambda _: _keeps("_milestones"),
-    rules=("GG301",),
-)
+inner_schedulers, inner_milestones = _of_sequence("_schedulers"), _of_sequence("_milestones")

@@ -1,4 +1,4 @@
-"""A private name of torch or Python: tried once, with a replacement for versions that lack it."""
+"""A private name of torch or Python: tested once, and replaced in versions that lack it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Private(Generic[P, R]):
 
     Attributes:
         names: the names, for messages.
-        cannot: what gradgate cannot do without them, to follow "gradgate cannot".
-        find: returns the function; raises if a name is gone.
-        instead: the function to use then; None if nothing else gives the same result, so that a call is an error.
-        works: tries the function; raises or returns something false if it no longer does what it did.
-        rules: the checker's rules that then miss mistakes.
+        cannot: what gradgate cannot do without them. Completes the sentence "gradgate cannot ...".
+        find: returns the function, or raises if a name is missing.
+        instead: the replacement. None if no other code gives the same result: a call then raises UpdateError.
+        works: tests the function. Raises, or returns a false value, if the function's behavior has changed.
+        rules: the checker's rules that miss mistakes without it.
     """
 
     names: str
@@ -41,11 +41,11 @@ class Private(Generic[P, R]):
 
     @cached_property
     def use(self) -> Callable[P, R]:
-        """The function, or its replacement. Hot code calls this attribute: it saves a call."""
+        """The function, or its replacement. Hot code calls this attribute directly, which saves a call."""
         try:
             found = self.find()
             return found if self.works(found) else self.otherwise
-        except Exception:  # noqa: BLE001  (whatever a changed name raises, it cannot be used)
+        except Exception:  # noqa: BLE001  (a changed name may raise anything)
             return self.otherwise
 
     @cached_property
@@ -55,7 +55,7 @@ class Private(Generic[P, R]):
 
     @property
     def lost(self) -> bool:
-        """Whether it does not work with this version of torch or Python."""
+        """Whether this version of torch or Python lacks it, so that the replacement is used."""
         return self.use is self.otherwise
 
     def require(self) -> None:
@@ -72,7 +72,9 @@ class Private(Generic[P, R]):
     def loss(self) -> str:
         """What gradgate cannot do, and why."""
         versions = f"torch {torch().__version__} and Python {sys.version_info[0]}.{sys.version_info[1]}"
-        return f"gradgate cannot {self.cannot} with {versions} ({self.names} is gone or works otherwise)"
+        return (
+            f"gradgate cannot {self.cannot} with {versions} ({self.names} is missing or behaves differently)"
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
@@ -80,12 +82,12 @@ class Private(Generic[P, R]):
 
 
 def unseen() -> tuple[str, ...]:
-    """Return what the checker cannot see with this version of torch, in sentences that name the rules."""
+    """Return what the checker cannot observe with this version of torch: sentences that name the rules."""
     entries = [entry for entry in _entries if entry.rules and entry.lost]
     return tuple(f"{entry.loss}: {', '.join(entry.rules)} may miss mistakes." for entry in entries)
 
 
 def torch() -> Any:
-    import torch  # the command line looks at a script before it imports torch
+    import torch  # lazily: the command line reads a script before anything imports torch
 
     return torch

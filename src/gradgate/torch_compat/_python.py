@@ -1,4 +1,4 @@
-"""Python: the end of the interpreter, and the processes that a script starts."""
+"""Private names of Python: the end of the interpreter, signal handlers, and child processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _run_module(name: str = "__main__", alter_argv: bool = True) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-# Python itself calls this for -m: it sets argv[0], and tracebacks show its frames.
+# Python itself runs ``-m`` with this function, which sets argv[0]. Its frames appear in tracebacks.
 run_module_as_main: Private[..., Any] = Private(
     "runpy._run_module_as_main",
     "run a module as python -m does",
@@ -35,17 +35,17 @@ end_threads: Private[[], None] = Private(
 
 run_exit_functions: Private[[], None] = Private(
     "atexit._run_exitfuncs",
-    "run what a script registered for its exit before it reports",
+    "run a script's exit handlers before it reports",
     find=lambda: import_module("atexit")._run_exitfuncs,
     instead=lambda: None,
     rules=("every rule",),
 )
 
 
-# The public functions look every handler up in an enumeration, which takes as long as the step of a small model.
+# The public functions look each handler up in an enumeration, which takes as long as a small model's step.
 get_signal_handler: Private[[int], Any] = Private(
     "_signal.getsignal",
-    "ask for a signal's handler at the least cost",
+    "read a signal's handler quickly",
     find=lambda: import_module("_signal").getsignal,
     instead=lambda number: import_module("signal").getsignal(number),
     works=lambda get: get(2) == import_module("signal").getsignal(2),
@@ -53,14 +53,14 @@ get_signal_handler: Private[[int], Any] = Private(
 
 set_signal_handler: Private[[int, Any], Any] = Private(
     "_signal.signal",
-    "install a signal's handler at the least cost",
+    "install a signal's handler quickly",
     find=lambda: import_module("_signal").signal,
     instead=lambda number, handler: import_module("signal").signal(number, handler),
 )
 
 
 def _of_process(name: str, cannot: str, missing: Any) -> Private[[Any], Any]:
-    """Return a function that reads an attribute of a process of multiprocessing."""
+    """Return a function that reads an attribute of a multiprocessing process."""
     return Private(
         f"multiprocessing.process.BaseProcess.{name}",
         cannot,
@@ -73,11 +73,12 @@ def _of_process(name: str, cannot: str, missing: Any) -> Private[[Any], Any]:
     )
 
 
-process_target = _of_process("_target", "tell what a process of multiprocessing is for", None)
-process_arguments = _of_process("_args", "keep what the workers of a pool have seen", ())
+process_target = _of_process("_target", "tell what a multiprocessing process runs", None)
+process_arguments = _of_process("_args", "keep what a pool's workers have recorded", ())
 
 
-# Called in a child after the fork. A spawned child has inherited nothing, so that it needs no such call.
+# multiprocessing calls this in each new child. A spawned child inherits nothing, so there it does nothing, and
+# gradgate can replace it.
 def _before_spawned() -> Callable[[Callable[[], None]], None]:
     kind = import_module("multiprocessing.context").SpawnProcess
     _ = kind._after_fork
@@ -94,8 +95,8 @@ before_spawned: Private[[Callable[[], None]], None] = Private(
 
 running_children: Private[[], Any] = Private(
     "multiprocessing.process._children",
-    "tell whether a script that seems to wait for ever waits for its children",
+    "tell whether a script that seems to hang is waiting for its children",
     find=lambda: lambda: getattr(sys.modules.get("multiprocessing.process"), "_children", ()),
-    instead=lambda: ("unknown",),  # patient, as if there were some
+    instead=lambda: ("unknown",),  # assume some, and keep waiting
     works=lambda _: import_module("multiprocessing.process")._children is not None,
 )

@@ -1,4 +1,4 @@
-"""Several ranks: DistributedDataParallel, fully_shard."""
+"""Several ranks: process groups, DistributedDataParallel and fully_shard."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from gradgate.torch_compat._private import Private, torch
 
 default_store: Private[[], Any] = Private(
     "torch.distributed.distributed_c10d._get_default_store",
-    "tell which ranks did not come to an exchange that timed out",
+    "tell which ranks missed an exchange that timed out",
     find=lambda: torch().distributed.distributed_c10d._get_default_store,
     instead=lambda: None,
 )
 
 reset_reducer: Private[[Any], None] = Private(
     "torch.distributed.Reducer._reset_state",
-    "sum over ranks beside DistributedDataParallel",
+    "add gradients over ranks under DistributedDataParallel",
     find=lambda: lambda wrapper: wrapper.reducer._reset_state(),
     works=lambda _: hasattr(torch()._C._distributed_c10d.Reducer, "_reset_state"),
 )
@@ -36,16 +36,18 @@ def _records(module: Any) -> list[Any]:
     return [record for group in groups for record in group.fsdp_params]
 
 
+# Torch's records of the parameters that a module under fully_shard manages itself. While the module is gathered,
+# module.parameters() does not yield the objects that the optimizer steps. Only these records know both.
 fsdp_records: Private[[Any], list[Any]] = Private(
     "torch.distributed.fsdp.FSDPModule._get_fsdp_state",
-    "sum over ranks beside fully_shard",
+    "add gradients over ranks under fully_shard",
     find=lambda: _records,
     works=lambda _: hasattr(import_module("torch.distributed.fsdp").FSDPModule, "_get_fsdp_state"),
 )
 
 gathered_parameter: Private[[Any], Any] = Private(
     "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam._unsharded_param",
-    "sum over ranks beside fully_shard",
+    "add gradients over ranks under fully_shard",
     find=lambda: (
         lambda record: getattr(record, "_unsharded_param", None)
     ),  # None before the first forward pass

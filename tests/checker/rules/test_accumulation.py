@@ -85,6 +85,13 @@ def test_means_divided_twice() -> None:
     assert "divided by 4 and by 4" in found[0].message
 
 
+def test_a_weight_of_one_half_and_a_division_by_two_are_no_double_division() -> None:
+    half = mean(8, ("mul", 0.5), ("div", 2), line=3)
+    assert windows(2, 2, 2, term=half).judged("GG102") == []
+    twice = windows(2, 2, 2, term=mean(8, ("div", 2), ("div", 2), line=3)).judged("GG102")
+    assert "divided by 2 and by 2" in twice[0].message
+
+
 def test_a_sum_divided_by_its_own_batch_alone_is_a_mean_that_is_not_divided() -> None:
     found = windows(4, 4, 4, term=total(8, ("div", 8), line=3)).judged()
     assert [(one.code, one.line) for one in found] == [("GG102", 3)]

@@ -188,6 +188,46 @@ FOLLOWED = {
             ("    @torch.no_grad()  # expect: broken-graph\n", ""),
         ],
     ),
+    "broken-graph/sac_detached": (
+        "Pass the value with its graph: what the gradient flows through doesn't have to be trained",
+        [("q(qf1, obs, pi.detach()), q(qf2, obs, pi.detach())", "q(qf1, obs, pi), q(qf2, obs, pi)")],
+    ),
+    "graph-retention/parameters_in_a_list": (
+        "For parameters that are updated by hand: (p - lr * gradient).detach().requires_grad_()",
+        [("[p - 0.1 * g for", "[(p - 0.1 * g).detach().requires_grad_() for")],
+    ),
+    "graph-retention/functional_parameters": (
+        "For parameters that are updated by hand: (p - lr * gradient).detach().requires_grad_()",
+        [("{k: p - 0.1 * g for", "{k: (p - 0.1 * g).detach().requires_grad_() for")],
+    ),
+    "inplace-param-update/init_in_loop": (
+        "Initialize the model once, before the loop",
+        [
+            ("    model.apply(init_weights)  # expect: inplace-param-update\n", ""),
+            ("    for epoch in range(4):", "    model.apply(init_weights)\n    for epoch in range(4):"),
+        ],
+    ),
+    "compared-with-itself/own_predictions": (
+        "Give the predictions another name, and compare with the labels",
+        [("    y = out.argmax(1)", "    predicted = out.argmax(1)")],
+    ),
+    "compared-with-itself/teacher_is_student": (
+        "Compare with another value: the labels, another model's output",
+        [("student = teacher", "student = nn.Linear(6, 3)")],
+    ),
+    "term-left-out/a2c_entropy": (
+        "Include `entropy` in the loss with the weight `ENT_COEF`",
+        [
+            (
+                "loss = policy_loss + 0.5 * value_loss",
+                "loss = policy_loss + 0.5 * value_loss - ENT_COEF * entropy",
+            )
+        ],
+    ),
+    "term-left-out/l1_in_trainer": (
+        "Include `l1` in the loss with the weight `l1_lambda`",
+        [("loss = ce  #", "loss = ce + self.l1_lambda * l1  #")],
+    ),
 }
 
 

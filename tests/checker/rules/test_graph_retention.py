@@ -53,3 +53,17 @@ def test_a_retained_graph_that_nobody_uses_is_a_note() -> None:
         "train.py:3: GG601 info: retain_graph=True keeps a graph that no later backward pass uses, 2 times."
     ]
     assert shared.judged("GG601") == []
+
+
+def test_graphs_that_grow_without_an_optimizer() -> None:
+    def story(*nodes: int) -> Story:
+        made = Story("fc.weight")
+        for count in nodes:
+            made.clear(1).backward(3, nodes=count, retain=True)
+        return made
+
+    assert said(story(14, 22, 30, 38, 46).judged("GG601")) == [
+        "train.py:3: GG601 warning: The graph reaches farther back with each step: it had 14 nodes at first, and "
+        "has 46, after 5 backward calls."
+    ]
+    assert story(14, 22, 30, 38, 46, 14, 22).judged("GG601") == []  # a new sequence

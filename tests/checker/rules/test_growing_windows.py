@@ -1,12 +1,8 @@
 """Windows that grow by a plan are right for every loss in them, whatever else is wrong with one of these losses."""
 
-import runpy
-from pathlib import Path
-
 import pytest
 
-from gradgate.checker.recording import Watcher
-from gradgate.checker.rules import check
+from tests.checker.rules._watched import findings_of
 
 SCRIPT = """
 import torch
@@ -31,13 +27,6 @@ for window in (1, 2, 4, 7, 7, 7, 7, 7):
 
 
 @pytest.mark.parametrize(("weight", "accused"), [("window", False), ("7", True)])
-def test_a_second_loss_does_not_make_them_wrong(weight: str, accused: bool, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT.replace("WEIGHT", weight), "utf-8")
-    watcher = Watcher(str(script), strict=True)
-    watcher.start()
-    try:
-        runpy.run_path(str(script), run_name="__main__")
-    finally:
-        watcher.stop()
-    assert ("GG101" in {finding.code for finding in check(watcher.log(), strict=True)}) is accused
+def test_a_second_loss_does_not_make_them_wrong(weight: str, accused: bool) -> None:
+    found = findings_of(SCRIPT.replace("WEIGHT", weight))
+    assert ("GG101" in {finding.code for finding in found}) is accused

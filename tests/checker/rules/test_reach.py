@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gradgate.checker.rules import Finding
-from gradgate.events import Cut, Differentiated, Frame, NoGradEntered, NonfiniteMade, Ran, Term
+from gradgate.events import Combined, Cut, Differentiated, Frame, NoGradEntered, NonfiniteMade, Ran, Term
 from tests.checker.rules._build import Story, mean, said, site
 
 MODEL = """\
@@ -372,3 +372,16 @@ def test_what_is_moved_by_hand_or_is_used_is_no_waste() -> None:
     for _ in range(4):
         story.clear(1).backward(2, mean(8)).step(3, "one").step(4, "two")
     assert story.judged() == []
+
+
+# GG408
+
+
+@pytest.mark.parametrize(("calls", "found"), [(3, ["GG408"]), (2, [])])
+def test_a_ratio_of_equal_values(calls: int, found: list[str]) -> None:
+    story = Story("policy.w").optimizer()
+    for call in range(4):
+        if call < calls:
+            story.add(Combined(site(2), "itself", story.ids("policy.w"), site(3)))
+        story.clear(1).backward(3, mean(8), uses=((0, site(1)),) if call < 3 else ()).step(4)
+    assert [one.code for one in story.judged("GG408")] == found

@@ -21,7 +21,7 @@ class Data(torch.utils.data.Dataset):
 
     def __getitem__(self, i):
         import gradgate.checker.running._process as process  # would say that it is watched
-        watched = process.current() is not None and os.getpid() != MAIN
+        watched = process.state.watcher is not None and os.getpid() != MAIN
         return torch.full((4,), float(watched)), i % 2
 
 

@@ -142,6 +142,7 @@ LOSSES: dict[str, Loss] = {
         lambda z, f, n: (_by_item(z, f) * valid(f)).sum() / valid(f).sum().clamp(min=1), tokens, "tensor"
     ),
     "summed by hand": Loss(lambda z, f, n: _by_item(z, f).sum(), tokens, "number", "sum"),
+    "smoothed": Loss(lambda z, f, n: _cross_entropy(z, f, label_smoothing=0.1), tokens),
     "smoothed, counted": Loss(lambda z, f, n: _cross_entropy(z, f, label_smoothing=0.1), tokens, "number"),
     "means of samples, counted": Loss(lambda z, f, n: _by_sample(z, f).mean(), samples, "number"),
     "weighted, counted": Loss(
@@ -161,7 +162,6 @@ LOSSES: dict[str, Loss] = {
         may_refuse=True,
     ),
     "masked mean": Loss(lambda z, f, n: (_by_item(z, f) * valid(f)).mean(), samples, may_refuse=True),
-    "smoothed": Loss(lambda z, f, n: _cross_entropy(z, f, label_smoothing=0.1), tokens, may_refuse=True),
     "with a term": Loss(
         lambda z, f, n: _cross_entropy(z, f) + 0.1 * n.head.weight.square().sum(), tokens, may_refuse=True
     ),

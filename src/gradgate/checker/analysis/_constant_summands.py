@@ -1,7 +1,7 @@
 """Which summand of a loss is a constant, and the line that cut its graph.
 
 The graph says that a line adds a constant. The source says what the line's summands are made of. A summand is the
-constant if a recorded cut is part of it, and no line that put a parameter into a graph is.
+constant if it contains a recorded cut, and no line that put a parameter into a graph.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gradgate.checker.analysis._scopes import (
     definitions,
     functions,
     is_function,
+    last_name,
     may_be_module,
     no_grad_around,
     parameters_of,
@@ -27,6 +28,11 @@ from gradgate.checker.analysis._slices import Slice
 from gradgate.events import Backward, Cut, Differentiated, Frame, NoGradEntered, Site
 
 _JOINS = ("sum", "stack", "cat", "mean")
+_TAKES_LOSS = (
+    "backward",
+    "manual_backward",
+    "scale",
+)  # as a method of the loss, or with the loss as its argument
 
 
 def constant_summands(
@@ -43,28 +49,34 @@ def constant_summands(
             added = isinstance(statement, ast.AugAssign)
             for part in _summands(scope, getattr(statement, "value", None), added):
                 value = Slice([(scope, part)], files, lines.cut)
-                if value.ended and not any(lines.is_live(file, node) for file, node in value.nodes):
+                on_cut = {
+                    id(node.func)
+                    for file, node in value.nodes
+                    if isinstance(node, ast.Call) and lines.runs_on_cut(file, node)
+                }
+                named = [(file, node) for file, node in value.nodes if id(node) not in on_cut]
+                if value.ended and not any(lines.is_live(file, node) for file, node in named):
                     yield part, site, value.ended[0]
 
 
 def _summands(scope: Scope, node: ast.AST | None, added: bool = False) -> Iterator[ast.expr]:
-    """Yield the summands of the sums in an expression; ``added`` says that the expression is one itself."""
+    """Yield the summands of the sums in an expression. ``added``: the expression itself is a summand."""
     inner: list[ast.expr] = []
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
         for side in (node.left, node.right):
             yield from _summands(scope, side, added=True)
         return
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
-        # The sum in ``(a + b) * c`` may be a weight of ``c``.
+        # The sum in ``(a + b) * c`` may be the weight of ``c``.
         inner = [node.left] if isinstance(node.op, ast.Div) or isinstance(node.right, ast.Constant) else []
         inner += [node.right] if isinstance(node.left, ast.Constant) else []
     elif isinstance(node, ast.UnaryOp):
         inner = [node.operand]
     elif isinstance(node, ast.Tuple):
         inner = node.elts
-    elif isinstance(node, ast.Call) and called(node) in _JOINS:
+    elif isinstance(node, ast.Call) and called(node) in (*_JOINS, *_TAKES_LOSS):
         given = node.args[0] if node.args else getattr(node.func, "value", None)
-        elements = list(_elements(scope, given))
+        elements = list(_elements(scope, given)) if called(node) in _JOINS else []
         for element in elements:
             yield from _summands(scope, element, added=True)
         if elements:
@@ -97,33 +109,26 @@ class _Lines:
 
     def __init__(self, run: Run, files: tuple[str, ...]) -> None:
         self._files = files
-        self._cuts = {
-            (event.site[0].file, event.site[0].line, event.op)
-            for event in run.of(Cut)
-            if event.site and event.parameters & run.owned
-        }
-        self._cuts |= {
-            (event.site[0].file, event.site[0].line, "grad")
-            for event in run.of(Differentiated)
-            if event.site and event.reached & run.owned and not event.create
-        }
+        cuts = [(event, event.op) for event in run.of(Cut) if event.parameters & run.owned]
+        drawn = [event for event in run.of(Differentiated) if event.reached & run.owned and not event.create]
+        cuts += [(event, "grad") for event in drawn]
+        self._cuts = {(event.site[0].file, event.site[0].line, name) for event, name in cuts if event.site}
         self._off = {event.site[0][:2] for event in run.of(NoGradEntered) if event.site}
         self._live = {frame[:2] for event in run.of(Backward) for _, site in event.uses for frame in site}
         roots = {part for number in run.owned for part in run.parameters[number].root.split(".")}
         self._roots = roots - {"", "self"}
-        self._names = {
-            part for number in run.owned for part in run.name(number).split(".") if not part.isdigit()
-        }
+        parts = {part for number in run.owned for part in run.name(number).split(".")}
+        self._names = {part for part in parts if not part.isdigit()}
 
     def cut(self, file: str, node: ast.AST) -> Frame | None:
-        """Return the line that cuts an expression off, if it does."""
-        if not isinstance(node, ast.expr) or not hasattr(node, "lineno"):  # a value of the slice's own
+        """Return the line that cuts an expression off from its graph, or None."""
+        if not isinstance(node, ast.expr) or not hasattr(node, "lineno"):  # the slice made it
             return None
-        attribute = getattr(node, "attr", "")
-        name = called(node) if isinstance(node, ast.Call) else attribute if attribute == "data" else ""
+        name = last_name(getattr(node, "func", node))
         # A straight-through estimator adds (hard - soft).detach() to soft.
         of = getattr(getattr(node, "func", node), "value", None)
-        if not isinstance(of, ast.BinOp) and any((file, line, name) in self._cuts for line in _lines(node)):
+        cut = isinstance(node, ast.Call) or getattr(node, "attr", "") == "data"
+        if cut and not isinstance(of, ast.BinOp) and any((file, n, name) in self._cuts for n in _lines(node)):
             return Frame(file, node.lineno, "")
         block = no_grad_around(Frame(file, node.lineno, ""))
         # A decorated function turns gradients off at the line that calls it.
@@ -136,16 +141,21 @@ class _Lines:
         value = Slice([(around, node)] if around is not None else [], self._files)
         return block if any(self._is_trained(*each) for each in value.nodes) else None
 
+    def runs_on_cut(self, file: str, call: ast.Call) -> bool:
+        """Say whether a module is called with what is cut off, as in ``discriminator(fake.detach())``."""
+        inner = [node for given in call.args for node in ast.walk(given)]
+        return may_be_module(call, file, self._files) and any(self.cut(file, node) for node in inner)
+
     def is_live(self, file: str, node: ast.AST) -> bool:
         """Say whether an expression names a trained module or parameter, or calls one at a line that does so."""
-        return getattr(node, "attr", getattr(node, "id", "")) in self._names or self._is_trained(file, node)
+        return last_name(node) in self._names or self._is_trained(file, node)
 
     def _is_trained(self, file: str, node: ast.AST) -> bool:
         if isinstance(node, ast.Call) and may_be_module(node, file, self._files):
             return any((file, line) in self._live for line in _lines(node))
-        name = getattr(node, "attr", getattr(node, "id", ""))
+        name = last_name(node)
         scope = scope_at(Frame(file, getattr(node, "lineno", 0), "")) if name in self._roots else None
-        # A function's parameter may be another model of that name: what it is given counts.
+        # A parameter of a function may be another model of that name. What callers pass counts.
         return scope is not None and not (is_function(scope.node) and name in parameters_of(scope.node))
 
 

@@ -6,8 +6,8 @@ import ast
 import re
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, is_function, own_nodes, without_gradients
-from gradgate.checker.analysis._source import function_at
+from gradgate.checker.analysis._scopes import called, is_function, own_calls, own_nodes, without_gradients
+from gradgate.checker.analysis._source import function_at, spans
 from gradgate.events import Backward, Frame, Stepped
 
 _OF_MODELS = ("parameters", "named_parameters", "state_dict")
@@ -20,16 +20,15 @@ def evaluates(run: Run, frame: Frame) -> bool:
     training = {(each.file, each.function) for event in run.of(Backward, Stepped) for each in event.site}
     if function is None or not is_function(function) or (frame.file, frame.function) in training:
         return False
-    nodes = list(own_nodes(function))
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    here = [call for call in calls if call.lineno <= frame.line <= (call.end_lineno or call.lineno)]
+    calls = own_calls(function)
+    here = [call for call in calls if spans(call, frame.line)]
     models = {ast.unparse(given) for call in here for given in call.args}
     models |= {
         ast.unparse(call.func.value)
         for call in calls
         if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_MODELS
     }
-    off = any(without_gradients(node) is not None for node in (function, *nodes))
+    off = any(without_gradients(node) is not None for node in (function, *own_nodes(function)))
     return off and any(_runs(call, models) for call in calls if call not in here)
 
 

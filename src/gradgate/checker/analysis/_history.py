@@ -2,7 +2,7 @@
 
 A contribution is what one backward call added to one parameter. It is *fresh* until a step uses it, then
 *consumed*; clearing removes it. A window lies between two steps of one optimizer. Parameters that every event
-treats alike form one atom, so that a thousand parameters cost no more than ten.
+treats alike form one atom, so that a thousand parameters cost no more than one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Contribution:
 
     backward: int
     atom: Ids
-    touched: bool = False  # written by hand in a way that is not a factor
-    factor: float = 1.0  # multiplied by hand
+    touched: bool = False  # changed by hand, and not by a factor
+    factor: float = 1.0  # the product of all factors applied by hand
     clips: list[int] = field(default_factory=list)
     consumed: list[int] = field(default_factory=list)  # steps
     cleared: int | None = None
@@ -34,7 +34,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class StepWindow:
-    """A step, the backward calls whose fresh contributions it used, and their contributions."""
+    """A step, and the fresh contributions that it used, with the backward calls that made them."""
 
     step: int  # number of the event
     optimizer: int
@@ -44,7 +44,7 @@ class StepWindow:
 
     @property
     def parameters(self) -> Ids:
-        """Those that got a gradient in this window."""
+        """The parameters that got a gradient in this window."""
         return frozenset().union(*(contribution.atom for contribution in self.fresh))
 
 
@@ -53,7 +53,7 @@ class History:
 
     Args:
         events: what happened, in order.
-        owners: of a parameter the optimizers that hold it.
+        owners: for each parameter, the optimizers that hold it.
     """
 
     def __init__(self, events: Sequence[Event], owners: Mapping[int, Iterable[int]]) -> None:
@@ -61,101 +61,88 @@ class History:
         self._owners = owners
         self.contributions: list[Contribution] = []
         self.windows: list[StepWindow] = []
-        self._atoms: dict[Ids, tuple[Ids, ...]] = {}
+        self._atoms: dict[Ids, list[Ids]] = defaultdict(list)
+        self._standing: dict[Ids, list[Contribution]] = defaultdict(list)  # not cleared yet, by atom
         self._resuming: set[int] = set()  # optimizers that have not stepped since a gap
         self._split()
-        self._follow()
+        for number, event in enumerate(events):
+            self._follow(number, event)
 
-    def atoms(self, ids: Ids) -> tuple[Ids, ...]:
+    def atoms(self, ids: Ids) -> Sequence[Ids]:
         """Return the atoms of a set that an event names."""
         return self._atoms.get(ids, ())
 
     def _split(self) -> None:
-        sets: dict[Ids, None] = {}
-        for event in self._events:
-            for name in ("reached", "full", "used", "parameters"):
-                ids = getattr(event, name, None)
-                if isinstance(ids, frozenset):
-                    sets[ids] = None
-        signatures: dict[int, list[int]] = defaultdict(list)
+        names = ("reached", "full", "used", "parameters")
+        named = (getattr(event, name, None) for event in self._events for name in names)
+        sets = list(dict.fromkeys(ids for ids in named if isinstance(ids, frozenset)))
+        held_by: dict[int, list[int]] = defaultdict(list)  # parameter: places of the sets that hold it
         for place, members in enumerate(sets):
             for number in members:
-                signatures[number].append(place)
-        grouped: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for number, signature in signatures.items():
-            key = (*signature, -1, *sorted(self._owners.get(number, ())))
-            grouped[key].append(number)
-        atoms = {signature: frozenset(numbers) for signature, numbers in grouped.items()}
-        inside: dict[int, list[Ids]] = defaultdict(list)
-        for key, atom in atoms.items():
-            for place in key[: key.index(-1)]:
-                inside[place].append(atom)
-        self._atoms = {ids: tuple(inside[place]) for place, ids in enumerate(sets)}
+                held_by[number].append(place)
+        grouped: dict[tuple[tuple[int, ...], Ids], list[int]] = defaultdict(list)
+        for number, places in held_by.items():
+            grouped[tuple(places), frozenset(self._owners.get(number, ()))].append(number)
+        for (held, _), numbers in grouped.items():
+            atom = frozenset(numbers)
+            for place in held:
+                self._atoms[sets[place]].append(atom)
 
-    def _follow(self) -> None:
-        standing: dict[Ids, list[Contribution]] = defaultdict(list)
-        for number, event in enumerate(self._events):
-            if isinstance(event, Backward):
-                for atom in self.atoms(event.reached):
-                    self._add(standing, number, atom)
-            elif isinstance(event, Cleared):
-                for atom in self.atoms(event.full):
-                    self._clear(standing, atom, number)
-            elif isinstance(event, Written) and event.target == "gradient":
-                for atom in self.atoms(event.parameters):
-                    self._write(standing, atom, event, number)
-            elif isinstance(event, Clipped):
-                for atom in self.atoms(event.parameters):
-                    for contribution in standing[atom]:
-                        contribution.clips.append(number)
-            elif isinstance(event, Stepped):
-                self._use(standing, number, event)
-            elif isinstance(event, Gap):
-                self._skip_gap(standing)
+    def _follow(self, number: int, event: Event) -> None:
+        if isinstance(event, Backward):
+            for atom in self.atoms(event.reached):
+                self._add(number, atom)
+        elif isinstance(event, Cleared):
+            for atom in self.atoms(event.full):
+                self._clear(atom, number)
+        elif isinstance(event, Written) and event.target == "gradient":
+            for atom in self.atoms(event.parameters):
+                self._write(atom, event, number)
+        elif isinstance(event, Clipped):
+            for atom in self.atoms(event.parameters):
+                for contribution in self._standing[atom]:
+                    contribution.clips.append(number)
+        elif isinstance(event, Stepped):
+            self._use(number, event)
+        elif isinstance(event, Gap):
+            self._skip_gap()
 
-    def _skip_gap(self, standing: dict[Ids, list[Contribution]]) -> None:
-        """Forget the unfinished windows on either side of a gap: their fate isn't known."""
-        lost = {
-            id(contribution)
-            for several in standing.values()
-            for contribution in several
-            if not contribution.consumed
-        }
+    def _skip_gap(self) -> None:
+        """Forget the unfinished windows on either side of a gap: what became of them isn't known."""
+        standing = {id(each) for several in self._standing.values() for each in several}
         self.contributions = [
-            contribution for contribution in self.contributions if id(contribution) not in lost
+            each for each in self.contributions if each.consumed or id(each) not in standing
         ]
-        standing.clear()
+        self._standing.clear()
         self._resuming = {event.optimizer for event in self._events if isinstance(event, Stepped)}
 
-    def _add(self, standing: dict[Ids, list[Contribution]], number: int, atom: Ids) -> None:
+    def _add(self, number: int, atom: Ids) -> None:
         contribution = Contribution(number, atom)
         self.contributions.append(contribution)
-        standing[atom].append(contribution)
+        self._standing[atom].append(contribution)
 
-    @staticmethod
-    def _clear(standing: dict[Ids, list[Contribution]], atom: Ids, number: int) -> None:
-        for contribution in standing.pop(atom, ()):
+    def _clear(self, atom: Ids, number: int) -> None:
+        for contribution in self._standing.pop(atom, ()):
             contribution.cleared = number
 
-    def _write(self, standing: dict[Ids, list[Contribution]], atom: Ids, event: Written, number: int) -> None:
+    def _write(self, atom: Ids, event: Written, number: int) -> None:
         if event.factor == 0:
-            self._clear(standing, atom, number)
+            self._clear(atom, number)
             return
-        if not standing[atom]:
-            self._add(standing, -1, atom)
-        for contribution in standing[atom]:
+        if not self._standing[atom]:
+            self._add(-1, atom)
+        for contribution in self._standing[atom]:
             if event.factor is None:
                 contribution.touched = True
             else:
                 contribution.factor *= event.factor
 
-    def _use(self, standing: dict[Ids, list[Contribution]], number: int, event: Stepped) -> None:
+    def _use(self, number: int, event: Stepped) -> None:
         fresh: list[Contribution] = []
         stale: list[Contribution] = []
         for atom in self.atoms(event.used):
-            for contribution in standing[atom]:
-                before = [step for step in contribution.consumed if self._optimizer(step) == event.optimizer]
-                (stale if before else fresh).append(contribution)
+            for contribution in self._standing[atom]:
+                (stale if self._used_by(contribution, event.optimizer) else fresh).append(contribution)
                 contribution.consumed.append(number)
         if event.optimizer in self._resuming:  # its window began in the gap
             self._resuming.discard(event.optimizer)
@@ -163,7 +150,7 @@ class History:
         micro = tuple(sorted({contribution.backward for contribution in fresh if contribution.backward >= 0}))
         self.windows.append(StepWindow(number, event.optimizer, micro, tuple(fresh), tuple(stale)))
 
-    def _optimizer(self, step: int) -> int:
-        event = self._events[step]
-        assert isinstance(event, Stepped)  # noqa: S101  (numbers of steps come from this class alone)
-        return event.optimizer
+    def _used_by(self, contribution: Contribution, optimizer: int) -> bool:
+        return any(
+            getattr(self._events[step], "optimizer", None) == optimizer for step in contribution.consumed
+        )

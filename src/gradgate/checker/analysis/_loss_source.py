@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gradgate.checker.analysis._source import function_at, path_to
+from gradgate.checker.analysis._scopes import called, own_calls
+from gradgate.checker.analysis._source import block_of, function_at, path_to
 from gradgate.events import Frame
 
 _LEAVES = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
@@ -21,10 +22,10 @@ class LossSource:
     """How a loss is computed.
 
     Attributes:
-        statements: what is computed before.
+        statements: those that compute what ``loss`` reads.
         loss: the expression on which ``backward`` is called.
         forward_line: the first line that calls a module.
-        autocast: what is entered around both of them and left before the step: ``torch.autocast("cuda")``.
+        autocast: the autocast contexts around both of them that end before the step.
     """
 
     statements: tuple[ast.stmt, ...]
@@ -34,13 +35,13 @@ class LossSource:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """The first line and the last one."""
+        """The first and the last line."""
         nodes: list[ast.stmt | ast.expr] = [*self.statements, self.loss]
         return min(node.lineno for node in nodes), max(node.end_lineno or node.lineno for node in nodes)
 
     @property
     def names(self) -> list[str]:
-        """The names that it reads and does not set, sorted."""
+        """The names that the source reads without setting them first, sorted."""
         read: set[str] = set()
         known: set[str] = set()
         for node in (part for each in (*self.autocast, *self.statements, self.loss) for part in _parts(each)):
@@ -60,7 +61,7 @@ class LossSource:
 
 
 def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
-    """Return how the loss is computed whose gradients an optimizer steps.
+    """Return how the loss of an optimizer step is computed.
 
     Args:
         frame: where ``optimizer.step`` is called.
@@ -85,12 +86,12 @@ def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
         raise UnknownLossError("the loop that calls backward does not call the model")
     ways = path_to(frame.file, first), here
     shared = next((at for at, (one, other) in enumerate(zip(*ways, strict=False)) if one is not other), None)
-    if shared is None:  # one statement, or one in the other
+    if shared is None:  # both are one statement, or one of them contains the other
         statements: Sequence[ast.stmt] = ()
         if len(ways[0]) != len(ways[1]) or not isinstance(ways[1][-1], ast.Expr):
             raise UnknownLossError("the model is called where the source does not show it")
     else:
-        block = _block_of(ways[0][shared - 1], ways[0][shared])
+        block = block_of(ways[0][shared - 1], ways[0][shared])
         if ways[1][shared] not in block or not isinstance(ways[1][shared], ast.Expr):
             raise UnknownLossError("backward is not called in the block that calls the model")
         statements = block[block.index(ways[0][shared]) : block.index(ways[1][shared])]  # type: ignore[arg-type]
@@ -116,28 +117,10 @@ def _needed(statements: Sequence[ast.stmt], loss: ast.expr) -> list[ast.stmt]:
 
 def _backward_calls(function: ast.AST) -> Iterator[tuple[ast.Call, ast.expr]]:
     """Yield each call of ``backward`` with its loss, also behind a scaler, and ``accelerator.backward(loss)``."""
-    for node in _own(function):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "backward"
-        ):
-            loss = node.args[0] if node.args else node.func.value
-            if (
-                isinstance(loss, ast.Call)
-                and isinstance(loss.func, ast.Attribute)
-                and loss.func.attr == "scale"
-            ):
-                loss = loss.args[0]
-            yield node, loss
-
-
-def _own(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function without those of functions in it."""
-    for child in ast.iter_child_nodes(function):
-        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            yield child
-            yield from _own(child)
+    for call in own_calls(function):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
+            loss = call.args[0] if call.args else call.func.value
+            yield call, loss.args[0] if isinstance(loss, ast.Call) and called(loss) == "scale" else loss
 
 
 def _parts(node: ast.AST) -> Iterator[ast.AST]:
@@ -148,11 +131,6 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
         return
     for child in inside:
         yield from _parts(child) if isinstance(child, (ast.stmt, ast.excepthandler)) else (child,)
-
-
-def _block_of(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
-    blocks: Iterator[list[ast.stmt]] = (getattr(parent, name, []) for name in ("body", "orelse", "finalbody"))
-    return next((block for block in blocks if child in block), [])
 
 
 def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:

@@ -1,10 +1,12 @@
-"""What one micro-batch's loss weighs in its window: as a whole, and per item."""
+"""The weight of a micro-batch's loss in its window: of the whole loss, and of each item."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import mul
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run
@@ -33,7 +35,7 @@ class Share:
     def divisors(self) -> list[tuple[float, Site]]:
         """The numbers that it is divided by, and where; multiplying by a fraction counts as dividing.
 
-        A factor that undoes a trainer's division by the same number leaves neither.
+        A trainer's division and a factor that undoes it cancel out.
         """
         found, times = [], []
         for op, number, site in self.numbers:
@@ -48,7 +50,7 @@ class Share:
                 found.remove(undone)
         whole = math.prod(value for value, _ in found)
         if len(found) > 1 and _is_whole(whole) and not all(_is_whole(value) for value, _ in found):
-            # `loss * (4 / items)`: only together they are a number of items.
+            # `loss * (4 / items)`: only the product of both factors is a number of items.
             return [(whole, found[0][1])]
         return found
 
@@ -70,24 +72,15 @@ def shares(terms: Iterable[Term]) -> list[Share]:
 
 
 def _of_sum(term: Term) -> Share:
-    """Return a sum's share; one that is divided by a size of what was summed is a mean written by hand."""
+    """Return a sum's share. A sum that is divided by a size of its input is a mean written by hand."""
     weight = abs(term.weight)
-    for place in reversed(
-        range(len(term.factors))
-    ):  # the division nearest to the sum is the one that averages
+    batch_sizes = list(accumulate(term.sizes, mul))  # of the first dimension, of the first two, ..., of all
+    for place in reversed(range(len(term.factors))):  # the division nearest to the sum averages
         op, number, where = term.factors[place]
-        if op == "div" and number > 1 and any(_close(number, size) for size in _leading(term.sizes)):
+        if op == "div" and number > 1 and any(_close(number, size) for size in batch_sizes):
             rest = (*term.factors[:place], *term.factors[place + 1 :])
             return Share(term, weight * number, weight, number, rest, where)
     return Share(term, None, weight, None, term.factors)
-
-
-def _leading(sizes: tuple[int, ...]) -> Iterator[int]:
-    """Yield the sizes that may be meant by "the batch": of the first dimension, the first two, ..., all."""
-    size = 1
-    for length in sizes:
-        size *= length
-        yield size
 
 
 def _is_whole(value: float) -> bool:
@@ -105,8 +98,13 @@ def spread(values: Iterable[float]) -> float:
     return high / low if low else math.inf
 
 
+def listed(items: Sequence[float | None]) -> str:
+    """Return the first few numbers of items, as they are written: "8, 12, 3, ..."."""
+    return ", ".join(f"{count or 0:g}" for count in items[:6]) + ", ..." * (len(items) > 6)
+
+
 def of_window(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share]] | None:
-    """Return each backward call's shares, with what gradients were multiplied by; None where that isn't known."""
+    """Return each backward call's shares, with factors applied to its gradients; None where these aren't known."""
     by_backward: dict[int, set[float]] = {}
     for contribution in window.fresh:
         if contribution.touched:
@@ -116,23 +114,26 @@ def of_window(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share
     for number in micro:
         event = run.backward(number)
         factors = by_backward.get(number, {1.0})
-        if not event.seen or len(factors) > 1 or (event.scaler is not None and not _whole(event.terms)):
+        if (
+            not event.seen
+            or len(factors) > 1
+            or (event.scaler is not None and not all(each.scaled for each in event.terms))
+        ):
             return None
         (by_hand,) = factors
-        found.append([_times(share, abs(by_hand)) for share in shares(event.terms)])
+        found.append([_times(share, abs(by_hand)) for share in shares(run.terms(number, window.parameters))])
     return found
-
-
-def _whole(terms: Iterable[Term]) -> bool:
-    return all(term.scaled for term in terms)
 
 
 def _times(share: Share, by_hand: float) -> Share:
     if by_hand == 1:
         return share
-    factor = None if share.factor is None else share.factor * by_hand
-    numbers = (*share.numbers, ("mul", by_hand, ()))
-    return Share(share.term, factor, share.per_item * by_hand, share.items, numbers, share.averaged_at)
+    return replace(
+        share,
+        factor=None if share.factor is None else share.factor * by_hand,
+        per_item=share.per_item * by_hand,
+        numbers=(*share.numbers, ("mul", by_hand, ())),
+    )
 
 
 def columns_of(run: Run, window: StepWindow, micro: list[int]) -> list[list[Share]]:

@@ -1,22 +1,23 @@
-"""Lines that turn gradients off and thereby cut off what the optimizer is to train."""
+"""Lines that turn gradients off and so cut off parameters that an optimizer should train."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
+from itertools import chain
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import key_of, no_grad_around, without_gradients
 from gradgate.checker.analysis._slices import Slice
-from gradgate.checker.analysis._source import path_to, tree_of
+from gradgate.checker.analysis._source import statement_at, tree_of
 from gradgate.events import Cut, Frame, Ids, NoGradEntered, Ran, Site
 
 
 def no_grad_cuts(run: Run, missing: Ids, slices: Collection[Slice]) -> Iterator[tuple[Frame, Ids]]:
     """Yield lines that turn gradients off, with the parameters that are cut off there.
 
-    Either their module ran only within the block, or the block was given what their module had computed, and the
-    loss is made of its result. If the source can't be read, it's enough that a module in the block was given it.
+    Either their module ran only inside the block, or the block took what their module had computed, and the loss is
+    computed from the block's result. If the source can't be read, it's enough that a module in the block took it.
     """
     recorded = frozenset().union(*(event.parameters for event in run.of(Ran) if event.recording))
     for number, event in run.numbered(Ran, Cut, NoGradEntered):
@@ -37,7 +38,7 @@ def no_grad_cuts(run: Run, missing: Ids, slices: Collection[Slice]) -> Iterator[
 def _block_around(run: Run, number: int) -> Frame | None:
     """Return the line that turns gradients off for an event.
 
-    It is read in the source, or, if that can't be read, it is the last such block that was entered on the way.
+    The source shows it. Where that can't be read, it is the last such block that was entered before the event.
     """
     site = run.events[number].site
     line = next(filter(None, map(no_grad_around, site)), None)
@@ -62,25 +63,18 @@ def readable(site: Site) -> bool:
 def _held_before(
     event: NoGradEntered, missing: Ids, slices: Collection[Slice]
 ) -> Iterator[tuple[Frame, Ids]]:
-    """Yield a block that reads a variable which holds the graph of such parameters, for a part of the loss."""
-    frame = event.site[0] if event.site and event.held else None
-    block = path_to(frame.file, frame.line)[-1:] if frame is not None else ()
-    if (
-        frame is None
-        or not block
-        or not isinstance(block[0], ast.With)
-        or without_gradients(block[0]) is None
-    ):
+    """Yield a block that computes a part of the loss from a variable that holds the graph of missing parameters."""
+    block = statement_at(event.site[0]) if event.site and event.held else None
+    if not isinstance(block, ast.With) or without_gradients(block) is None:
         return
     used = {id(node) for each in slices for _, node in each.nodes}
     read = {
         key_of(node).lstrip(".")
-        for statement in block[0].body
+        for statement in block.body
         for node in ast.walk(statement)
         if id(node) in used and isinstance(getattr(node, "ctx", None), ast.Load)
     }
-    ids = frozenset(
-        number for name, held in event.held for number in held if name.removeprefix("self.") in read
-    )
-    if ids & missing:
-        yield frame, ids & missing
+    held = [ids for name, ids in event.held if name.removeprefix("self.") in read]
+    ids = missing.intersection(chain(*held))
+    if ids:
+        yield event.site[0], ids

@@ -28,7 +28,7 @@ def line_in_file(cell: Cell, line: int) -> int | None:
 
 @functools.lru_cache(maxsize=16)
 def cells_in(notebook: str) -> dict[int, CellText]:
-    """Return where a notebook's text holds its code cells, by number; {} if no tool of Jupyter's has written it."""
+    """Return where a notebook's text holds its code cells, by number; {} if no Jupyter tool wrote it."""
     try:
         cells = json.loads(notebook)["cells"]
         sources = [(cell["cell_type"] == "code", cell["source"]) for cell in cells]
@@ -62,7 +62,7 @@ def _strings(lines: list[str], start: int, count: int) -> list[str] | None:
 
 
 def with_source(notebook: str, number: int, source: list[str]) -> str | None:
-    """Return a notebook's text with other lines in a cell. All else stays as it is, to the character.
+    """Return a notebook's text with other lines in a cell. Everything else stays the same, to the character.
 
     Args:
         notebook: the text of the file.

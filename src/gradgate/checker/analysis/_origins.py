@@ -1,9 +1,9 @@
-"""Where a rate is computed, or a list of parameters is built: the line to change."""
+"""The line to change: where a learning rate is computed, or a list of parameters is built."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gradgate.checker.analysis._scopes import (
     Scope,
@@ -12,40 +12,36 @@ from gradgate.checker.analysis._scopes import (
     definitions,
     functions,
     key_of,
+    last_name,
     own_nodes,
     part_of,
     returned,
     scope_at,
 )
-from gradgate.checker.analysis._source import path_to, statement_at, tree_of
+from gradgate.checker.analysis._source import loops_around, nodes_of, path_to, statement_at
 from gradgate.events import Frame, Site
 
 
 def computed_rate(site: Site) -> Frame | None:
-    """Return where an optimizer's rate is computed, if that is another line."""
+    """Return the line that computes an optimizer's learning rate, if that is not the optimizer's own line."""
     statement, scope = statement_at(site[0]), scope_at(site[0])
-    for call in ast.walk(statement) if statement is not None else ():
-        rate = argument(call, 1, "lr") if isinstance(call, ast.Call) else None
-        for definition in (
-            definitions(scope).get(key_of(rate), ()) if rate is not None and scope is not None else ()
-        ):
-            if isinstance(definition.value, (ast.BinOp, ast.Call)):
-                return Frame(site[0].file, definition.value.lineno, site[0].function)
-    return None
+    if statement is None or scope is None:
+        return None
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    rates = [rate for call in calls if (rate := argument(call, 1, "lr")) is not None]
+    values = [each.value for rate in rates for each in definitions(scope).get(key_of(rate), ())]
+    computed = (value for value in values if isinstance(value, (ast.BinOp, ast.Call)))
+    return next((site[0]._replace(line=value.lineno) for value in computed), None)
 
 
 def rate_set_by_hand(step: Site) -> Frame | None:
-    """Return the line that computes the rate which the script writes into groups, where it rounds if it does."""
+    """Return the line that computes the rate a script writes into groups, or the line that rounds that rate."""
     for file in dict.fromkeys(frame.file for frame in step):
-        tree = tree_of(file)
-        written = [
-            node
-            for node in (ast.walk(tree) if tree is not None else ())
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)
-            if getattr(node.targets[0].slice, "value", None) == "lr"
-        ]
+        assigned = [node for node in nodes_of([file]) if isinstance(node, ast.Assign)]
+        slices = [(node, getattr(node.targets[0], "slice", None)) for node in assigned]
+        written = [node for node, index in slices if getattr(index, "value", None) == "lr"]
         if written:
-            found = _rounding(tree, [node.value for node in written])
+            found = _rounding(file, [node.value for node in written])
             return Frame(file, found or written[-1].lineno, "")
     return None
 
@@ -53,20 +49,20 @@ def rate_set_by_hand(step: Site) -> Frame | None:
 def rounded_for(made: Site) -> Frame | None:
     """Return the line that rounds the factor of a schedule, if there is one."""
     statement = statement_at(made[0]) if made else None
-    found = _rounding(tree_of(made[0].file), [statement]) if statement is not None else 0
+    found = _rounding(made[0].file, [statement]) if statement is not None else 0
     return Frame(made[0].file, found, "") if found else None
 
 
 def rounds(frame: Frame) -> bool:
-    """Say whether a statement divides without a rest."""
+    """Say whether a statement divides with ``//``."""
     statement = statement_at(frame)
     return statement is not None and any(isinstance(node, ast.FloorDiv) for node in ast.walk(statement))
 
 
-def _rounding(tree: ast.AST | None, parts: list[ast.AST]) -> int:
-    """Return the line of a // in expressions, or in what the names in them are assigned or defined to be; or 0."""
-    names = {getattr(node, "attr", getattr(node, "id", "")) for part in parts for node in ast.walk(part)}
-    for node in ast.walk(tree) if tree is not None else ():
+def _rounding(file: str, parts: list[ast.AST]) -> int:
+    """Return the line of a ``//`` in some expressions or in the definitions of their names, or 0."""
+    names = {last_name(node) for part in parts for node in ast.walk(part)}
+    for node in nodes_of([file]):
         if isinstance(node, ast.Assign) and names & {getattr(part, "id", "") for part in node.targets}:
             parts = [*parts, node.value]
         elif isinstance(node, ast.FunctionDef) and node.name in names:
@@ -78,11 +74,13 @@ def _rounding(tree: ast.AST | None, parts: list[ast.AST]) -> int:
 def length_line(site: Site) -> tuple[Frame | None, bool]:
     """Return the line that computes a schedule's length from that of a loader, and whether it divides there.
 
-    Looked for is ``len(...)`` in a frame's own statement, or in what a name of that statement is assigned.
+    It contains ``len(...)``, and is a frame's own statement or a definition of a name in that statement.
     """
     for frame in site:
         scope, statement = scope_at(frame), statement_at(frame)
-        todo: list[ast.stmt | ast.expr] = [statement] if scope is not None and statement is not None else []
+        if scope is None or statement is None:
+            continue
+        todo: list[ast.stmt | ast.expr] = [statement]
         seen: set[str] = set()
         while todo:
             node = todo.pop(0)
@@ -90,23 +88,42 @@ def length_line(site: Site) -> tuple[Frame | None, bool]:
             if any(isinstance(call, ast.Call) and called(call) == "len" for call in inner):
                 divided = any(isinstance(each, (ast.Div, ast.FloorDiv)) for each in inner)
                 return frame._replace(line=node.lineno), divided
-            for name in {
-                key_of(each) for each in inner if isinstance(each, (ast.Name, ast.Attribute))
-            } - seen:
-                seen.add(name)
-                assert scope is not None  # noqa: S101
-                values = [each.value for each in definitions(scope).get(name, ())]
-                todo += [value for value in values if not _is_made(value)]
+            names = {key_of(each) for each in inner if isinstance(each, (ast.Name, ast.Attribute))} - seen
+            seen |= names
+            values = [each.value for name in sorted(names) for each in definitions(scope).get(name, ())]
+            # An object of a class, such as an optimizer or a model, is no number.
+            todo += [
+                value for value in values if not (isinstance(value, ast.Call) and called(value)[:1].isupper())
+            ]
     return None, False
 
 
-def _is_made(value: ast.expr) -> bool:
-    """Say whether a value is an object of a class: an optimizer, a model."""
-    return isinstance(value, ast.Call) and called(value)[:1].isupper()
+def counts_as_a_loop_does(made: Site, call: Site) -> bool:
+    """Say whether a schedule's length is the number of passes of a loop around the one that advances it.
+
+    Both are read from the source, ``T_max=args.epochs`` and ``for epoch in range(args.epochs)``: the same name, not
+    multiplied by anything.
+    """
+    loops = [loop for frame in call for loop in loops_around(frame)]
+    stops = [
+        part.args[-1]
+        for loop in loops[1:]
+        for part in ast.walk(getattr(loop, "iter", ast.Tuple([])))
+        if isinstance(part, ast.Call) and called(part) in ("range", "trange") and part.args
+    ]
+    names = {last_name(stop.left if isinstance(stop, ast.BinOp) else stop) for stop in stops} - {""}
+    statement = statement_at(made[0]) if made else None
+    parts: list[ast.AST] = [statement] if statement is not None else []
+    for part in parts:  # grows during the loop
+        if last_name(part) in names:
+            return True
+        product = isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult)
+        parts += [node for node in ast.iter_child_nodes(part) if not (product and last_name(node))]
+    return False
 
 
 def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
-    """Return the line that builds the list for an optimizer, where the list has a name or a function."""
+    """Return the line that builds an optimizer's list, if the list has a name or a function returns it."""
     scope = scope_at(site[0]) if site else None
     path = path_to(site[0].file, site[0].line) if site else ()
     if scope is None or len(path) < 2:
@@ -122,7 +139,7 @@ def list_line(site: Site, files: Iterable[str] = ()) -> Frame | None:
 
 
 def _built_at(scope: Scope, value: ast.expr, files: Iterable[str], place: int | None = None) -> Frame | None:
-    """Follow a name, or what a function of the user's returns, to where it is built."""
+    """Follow a name, or the result of a user's function, to the line that builds it."""
     if isinstance(value, ast.Name):
         for definition in definitions(scope).get(value.id, ())[:1]:
             inner = _built_at(scope, definition.value, files, definition.place)
@@ -139,19 +156,38 @@ def _built_at(scope: Scope, value: ast.expr, files: Iterable[str], place: int | 
 
 
 def comprehension_line(site: Site) -> Frame | None:
-    """Return the last comprehension over parameters with a condition, in a function that builds groups."""
+    """Return the last list comprehension with a condition over parameters, in a function that builds groups."""
     path = path_to(site[0].file, site[0].line) if site else ()
-    for call in ast.walk(path[-1]) if len(path) > 1 else ():
-        if not isinstance(call, ast.Call):
-            continue
-        for scope in functions(called(call), (site[0].file,)):
-            lines = [
-                node.lineno
-                for node in own_nodes(scope.node)
-                if isinstance(node, ast.ListComp)
-                and any(part.ifs for part in node.generators)
-                and "parameters" in ast.unparse(node.generators[0].iter)
-            ]
-            if lines:
-                return Frame(scope.file, max(lines), getattr(scope.node, "name", ""))
+    calls = [node for node in ast.walk(path[-1]) if isinstance(node, ast.Call)] if len(path) > 1 else []
+    for scope in (scope for call in calls for scope in functions(called(call), (site[0].file,))):
+        lists = [node for node in own_nodes(scope.node) if isinstance(node, ast.ListComp)]
+        chosen = [node for node in lists if any(part.ifs for part in node.generators)]
+        lines = [node.lineno for node in chosen if "parameters" in ast.unparse(node.generators[0].iter)]
+        if lines:
+            return Frame(scope.file, max(lines), getattr(scope.node, "name", ""))
     return None
+
+
+def unfreezing_line(files: Iterable[str], names: Collection[str]) -> Frame | None:
+    """Return the shortest statement that sets ``requires_grad`` to True and has one of some names in it."""
+    found = [
+        ((node.end_lineno or node.lineno) - node.lineno, Frame(file, node.lineno, ""))
+        for file in files
+        for node in nodes_of([file])
+        if isinstance(node, (ast.Expr, ast.Assign, ast.For)) and _unfreezes(node)
+        if any(getattr(each, "attr", getattr(each, "id", "")) in names for each in ast.walk(node))
+    ]
+    return min(found, key=lambda each: each[0])[1] if found else None
+
+
+def _unfreezes(statement: ast.AST) -> bool:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "requires_grad_":
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", "") == "requires_grad":
+            given = [node.value]
+        else:
+            continue
+        if all(getattr(each, "value", None) is True for each in given):
+            return True
+    return False

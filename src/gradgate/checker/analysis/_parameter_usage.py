@@ -8,8 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from gradgate.checker.analysis._origins import unfreezing_line
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, own_nodes, scope_at
+from gradgate.checker.analysis._scopes import called, own_calls, scope_at
 from gradgate.checker.analysis._source import statement_at
 from gradgate.events import (
     Backward,
@@ -23,13 +24,13 @@ from gradgate.events import (
     Stepped,
 )
 
-_STEPS = 3  # of an optimizer before it is judged by what it leaves out
-_RATIO = 4  # a part that is so much larger than what is trained is left out on purpose
-_SMALL = 16  # elements of a bare tensor that may be a parameter
+_STEPS = 3  # that an optimizer makes before it is judged by what it does not train
+_RATIO = 4  # a part that is this many times larger than what is trained was left out on purpose
+_SMALL = 16  # a bare tensor with at most this many elements may be a parameter
 
 
 def unreached(run: Run) -> Ids:
-    """Return the trainable parameters of optimizers that step, which no gradient reached and nothing moved."""
+    """Return the trainable parameters that no gradient reached and nothing moved, though their optimizer steps."""
     aside = {optimizer for optimizer in run.made if misdirected(run, optimizer)}
     return frozenset(
         number
@@ -42,7 +43,7 @@ def unreached(run: Run) -> Ids:
 
 
 def unowned(run: Run) -> Ids:
-    """Return the parameters that losses reach, that no optimizer holds, and whose gradients are not requested."""
+    """Return the parameters that losses reach and no optimizer holds, except those of ``autograd.grad`` calls."""
     if any(each.backward < 0 and each.consumed for each in run.contributions):
         return frozenset()  # gradients are copied from one model to another, which trains
     asked: Ids = frozenset().union(*(event.asked for event in run.of(Differentiated)))
@@ -50,10 +51,10 @@ def unowned(run: Run) -> Ids:
 
 
 def misdirected(run: Run, optimizer: int) -> Ids:
-    """Return what losses reach and nothing trains, if none of an optimizer's steps had a gradient.
+    """Return the parameters that losses reach and nothing trains, if no step of an optimizer had a gradient.
 
-    The optimizer was given other parameters than those that it is to train. A loss that also reaches what some
-    optimizer holds is left out: what else it reaches may be fixed on purpose.
+    Such an optimizer was given the wrong parameters. A loss that also reaches some optimizer's parameters does not
+    count: what else it reaches may be fixed on purpose.
     """
     steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
     if len(steps) < _STEPS or any(step.used or step.moved for step in steps):
@@ -65,7 +66,7 @@ def misdirected(run: Run, optimizer: int) -> Ids:
 
 
 def temporary(run: Run, several: Iterable[Parameter]) -> Ids:
-    """Return the parameters that the forward pass makes anew each time: each is reached once."""
+    """Return the parameters that each forward pass makes anew, so that each is reached once."""
     often: Counter[int] = Counter()
     for event in run.of(Backward):
         often.update(event.reached)
@@ -74,7 +75,7 @@ def temporary(run: Run, several: Iterable[Parameter]) -> Ids:
     return frozenset(each.id for each in found if lines[each.made[0]] >= _STEPS)
 
 
-# What took the place of an optimizer's parameters
+# Parameters that replaced those of an optimizer
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,11 @@ class Replaced:
     optimizer: int
     old: Ids
     new: Ids
-    steps: int  # of the optimizer, since
+    steps: int  # of the optimizer, since then
 
 
 def replaced(run: Run) -> Iterator[Replaced]:
-    """Yield what took the place of an optimizer's parameters after the optimizer was made."""
+    """Yield the parameters that replaced those of an optimizer after it was made."""
     fresh = [run.parameters[number] for number in unowned(run)]
     for optimizer, made in run.made.items():
         place = next(number for number, event in run.numbered(OptimizerMade) if event is made[0])
@@ -121,7 +122,7 @@ def _pairs(idle: list[Parameter], new: list[Parameter]) -> tuple[list[Parameter]
     return (old, alike) if moved or renewed else ([], [])
 
 
-# What is in no optimizer
+# Parameters that are in no optimizer
 
 
 @dataclass(frozen=True)
@@ -130,15 +131,16 @@ class Left:
 
     ids: Ids
     backward: Site
-    forgotten: bool  # they were to be trained
-    listed: bool = True  # False: they are in a plain list or dict that no module knows
+    forgotten: bool  # they should be trained
+    listed: bool = True  # False: they are in a plain list or dict, which no module registers
     later: bool = False  # they were made after the optimizer
     plain: bool = False  # a plain tensor that is an attribute of a trained module
-    fixed: bool = True  # if not forgotten: it is used as it is, by more than its size
+    unfrozen: Frame | None = None  # the line that switched their gradients on, between two steps
+    fixed: bool = True  # if not forgotten: evidence beyond its size shows that it is used as it is
 
 
 def left_out(run: Run) -> Iterator[Left]:
-    """Yield what is left out of every optimizer, module by module."""
+    """Yield the parameters that are in no optimizer, module by module."""
     free = unowned(run)
     known: set[int] = set().union(*(swap.new for swap in replaced(run)))
     known |= temporary(run, [run.parameters[number] for number in free])
@@ -153,7 +155,7 @@ def left_out(run: Run) -> Iterator[Left]:
                 groups[each.root.split("[")[0]].append(each)
         for several in groups.values():
             known |= {each.id for each in several}
-            # A parameter that changes is trained by hand, unless it is a copy's.
+            # A parameter that moves is trained by hand, unless it belongs to a copy.
             if all(each.still for each in several) or _is_twin(run, several):
                 yield _judged(run, several, site, reached & run.owned)
 
@@ -192,6 +194,8 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
     later = all(each.made_at > last for each in several)
     if hidden or unknown or later:
         return Left(ids, site, forgotten=True, listed=not hidden and not unknown, later=later)
+    if (unfrozen := _unfrozen(run, ids, site)) is not None:
+        return Left(ids, site, forgotten=True, unfrozen=unfrozen)
     size, trained_size = sum(each.nbytes for each in several), sum(each.nbytes for each in trained)
     beyond = any(event.beyond & ids for event in run.of(Backward))
     if _is_twin(run, several) or (beyond and _compares(run, ids, site)):
@@ -202,20 +206,30 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
     return Left(ids, site, forgotten=beyond or part or size * 2 < trained_size)
 
 
+def _unfrozen(run: Run, ids: Ids, backward: Site) -> Frame | None:
+    """Return the line that unfreezes parameters, if a line's losses reach them only from some step on."""
+    calls = [event for event in run.of(Backward) if event.site[:1] == backward[:1] and event.seen]
+    reaching = [bool(event.reached & ids) for event in calls]
+    first = reaching.index(True) if True in reaching else 0
+    if first < _STEPS or not all(reaching[first:]):
+        return None
+    parts = {part for number in ids for part in run.name(number).split(".")[:-1] if not part.isdigit()}
+    return unfreezing_line({frame.file: None for event in calls for frame in event.site}, parts)
+
+
 def _compares(run: Run, ids: Ids, backward: Site) -> bool:
-    """Say whether a network gives features of two inputs to compare: a loss network is used as it is."""
+    """Say whether a network computes features of two inputs for a loss. Such a network is fixed on purpose."""
     events = [event for event in run.of(Backward) if event.site == backward and event.reached & ids]
-    line = calling_line(
-        [site for event in events[:1] for number, site in event.through if number in ids], backward
-    )
-    statement, scope = (statement_at(line), scope_at(line)) if line is not None else (None, None)
+    sites = [site for event in events[:1] for number, site in event.through if number in ids]
+    line = calling_line(sites, backward)
+    scope = scope_at(line) if line is not None else None
+    if line is None or scope is None:
+        return False
     parts = {part for number in ids for part in run.name(number).split(".")}
-    names = {called(node) for node in ast.walk(statement or ast.Pass()) if isinstance(node, ast.Call)} & parts
-    calls = (
-        [node for node in own_nodes(scope.node) if isinstance(node, ast.Call)] if scope is not None else []
-    )
-    given = {ast.unparse(call.args[0]) for call in calls if called(call) in names and call.args}
-    return len(given) > 1
+    here = ast.walk(statement_at(line) or ast.Pass())
+    names = {called(node) for node in here if isinstance(node, ast.Call)} & parts
+    given = [call.args[0] for call in own_calls(scope.node) if called(call) in names and call.args]
+    return len(set(map(ast.unparse, given))) > 1
 
 
 def _in_evaluation(run: Run, ids: Ids) -> bool:
@@ -225,7 +239,7 @@ def _in_evaluation(run: Run, ids: Ids) -> bool:
 
 
 def _is_twin(run: Run, several: list[Parameter]) -> bool:
-    """Say whether another module with the same shapes is trained: this one is its target network, or a copy."""
+    """Say whether a module of the same shapes is trained. Then this one is its target network, or a copy."""
     if len(several) < 2:
         return False
     root, parts = several[0].root, {_part(each) for each in several}
@@ -247,15 +261,15 @@ def _part(parameter: Parameter) -> str:
 
 
 def made_line(parameter: Parameter, like: Iterable[Parameter]) -> Frame:
-    """Return the line that made a parameter: the innermost that did not also make what it replaced."""
+    """Return the line that made a parameter: the innermost one that did not also make the ones it replaced."""
     others = {frame for other in like for frame in other.made}
     return next((frame for frame in parameter.made if frame not in others), parameter.made[0])
 
 
 def calling_line(sites: Iterable[Site], backward: Site) -> Frame | None:
-    """Return the line that used some parameters: the innermost that all uses share, outside of modules.
+    """Return the line that used some parameters: the innermost one outside of modules that all uses share.
 
-    If several lines used them, it is that of the first use.
+    If the uses share no line, it is the line of the first use.
     """
     several = [site for site in sites if site]
     if not several:

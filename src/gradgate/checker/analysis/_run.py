@@ -1,10 +1,11 @@
-"""A run as rules see it: its events, the history of its gradients, and the names of things."""
+"""A run as rules see it: its events, the history of its gradients, and the names of parameters and optimizers."""
 
 from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
 
@@ -17,14 +18,14 @@ from gradgate.events import (
     Ids,
     Log,
     OptimizerMade,
-    Parameter,
     Site,
     Stepped,
+    Term,
 )
 
 
 class Run:
-    """A log, and what follows from it. An event's number is its index in ``events``."""
+    """A log, and what rules derive from it. An event's number is its index in ``events``."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -33,8 +34,8 @@ class Run:
         for number, event in enumerate(log.events):
             self._by_kind[type(event)].append((number, event))
         self.parameters = log.parameters
-        self.owners: dict[int, set[int]] = defaultdict(set)  # parameter: optimizers that hold it
-        self.stepping: Counter[int] = Counter()  # optimizer: its steps
+        self.owners: dict[int, set[int]] = defaultdict(set)  # by parameter: the optimizers that hold it
+        self.stepping: Counter[int] = Counter()  # by optimizer: the number of its steps
         for event in self.of(OptimizerMade):
             for group in event.groups:
                 for number in group.parameters:
@@ -60,8 +61,25 @@ class Run:
     def backward(self, number: int) -> Backward:
         """Return the backward event of that number."""
         event = self.events[number]
-        assert isinstance(event, Backward)  # noqa: S101  (numbers of backwards come from this class alone)
+        assert isinstance(event, Backward)  # noqa: S101  (only this class hands out numbers of backward calls)
         return event
+
+    def terms(self, number: int, ids: Ids = frozenset()) -> list[Term]:
+        """Return the terms of a backward call's loss; with ``ids``, without those that reach none of them.
+
+        A line's first calls show what each term reaches. The same is assumed for later calls with the same terms.
+        """
+        event = self.backward(number)
+        terms: Sequence[Term] = event.terms
+        if not any(term.reach for term in terms):
+            first = self._with_reach.get((event.site, event.reached, len(terms)), terms)
+            terms = [replace(term, reach=known.reach) for term, known in zip(terms, first, strict=True)]
+        return [term for term in terms if not ids or not term.reach or term.reach & ids]
+
+    @functools.cached_property
+    def _with_reach(self) -> dict[tuple[Site, Ids, int], tuple[Term, ...]]:
+        events = [event for event in self.of(Backward) if any(term.reach for term in event.terms)]
+        return {(event.site, event.reached, len(event.terms)): event.terms for event in events}
 
     def stepped(self, number: int) -> Stepped:
         """Return the step event of that number."""
@@ -71,7 +89,7 @@ class Run:
 
     @functools.cached_property
     def made(self) -> dict[int, list[OptimizerMade]]:
-        """By optimizer: how it was made, and the groups that were added."""
+        """By optimizer: the event that made it, and those that added groups to it."""
         made = defaultdict(list)
         for event in self.of(OptimizerMade):
             made[event.optimizer].append(event)
@@ -79,7 +97,7 @@ class Run:
 
     @functools.cached_property
     def held_since(self) -> dict[tuple[int, int], int]:
-        """The event with which an optimizer got a parameter, by the numbers of both."""
+        """By optimizer and parameter: the number of the event that gave the parameter to the optimizer."""
         since: dict[tuple[int, int], int] = {}
         for number, event in self.numbered(OptimizerMade):
             assert isinstance(event, OptimizerMade)  # noqa: S101
@@ -90,20 +108,14 @@ class Run:
 
     @functools.cached_property
     def owned(self) -> Ids:
-        """Parameters that some optimizer holds."""
-        return frozenset(
-            number for number, owners in self.owners.items() if owners
-        )  # look-ups add empty sets
+        """The parameters that some optimizer holds."""
+        return frozenset(number for number, owners in self.owners.items() if owners)  # lookups add empty sets
 
     @functools.cached_property
     def reached(self) -> Ids:
-        """Parameters that some backward call reached, or that had a gradient in some step."""
-        found: set[int] = set()
-        for reach in {event.reached for event in self.of(Backward)}:
-            found |= reach
-        for used in {event.used for event in self.of(Stepped)}:
-            found |= used
-        return frozenset(found)
+        """The parameters that some backward call reached, or that had a gradient in some step."""
+        sets = {event.reached for event in self.of(Backward)} | {event.used for event in self.of(Stepped)}
+        return frozenset().union(*sets)
 
     @functools.cached_property
     def by_backward(self) -> dict[int, list[Contribution]]:
@@ -120,7 +132,7 @@ class Run:
         return last.how if isinstance(last, Ended) else "stopped"
 
     def names(self, ids: Iterable[int], most: int = 3) -> str:
-        """Return parameters in words: "fc.weight, fc.bias and 4 more"."""
+        """Return the names of parameters as text: "fc.weight, fc.bias and 4 more"."""
         known = [self.name(number) for number in sorted(ids)]
         if len(known) <= most + 1:
             return " and ".join(filter(None, [", ".join(known[:-1]), known[-1]])) if known else "none"
@@ -137,10 +149,6 @@ class Run:
         """Return what the user calls an optimizer."""
         return self.log.optimizers.get(number, "optimizer")
 
-    def parameter(self, number: int) -> Parameter:
-        """Return the record of a parameter."""
-        return self.parameters[number]
-
     # Windows
 
     def by_line(self, micro: Iterable[int]) -> dict[Site, list[int]]:
@@ -151,11 +159,11 @@ class Run:
         return found
 
     def asks_again(self, window: StepWindow) -> bool:
-        """Say whether an optimizer called its closure several times for one step; a trainer's runs once."""
+        """Say whether an optimizer called its closure several times for one step. Trainers' closures run once."""
         return sum(self.backward(number).closure for number in window.micro) > 1
 
     def accumulating(self) -> Iterator[tuple[int, Site, list[tuple[StepWindow, list[int]]]]]:
-        """Yield optimizer, backward line and windows wherever windows hold several backward calls of one line."""
+        """Yield optimizer, line and windows for each line that calls backward several times in some window."""
         lines: dict[tuple[int, Site], list[tuple[StepWindow, list[int]]]] = defaultdict(list)
         for window in self.windows:
             if self.asks_again(window):

@@ -1,4 +1,4 @@
-"""The user's source, name by name: which functions there are, what gives a name its value, what is called.
+"""Names in the user's source: the functions, what gives a name its value, and what is called.
 
 Names are resolved within one function, functions by name within the files of the run. Nothing is executed.
 """
@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias, TypeGuard
 
-from gradgate.checker.analysis._source import path_to, tree_of
+from gradgate.checker.analysis._source import FUNCTIONS, function_at, nodes_of, path_to, spans, tree_of
 from gradgate.events import Frame
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -37,36 +37,33 @@ class Definition(NamedTuple):
 
 def is_function(node: ast.AST) -> TypeGuard[Function]:
     """Say whether a node defines a function."""
-    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    return isinstance(node, FUNCTIONS)
 
 
 def scope_at(frame: Frame) -> Scope | None:
-    """Return the function, or module, whose statement a frame was running."""
-    for node in reversed(path_to(frame.file, frame.line)):
-        if is_function(node) or isinstance(node, ast.Module):
-            return Scope(frame.file, node)
-    return None
+    """Return the function that a frame was running, or the module."""
+    function = function_at(frame)
+    return Scope(frame.file, function) if function is not None else None
 
 
 @functools.lru_cache(maxsize=64)
 def functions_of(file: str) -> dict[str, tuple[Function, ...]]:
     """Return a file's functions and methods by name."""
     found: dict[str, tuple[Function, ...]] = {}
-    tree = tree_of(file)
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in nodes_of([file]):
         if is_function(node):
             found[node.name] = (*found.get(node.name, ()), node)
     return found
 
 
 def functions(name: str, files: Iterable[str]) -> list[Scope]:
-    """Return the functions of that name."""
+    """Return the functions and methods of a name."""
     return [Scope(file, node) for file in files for node in functions_of(file).get(name, ())]
 
 
 @functools.lru_cache(maxsize=64)
 def scopes_of(file: str) -> tuple[Scope, ...]:
-    """Return a file's own scope and those of all its functions."""
+    """Return the scopes of a file: the module's own, and one for each function."""
     tree = tree_of(file)
     inner = (Scope(file, node) for several in functions_of(file).values() for node in several)
     return (Scope(file, tree), *inner) if tree is not None else ()
@@ -75,10 +72,9 @@ def scopes_of(file: str) -> tuple[Scope, ...]:
 @functools.lru_cache(maxsize=64)
 def imported(file: str) -> frozenset[str]:
     """Return the names that a file imports."""
-    tree = tree_of(file)
     return frozenset(
         (alias.asname or alias.name).split(".")[0]
-        for node in (ast.walk(tree) if tree is not None else ())
+        for node in nodes_of([file])
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for alias in node.names
     )
@@ -123,7 +119,7 @@ def definitions(scope: Scope) -> dict[str, tuple[Definition, ...]]:
 
 
 def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
-    """Return the part of a value that is unpacked at an index: of ``zip(a, b)`` the second is part of ``b``."""
+    """Return the part of a value that is unpacked at an index: the second of ``zip(a, b)`` is part of ``b``."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
         if value.func.id == "zip" and place < len(value.args):
             return value.args[place], None
@@ -136,7 +132,7 @@ def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
 
 @functools.lru_cache(maxsize=1024)
 def own_nodes(node: ast.AST) -> tuple[ast.AST, ...]:
-    """Return the nodes of a function in the order of its text, without those of functions and classes inside it."""
+    """Return the nodes of a function in source order, without those of functions and classes inside it."""
     found: list[ast.AST] = []
     todo = list(ast.iter_child_nodes(node))[::-1]
     while todo:
@@ -176,9 +172,14 @@ def returned(scope: Scope) -> list[ast.expr]:
     return [value for value in values if value is not None]
 
 
+def last_name(node: ast.AST) -> str:
+    """Return the last name of an expression: "clip_grad_norm_" of ``nn.utils.clip_grad_norm_``, or ""."""
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
 def called(call: ast.Call) -> str:
     """Return the last name of what is called: "item" of ``loss.item()``."""
-    return key_of(call.func).lstrip(".") if isinstance(call.func, (ast.Name, ast.Attribute)) else ""
+    return last_name(call.func)
 
 
 def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
@@ -190,7 +191,7 @@ def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
 
 
 def may_be_module(call: ast.Call, file: str, files: tuple[str, ...]) -> bool:
-    """Say whether a call may run a module: a variable or an assigned attribute, no method or library function."""
+    """Say whether a call may run a module: it calls a variable or an assigned attribute, no method or import."""
     key = key_of(call.func)
     if root_of(call.func) in imported(file) | _BUILTIN:
         return False
@@ -221,13 +222,11 @@ def root_of(node: ast.AST) -> str:
 
 
 def without_gradients(node: ast.AST) -> int | None:
-    """Return the line of a node's own ``with torch.no_grad()`` or decorator."""
-    if isinstance(node, (ast.With, ast.AsyncWith)):
-        several = [item.context_expr for item in node.items]
-    else:
-        several = list(getattr(node, "decorator_list", ()))
-    for each in several:
-        name = key_of(each.func if isinstance(each, ast.Call) else each).lstrip(".")
+    """Return the line on which a node turns gradients off: ``with torch.no_grad()``, or a decorator of it."""
+    items: list[ast.withitem] = node.items if isinstance(node, (ast.With, ast.AsyncWith)) else []
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    for each in (*(item.context_expr for item in items), *decorators):
+        name = last_name(each.func if isinstance(each, ast.Call) else each)
         off = isinstance(each, ast.Call) and each.args and getattr(each.args[0], "value", None) is False
         if name in ("no_grad", "inference_mode") or (name == "set_grad_enabled" and off):
             return each.lineno
@@ -235,7 +234,7 @@ def without_gradients(node: ast.AST) -> int | None:
 
 
 def no_grad_around(frame: Frame) -> Frame | None:
-    """Return the line that turns gradients off for a running line, in its own function."""
+    """Return the line that turns gradients off for a running line, inside the same function."""
     for node in reversed(path_to(frame.file, frame.line)):
         line = without_gradients(node)
         if line is not None:
@@ -248,8 +247,7 @@ def no_grad_around(frame: Frame) -> Frame | None:
 def statements_at(frame: Frame) -> list[ast.AST]:
     """Return the innermost statements of a line. There may be several."""
     path = path_to(frame.file, frame.line)
-    if len(path) < 2:
-        return []
-    several = [getattr(path[-2], name, ()) for name in ("body", "orelse", "finalbody")]
-    beside = [node for part in several if isinstance(part, list) for node in part]
-    return [node for node in beside if node.lineno <= frame.line <= (node.end_lineno or 0)] or [path[-1]]
+    beside = ast.iter_child_nodes(path[-2]) if len(path) > 1 else ()
+    return [node for node in beside if isinstance(node, ast.stmt) and spans(node, frame.line)] or [
+        *path[1:][-1:]
+    ]

@@ -1,4 +1,4 @@
-"""What a value is made of: its definitions, read backwards from the source. Nothing is executed.
+"""What a value is computed from, followed backwards through the source. Nothing is executed.
 
 Names are resolved within one function, functions by name within the files of the run. Where a name has several
 possible definitions, all of them count, so a rule has to confirm with an event what it finds here.
@@ -27,7 +27,7 @@ from gradgate.checker.analysis._scopes import (
     statements_at,
     takes,
 )
-from gradgate.checker.analysis._source import text_of, tree_of
+from gradgate.checker.analysis._source import spans, text_of, tree_of
 from gradgate.events import Frame, Site
 
 _MOST = 4000  # expressions that are visited
@@ -59,13 +59,8 @@ class Slice:
             self._visit(*self._todo.pop())
 
     def holds(self, frame: Frame, name: str = "") -> bool:
-        """Say whether a line is part of it. If a name such as "item" is written there, that must be part of it."""
-        inside = [
-            node
-            for file, node in self.nodes
-            if file == frame.file
-            and getattr(node, "lineno", 0) <= frame.line <= (getattr(node, "end_lineno", 0) or 0)
-        ]
+        """Say whether a line is part of the slice. If the line reads ``.name``, that attribute has to be, too."""
+        inside = [node for file, node in self.nodes if file == frame.file and spans(node, frame.line)]
         if name and f".{name}" in text_of(frame):
             return any(isinstance(node, ast.Attribute) and node.attr == name for node in inside)
         return bool(inside)
@@ -84,7 +79,8 @@ class Slice:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             self._name(scope, node.id)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            self._attribute(node.attr)
+            for each in self._scopes():
+                self._define(each, f".{node.attr}")
         elif isinstance(node, ast.Call):
             resolved = self._call(scope, node, place)
         if not (resolved and self._ends is not None):
@@ -95,22 +91,18 @@ class Slice:
             ]
 
     def _name(self, scope: Scope, name: str) -> None:
-        found = definitions(scope).get(name, ())
-        if not found and is_function(scope.node) and name in parameters_of(scope.node):
+        if self._define(scope, name):
+            return
+        if is_function(scope.node) and name in parameters_of(scope.node):
             self._callers(scope.node, name)
-        elif not found:
-            tree = tree_of(scope.file)
-            if tree is not None and tree is not scope.node:
-                scope = Scope(scope.file, tree)
-                found = definitions(scope).get(name, ())
-        self._todo += [(scope, definition.value, definition.place) for definition in found]
+        elif (tree := tree_of(scope.file)) is not None:
+            self._define(Scope(scope.file, tree), name)
 
-    def _attribute(self, name: str) -> None:
-        for scope in self._scopes():
-            self._todo += [
-                (scope, definition.value, definition.place)
-                for definition in definitions(scope).get("." + name, ())
-            ]
+    def _define(self, scope: Scope, key: str) -> bool:
+        """Follow what gives a name or an attribute a value, and say whether anything does."""
+        found = definitions(scope).get(key, ())
+        self._todo += [(scope, definition.value, definition.place) for definition in found]
+        return bool(found)
 
     def _scopes(self) -> Iterator[Scope]:
         return (scope for file in self.files for scope in scopes_of(file))
@@ -136,23 +128,20 @@ class Slice:
         place = parameters_of(function).index(name)
         module = function.name in ("forward", "__call__")
         for scope in self._scopes():
-            for node in own_calls(scope.node):
-                calls = (
-                    may_be_module(node, scope.file, self.files) and takes(function, node) if module else None
-                )
-                if calls or called(node) == function.name:
-                    given = argument(node, place, name)
-                    if given is not None:
-                        self._todo.append((scope, given, None))
+            for call in own_calls(scope.node):
+                runs = module and may_be_module(call, scope.file, self.files) and takes(function, call)
+                given = argument(call, place, name) if runs or called(call) == function.name else None
+                if given is not None:
+                    self._todo.append((scope, given, None))
 
 
 def slice_at(site: Site, files: Iterable[str]) -> Slice:
-    """Return what the values of a statement may be made of."""
+    """Return what the values of the statements at a site may be computed from."""
     scope = scope_at(site[0]) if site else None
     roots = [(scope, statement) for statement in statements_at(site[0])] if scope is not None else []
     return Slice(roots, files)
 
 
 def files_of(sites: Iterable[Site]) -> tuple[str, ...]:
-    """Return the files that stand in some sites."""
+    """Return the files that some sites name."""
     return tuple(dict.fromkeys(frame.file for site in sites for frame in site))

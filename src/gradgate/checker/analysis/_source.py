@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 
 from gradgate.events import Frame, Site
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @functools.lru_cache(maxsize=64)
@@ -18,6 +21,16 @@ def tree_of(file: str) -> ast.Module | None:
         return ast.parse("".join(lines)) if lines else None
     except (SyntaxError, ValueError):
         return None
+
+
+def nodes_of(files: Iterable[str]) -> Iterator[ast.AST]:
+    """Yield the nodes of the files that can be read."""
+    return (node for tree in map(tree_of, files) if tree is not None for node in ast.walk(tree))
+
+
+def spans(node: ast.AST, line: int) -> bool:
+    """Say whether a line belongs to a node."""
+    return bool(getattr(node, "lineno", 0) <= line <= (getattr(node, "end_lineno", 0) or 0))
 
 
 def text_of(frame: Frame) -> str:
@@ -33,31 +46,35 @@ def whole_text(file: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def path_to(file: str, line: int) -> tuple[ast.AST, ...]:
     """Return what encloses a line, from the module to the innermost statement."""
-    tree = tree_of(file)
-    if tree is None:
-        return ()
-    path: list[ast.AST] = [tree]
-    while True:
-        for child in _statements(path[-1]):
-            first = min([child.lineno, *(d.lineno for d in getattr(child, "decorator_list", ()))])
-            if first <= line <= (child.end_lineno or child.lineno):
-                path.append(child)
-                break
-        else:
-            return tuple(path)
+    path: list[ast.AST] = []
+    inner: ast.AST | None = tree_of(file)
+    while inner is not None:
+        path.append(inner)
+        inner = next(
+            (child for child in _statements(inner) if _first(child) <= line <= (child.end_lineno or 0)), None
+        )
+    return tuple(path)
 
 
-def _statements(node: ast.AST) -> Iterator[ast.stmt | ast.excepthandler]:
-    for name in ("body", "orelse", "finalbody", "handlers"):
-        children = getattr(node, name, ())
-        if isinstance(children, list):
-            for child in children:
-                if isinstance(child, ast.ExceptHandler):
-                    yield from _statements(child)
-                elif isinstance(child, ast.stmt):
-                    yield child
-    for case in getattr(node, "cases", ()):
-        yield from case.body
+def _first(statement: ast.stmt) -> int:
+    """Return the first line of a statement or of its decorators."""
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(each.lineno for each in decorators)])
+
+
+def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield the statements in the blocks of a node, those of its handlers and cases too."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.ExceptHandler, ast.match_case)):
+            yield from _statements(child)
+        elif isinstance(child, ast.stmt):
+            yield child
+
+
+def block_of(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
+    """Return the block of a statement that holds another: its body, "else" or "finally"; [] for any other part."""
+    blocks: Iterator[list[ast.stmt]] = (getattr(parent, name, []) for name in ("body", "orelse", "finalbody"))
+    return next((block for block in blocks if isinstance(block, list) and child in block), [])
 
 
 def statement_at(frame: Frame) -> ast.stmt | None:
@@ -68,49 +85,40 @@ def statement_at(frame: Frame) -> ast.stmt | None:
 
 def function_at(frame: Frame) -> ast.AST | None:
     """Return the innermost function (or the module) around a line."""
-    for node in reversed(path_to(frame.file, frame.line)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
-            return node
-    return None
+    path = reversed(path_to(frame.file, frame.line))
+    return next((node for node in path if isinstance(node, (*FUNCTIONS, ast.Module))), None)
 
 
 def condition_around(site: Site, beside: Site) -> Frame | None:
     """Return the ``if`` that decides whether ``site`` is reached but not whether ``beside`` is.
 
-    Looks, from the innermost frame of ``site`` outwards, for an ``if`` that contains the running line but not the
-    line of the same function that is in ``beside``.
+    It is the first one, from the innermost frame of ``site`` outwards, that contains the running line but not the
+    line of ``beside`` in the same function.
     """
     others = {(frame.file, frame.function): frame.line for frame in beside}
     for frame in site:
         other = others.get((frame.file, frame.function))
         for node in reversed(path_to(frame.file, frame.line)):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.For, ast.While)) and (
-                other is not None and _holds(node, other)
-            ):
-                break
-            if isinstance(node, ast.If) and frame.line > node.lineno:
-                if other is not None and _holds(node, other):
+            condition = isinstance(node, ast.If) and frame.line > node.lineno
+            if other is not None and spans(node, other):
+                if condition or isinstance(node, (*FUNCTIONS, ast.For, ast.While)):
                     break
-                return Frame(frame.file, node.lineno, frame.function)
+            elif condition:
+                return frame._replace(line=getattr(node, "lineno", 0))
         if other is not None:
             return None
     return None
 
 
-def _holds(node: ast.AST, line: int) -> bool:
-    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
-    return bool(first <= line <= last)
-
-
 def loops_around(frame: Frame) -> list[ast.For | ast.While]:
     """Return the loops around a line, in its own function, the innermost first."""
-    loops: list[ast.For | ast.While] = []
-    for node in reversed(path_to(frame.file, frame.line)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            break
-        if isinstance(node, (ast.For, ast.While)):
-            loops.append(node)
-    return loops
+    return loops_in(path_to(frame.file, frame.line))
+
+
+def loops_in(path: Sequence[ast.AST]) -> list[ast.For | ast.While]:
+    """Return the loops of the innermost function on a path, the innermost first."""
+    own = takewhile(lambda node: not isinstance(node, FUNCTIONS), reversed(path))
+    return [node for node in own if isinstance(node, (ast.For, ast.While))]
 
 
 def same_statement(frame: Frame, other: Frame) -> bool:
@@ -128,20 +136,17 @@ def next_use(frame: Frame, before: int) -> Frame | None:
     statement, function = statement_at(frame), function_at(frame)
     if not isinstance(statement, ast.Assign) or function is None:
         return None
+    inside = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
     names = {
         node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)
     }
-    uses = sorted(
-        node.lineno
-        for node in ast.walk(function)
-        if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
-    )
+    uses = sorted(node.lineno for node in inside if node.id in names and isinstance(node.ctx, ast.Load))
     last = statement.end_lineno or frame.line
-    return next((Frame(frame.file, line, frame.function) for line in uses if last < line <= before), None)
+    return next((frame._replace(line=line) for line in uses if last < line <= before), None)
 
 
 def in_condition(frame: Frame) -> bool:
-    """Say whether a line of a function runs only under some condition."""
+    """Say whether a line of a function runs only under a condition."""
     path = path_to(frame.file, frame.line)
     functions = [place for place, node in enumerate(path) if isinstance(node, ast.FunctionDef)]
     return bool(functions) and any(isinstance(node, ast.If) for node in path[functions[-1] :])

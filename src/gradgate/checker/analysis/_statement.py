@@ -1,4 +1,4 @@
-"""A statement of the user's source among those around it: what a rule asks before it proposes a fix."""
+"""A statement of the user's source and its surroundings, which a rule reads before it proposes a fix."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gradgate.checker.analysis._scopes import own_nodes
-from gradgate.checker.analysis._source import path_to
+from gradgate.checker.analysis._scopes import called, last_name, own_nodes
+from gradgate.checker.analysis._source import FUNCTIONS, block_of, loops_in, path_to, statement_at
 from gradgate.events import Frame
 
-CLOSED = (
-    ast.Name,
-    ast.Attribute,
-    ast.Call,
-    ast.Subscript,
-)  # expressions that need no parentheses around them
+CLOSED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+"""Expressions that need no parentheses around them."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +33,9 @@ class Statement:
     @classmethod
     def at(cls, frame: Frame) -> Statement | None:
         """Return the statement of a line, or None where the source cannot be read."""
-        path = path_to(frame.file, frame.line)
-        if len(path) < 2 or not isinstance(path[-1], ast.stmt):
-            return None
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(path[-2], name, ())
-            if isinstance(block, list) and path[-1] in block:
-                return cls(frame.file, path[-1], block, path)
-        return None
+        node, path = statement_at(frame), path_to(frame.file, frame.line)
+        block = block_of(path[-2], node) if node is not None else []
+        return cls(frame.file, node, block, path) if node is not None and block else None
 
     @property
     def line(self) -> int:
@@ -64,22 +55,15 @@ class Statement:
     @property
     def function(self) -> ast.AST:
         """The innermost function around the statement, or the module."""
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-        return next((node for node in self.path[-2::-1] if isinstance(node, kinds)), self.path[0])
+        return next((node for node in self.path[-2::-1] if isinstance(node, FUNCTIONS)), self.path[0])
 
     @property
     def loops(self) -> list[ast.For | ast.While]:
         """The loops of its function around it, the innermost first."""
-        loops = []
-        for node in self.path[-2::-1]:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                break
-            if isinstance(node, (ast.For, ast.While)):
-                loops.append(node)
-        return loops
+        return loops_in(self.path[:-1])
 
     def expressions(self) -> Iterator[ast.AST]:
-        """Yield the nodes of the statement; of one with a block, those of its header."""
+        """Yield the nodes of the statement, or only those of its header if it has a block."""
         todo: list[ast.AST] = [self.node]
         while todo:
             node = todo.pop(0)
@@ -87,12 +71,12 @@ class Statement:
             todo += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
 
     def calls(self, name: str = "") -> list[ast.Call]:
-        """Return the calls in the statement, of a function or method of that name."""
+        """Return the calls in the statement: all, or those of a function or method of that name."""
         calls = [node for node in self.expressions() if isinstance(node, ast.Call)]
         return [call for call in calls if not name or last_name(call.func) == name]
 
     def divisions(self) -> list[ast.BinOp]:
-        """Return the divisions in what the statement computes, those within a call's arguments left out."""
+        """Return the divisions in the statement's value, except for those in arguments of calls."""
         found: list[ast.BinOp] = []
         todo: list[ast.AST] = [self.value or self.node]
         while todo:
@@ -120,15 +104,15 @@ class Statement:
     # Statements beside it that call a method
 
     def beside(self, name: str, *, of: str | None = None) -> list[ast.stmt]:
-        """Return the statements of its block that call a method, as a whole: ``optimizer.step()``."""
+        """Return the statements of its block that call a method and do no more: ``optimizer.step()``."""
         return [node for node in self.block if method(node) == name and (of is None or owner(node) == of)]
 
     def earlier(self, name: str) -> list[ast.stmt]:
-        """Return those above it."""
+        """Return the statements of :meth:`beside` above it."""
         return [node for node in self.beside(name) if node.lineno < self.line]
 
     def later(self, name: str) -> list[ast.stmt]:
-        """Return those below it."""
+        """Return the statements of :meth:`beside` below it."""
         return [node for node in self.beside(name) if node.lineno > self.line]
 
     def steps(self, *, within: ast.AST | None = None) -> list[ast.stmt]:
@@ -146,15 +130,13 @@ class Statement:
         module, function = self.module, self.function
         if function is module:
             return name in _stored(module, self.line)
-        arguments = [node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)]  # type: ignore[attr-defined]
-        return name in arguments or name in _stored(function, self.line) or name in _stored(module, 10**9)
+        arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}  # type: ignore[attr-defined]
+        return name in arguments | _stored(function, self.line) | _stored(module, 10**9)
 
     def assigned_to(self, name: str) -> list[ast.expr]:
         """Return what a name, or an attribute, is assigned anywhere in the file."""
         assignments = [node for node in ast.walk(self.module) if isinstance(node, ast.Assign)]
-        return [
-            node.value for node in assignments if name in [ast.unparse(target) for target in node.targets]
-        ]
+        return [node.value for node in assignments if name in map(ast.unparse, node.targets)]
 
 
 def _stored(node: ast.AST, before: int) -> set[str]:
@@ -162,25 +144,19 @@ def _stored(node: ast.AST, before: int) -> set[str]:
     return {name.id for name in names if isinstance(name.ctx, ast.Store) and name.lineno < before}
 
 
-def last_name(function: ast.expr) -> str:
-    """Return the last name of what is called: "clip_grad_norm_" of ``nn.utils.clip_grad_norm_``."""
-    return ast.unparse(function).rpartition(".")[2]
-
-
 def method(statement: ast.AST) -> str:
     """Return the name of the method or function that a statement calls."""
     value = getattr(statement, "value", None)
-    function = value.func if isinstance(value, ast.Call) else None
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return called(value) if isinstance(value, ast.Call) else ""
 
 
 def owner(statement: ast.AST) -> str:
-    """Return what a statement calls a method of."""
+    """Return the object whose method a statement calls, as source: "optimizer" of ``optimizer.step()``."""
     value = getattr(statement, "value", None)
     function = value.func if isinstance(value, ast.Call) else None
     return ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
 
 
 def operand(node: ast.AST) -> str:
-    """Return an expression as it can stand anywhere: in parentheses, unless it binds closely."""
+    """Return the source of an expression, in parentheses unless it never needs any."""
     return ast.unparse(node) if isinstance(node, CLOSED) else f"({ast.unparse(node)})"

@@ -1,4 +1,4 @@
-"""What to write where a trainer accumulates, and the script has no division to change."""
+"""What to write where a trainer accumulates, so that the script has no division to change."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Where the source should have used a layer that gets no gradient: the line that a person would change."""
+"""The line that should have used a layer that gets no gradient."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import (
@@ -14,11 +14,10 @@ from gradgate.checker.analysis._scopes import (
     definitions,
     is_function,
     own_nodes,
-    scope_at,
     scopes_of,
 )
 from gradgate.checker.analysis._slices import Slice, slice_at
-from gradgate.checker.analysis._source import statement_at, tree_of, whole_text
+from gradgate.checker.analysis._source import function_at, nodes_of, statement_at, whole_text
 from gradgate.events import Backward, Cut, Frame, Ids, Site
 
 _SETUP = re.compile(r"^(__init__|_?init|reset|setup|build|configure)")
@@ -39,40 +38,35 @@ def holders_of(name: str, files: tuple[str, ...]) -> list[str]:
     known = assigned(files)
     own = {
         node.attr
-        for node in _nodes(files)
+        for node in nodes_of(files)
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Store)
         and isinstance(node.value, ast.Name)
         and node.value.id == "self"
     }
     last = len(parts) - 1
-    places = [
-        place
+    held = [
+        ".".join(parts[: place + 1])
         for place in range(last, 0, -1)
         if (parts[place] in own if place == last else "." + parts[place] in known)
     ]
-    held = [".".join(parts[: place + 1]) for place in places]
     return [*held, parts[0]] if last and parts[0] in known else held
 
 
 def is_read(key: str, files: tuple[str, ...]) -> bool:
     """Say whether a layer is used, or may be by its name: an attribute (".norm2") or a variable ("norm2")."""
     name = key.lstrip(".")
-    for node in _nodes(files):
+    for node in nodes_of(files):
         if isinstance(node, ast.Call) and called(node) in _BY_NAME:
             return True
         if isinstance(node, ast.Constant) and node.value == name:
             return True
         if key != name or (isinstance(node, ast.Attribute) and node.attr in _ADMINISTRATION):
             continue
-        for inner in ast.iter_child_nodes(node):
-            if isinstance(inner, ast.Name) and inner.id == name and isinstance(inner.ctx, ast.Load):
-                return True
+        names = [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.Name)]
+        if any(inner.id == name and isinstance(inner.ctx, ast.Load) for inner in names):
+            return True
     return key != name and any(_reads(name, file) for file in files)
-
-
-def _nodes(files: Iterable[str]) -> Iterator[ast.AST]:
-    return (node for file in files if (tree := tree_of(file)) is not None for node in ast.walk(tree))
 
 
 def _reads(attribute: str, file: str) -> list[tuple[Function, ast.Attribute]]:
@@ -107,11 +101,11 @@ def _is_shortened(iterated: ast.expr, attribute: str) -> bool:
 
 
 def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
-    """Return the line where a layer that is never read should stand, and whether that is sure.
+    """Return the line that should use a layer that is never read, and whether that is sure.
 
     If a sibling is used twice (``norm1`` where ``norm2`` was meant), it is the second use. Otherwise it is the last
     use of the attribute that is defined just before, or the definition. It is not sure in a model that loads
-    pretrained weights: such a model may have layers that this training does without.
+    pretrained weights, which may have layers that this training does not need.
     """
     attribute, sure = key.lstrip("."), not loads_weights(files)
     for file in files:
@@ -147,10 +141,10 @@ def _stem(name: str) -> str:
 
 
 def line_of_loss(run: Run, ids: Ids, site: Site, files: Iterable[str]) -> Frame | None:
-    """Return the line that leaves out of the loss what a module returned, if it is found.
+    """Return the line that leaves a module's result out of the loss, or None if it is not found.
 
-    Either nothing reads the result, or it is overwritten before anything does. Or it is the last line of the loss
-    in a function that reports a number computed from the result.
+    Either nothing reads the result, or another value overwrites it first. Or a function only reports a number that
+    it computes from the result; then it is that function's last line that computes the loss.
     """
     slices = [slice_at(site, files) for site in {event.site for event in run.of(Backward)}]
     for frame in site:
@@ -177,35 +171,27 @@ def line_of_loss(run: Run, ids: Ids, site: Site, files: Iterable[str]) -> Frame 
 
 def _loss_lines(frame: Frame, slices: list[Slice]) -> list[int]:
     """Return the lines of a running function that assign a part of a loss."""
-    scope = scope_at(frame)
     return [
         node.lineno
-        for node in (own_nodes(scope.node) if scope is not None else ())
+        for node in own_nodes(function_at(frame) or ast.Pass())
         if isinstance(node, (ast.Assign, ast.AugAssign))
         and any(each.holds(Frame(frame.file, node.value.lineno, "")) for each in slices)
     ]
 
 
 def _unread(frame: Frame, statement: ast.stmt, target: ast.expr) -> bool:
-    """Say whether a function assigns a name and never reads it. One that begins with "_" is meant to be unread."""
-    scope = scope_at(frame)
-    if scope is None:
-        return False
-    read = {
-        node.id
-        for node in ast.walk(scope.node)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
+    """Say whether a function assigns a name and never reads it. A name with "_" is unread on purpose."""
+    names = [node for node in ast.walk(function_at(frame) or ast.Pass()) if isinstance(node, ast.Name)]
+    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
     stored = [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
     return bool(stored) and any(name not in read and not name.startswith("_") for name in stored)
 
 
 def _overwritten(frame: Frame, statement: ast.stmt, name: str) -> int | None:
     """Return the line of the next assignment to a name, if nothing reads the name before it."""
-    scope = scope_at(frame)
     later = [
         (node.lineno, isinstance(node.ctx, ast.Store))
-        for node in (own_nodes(scope.node) if scope is not None else ())
+        for node in own_nodes(function_at(frame) or ast.Pass())
         if isinstance(node, ast.Name) and node.id == name and node.lineno > (statement.end_lineno or 0)
     ]
     line, stored = min(later, default=(0, False))

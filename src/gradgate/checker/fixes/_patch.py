@@ -5,6 +5,7 @@ from __future__ import annotations
 import tokenize
 from collections.abc import Collection, Iterable
 from difflib import unified_diff
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,12 +53,10 @@ def patch(files: Iterable[Rewritten]) -> str:
     parts: list[str] = []
     for path, _, before, after in files:
         name = _relative(path)
-        lines = unified_diff(
-            before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-        )
-        parts += [
-            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
-        ]
+        old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+        lines = unified_diff(old, new, f"a/{name}", f"b/{name}")
+        end = "\n\\ No newline at end of file\n"
+        parts += [line if line.endswith("\n") else line + end for line in lines]
     return "".join(parts)
 
 
@@ -81,22 +80,16 @@ def _made(file: Rewritten, edits: Collection[Edit], cell: Cell | None) -> Rewrit
     return file._replace(after=end.join(lines) + (end if file.before.endswith("\n") else ""))
 
 
-def _made_in_cell(file: Rewritten, cell: Cell, edits: Iterable[Edit]) -> Rewritten | None:
-    """Return a notebook with a cell edited, or unchanged if an edit would touch a translated line."""
-
-
 def _edited_cell(notebook: str, edits: Collection[Edit], cell: Cell) -> str | None:
     """Return a notebook's text with a cell edited, or None if that cannot be done without changing more."""
     text = cells_in(notebook).get(cell.number)
     if text is None:
         return None
     source = [line.removesuffix("\n") for line in text.source]
-    ran = whole_text(
-        cell.file
-    ).splitlines()  # with magic commands translated: edits of those lines do not fit the notebook
-    if any(
-        edit.instead and source[edit.line - 1 : edit.line] != ran[edit.line - 1 : edit.line] for edit in edits
-    ):
+    # The edits are of what ran, with magic commands translated. Those of a translated line do not fit the notebook.
+    ran = whole_text(cell.file).splitlines()
+    translated = {n for n, (old, new) in enumerate(zip_longest(source, ran), 1) if old != new}
+    if any(edit.instead and edit.line in translated for edit in edits):
         return None
     return with_source(notebook, cell.number, apply(source, edits))
 

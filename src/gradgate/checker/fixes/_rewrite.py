@@ -74,7 +74,7 @@ class _Rewriter(cst.CSTTransformer):
         """Return the source with the changes made."""
         return self._module.visit(self).code
 
-    # What a line stands for
+    # The statement of a line
 
     def _statement(self, line: int) -> Statement:
         """Return the innermost statement at a line; it must not share its lines with another statement."""
@@ -163,7 +163,7 @@ class _Rewriter(cst.CSTTransformer):
             raise _MisfitError
         self._unwrapped.add(statement)
 
-    # Making them
+    # The tree with the changes
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override]
         if original_node in self._replaced:

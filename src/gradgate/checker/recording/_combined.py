@@ -1,4 +1,4 @@
-"""Find pairs of values that a loss combines, usually by mistake."""
+"""Find values that a loss combines, often by mistake."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import LEAF, RESHAPES, Graph, NotUnderstoodError, reduced_shape, shape_of
@@ -17,6 +18,8 @@ _MOST_DEPTH = 12
 _ERRORS = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "L1LossBackward0")
 _DIFFERENCES = ("SubBackward0", *_ERRORS)
 _SUMS = ("AddBackward0", "SubBackward0")
+_MEANS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "NegBackward0")
+_MOST_SUMMANDS = 12  # of a loss that is split into summands
 _ELEMENTWISE = (
     *_SUMS,
     "MulBackward0",
@@ -31,7 +34,7 @@ NumberOf = Callable[[Tensor], int | None]
 
 
 def combined(graph: Graph, backward: Site, number_of: NumberOf) -> Iterator[Combined]:
-    """Yield the suspicious pairs in a loss, such as a value and a target computed by the same parameters."""
+    """Yield what a loss combines, such as a value and a target that the same parameters compute."""
     if len(graph.nodes) <= _MOST_NODES:
         yield from _Reader(graph, backward, number_of).read()
 
@@ -49,7 +52,7 @@ class _Reader:
                 self._users.setdefault(child, []).append(node)
 
     def read(self) -> Iterator[Combined]:
-        """Yield the pairs, those nearest to the loss first."""
+        """Yield the combinations, those nearest to the loss first."""
         for node in self._graph.nodes:
             name = node.name()
             if name in _DIFFERENCES:
@@ -58,8 +61,11 @@ class _Reader:
                 yield from self._advantage(node)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
+            if name in ("ExpBackward0", "DivBackward0") and _is_ratio_of_equals(node):
+                yield self._event("itself", node, self._ids(node))
             if name in _ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
+        yield from self._summands()
 
     def _event(self, how: Any, node: Any, ids: Ids, sizes: tuple[int, ...] = ()) -> Combined:
         return Combined(line_of(node), how, ids, self._backward, sizes)
@@ -121,7 +127,7 @@ class _Reader:
         return None
 
     def _is_squared(self, value: Any) -> bool:
-        """Return whether the loss squares a value, or the difference between it and data."""
+        """Return whether the loss squares a value, or the difference between the value and data."""
         todo, seen = [value], set()
         while todo:
             node = todo.pop()
@@ -140,6 +146,25 @@ class _Reader:
                 ):
                     todo.append(user)
         return False
+
+    def _summands(self) -> Iterator[Combined]:
+        """Find the summands of the loss, also inside a mean, that share no parameter with the others."""
+        found: list[tuple[Ids, Any]] = []
+        todo = [(root, root) for root in self._graph.roots]
+        while todo:
+            node, joint = todo.pop()
+            inputs = _inputs(node)
+            scaled = node.name() in ("MulBackward0", "DivBackward0") and len(inputs) == 1
+            if inputs and (scaled or node.name() in (*_SUMS, *_MEANS, *RESHAPES)):
+                todo += [(child, joint if len(inputs) == 1 else node) for child in inputs]
+            elif len(found) < _MOST_SUMMANDS:
+                found.append((self._ids(node), joint))
+            else:
+                return
+        for place, (ids, joint) in enumerate(found):
+            others = frozenset[int]().union(*(theirs for theirs, _ in found[:place] + found[place + 1 :]))
+            if ids and others and not ids & others:
+                yield self._event("summand", joint, ids)
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:
         """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""
@@ -178,6 +203,19 @@ def _is_outer(node: Any, user: Any, size: int) -> bool:
     values = values.detach().double()
     rest = values - values[:1] - values[:, :1] + values[:1, :1]
     return bool(rest.abs().max() <= 1e-5 * values.abs().max())
+
+
+def _is_ratio_of_equals(node: Any) -> bool:
+    """Return whether a ratio, or the exponential of a difference, has equal sides that both carry gradient."""
+    below = node
+    if node.name() == "ExpBackward0":
+        below = _inputs(node)[0]
+        if below.name() != "SubBackward0" or not bool((node._saved_result == 1).all()):
+            return False
+    elif not isinstance(node._saved_self, Tensor) or not torch.equal(node._saved_self, node._saved_other):
+        return False
+    shape = _shape(node, 0)
+    return len(_inputs(below)) == 2 and math.prod(shape) > 1
 
 
 _REDUCTIONS = ("MeanBackward0", "SumBackward0", "WhereBackward0", "ClampBackward1", "ClampMinBackward0")

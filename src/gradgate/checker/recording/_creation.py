@@ -49,7 +49,7 @@ class Creation:
         listed = Counter(recorder.parameters.number(each) for each in parameters_of(optimizer))
         groups = tuple(
             Group(
-                recorder.ids(group["params"]),
+                recorder.parameters.ids(group["params"]),
                 number_of(group.get("lr")),
                 number_of(group.get("weight_decay")) or 0.0,
                 _momentum(group),

@@ -15,7 +15,7 @@ from gradgate.torch_compat import stored_stack
 _PHASES = 4  # evaluations that are examined, anywhere in the run
 _MOST_NODES = 20_000  # nodes that are noted in one evaluation
 _GROWTH = 1.25  # growth of the number of live nodes that triggers another search
-_FALLS = 3  # after most nodes were freed this often, they are taken to be kept for a while only
+_FALLS = 3  # once most nodes were freed this often, the script is assumed to keep them only briefly
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class EvaluationGraphs:
     """Follows the graphs that are made between ``eval()`` and the next backward call or ``train()``.
 
     Each node that the phase's first line makes gets a stack of its own, which dies with the node. When more and
-    more of them are alive, this looks for the variable that holds several graphs without a common node.
+    more of these stacks are alive, this searches for a variable that holds several graphs without a common node.
     """
 
     def __init__(self, recorder: Recorder) -> None:

@@ -38,14 +38,13 @@ SAMPLED = tuple(
 _OPERANDS = ("_saved_mat1", "_saved_self", "_saved_other", "_saved_mat2", "_saved_input")
 _MOST_SAMPLES = 16  # samples that are kept until the next backward call
 _EVENTS_PER_LINE = 3
-_DATA: Any = inspect.getattr_static(Tensor, "data")
+TENSOR_DATA: Any = inspect.getattr_static(Tensor, "data")
 _DROPOUTS = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
     nn.RReLU,
 )
-_DECORATOR_FILE = torch.no_grad()(
-    lambda: None
-).__code__.co_filename  # the file in which @torch.no_grad() calls the decorated function
+# The file in which @torch.no_grad() calls the decorated function.
+_DECORATOR_FILE = torch.no_grad()(lambda: None).__code__.co_filename
 
 
 class Cuts:
@@ -117,11 +116,15 @@ class Cuts:
                 saved = getattr(node, name, None)
                 if isinstance(saved, Tensor):
                     self._samples = [each for each in self._samples if not self._is_sample(saved, *each)]
+        for _, site, ids in self._samples:
+            self._add_sample(site, ids, "drawn")
         self._samples.clear()
         for node in graph.nodes:
             if node.name().startswith("NormalBackward"):
-                ids = (self._recorder.parameters.numbers.known(leaf) for leaf in Graph(node).leaves.values())
-                self._add_sample(line_of(node), self._recorder.parameters.same(ids))
+                known = (
+                    self._recorder.parameters.numbers.known(leaf) for leaf in Graph(node).leaves.values()
+                )
+                self._add_sample(line_of(node), self._recorder.parameters.same(known))
 
     def _is_sample(self, saved: Tensor, sample: Tensor, site: Site, ids: Ids) -> bool:
         found = saved.numel() == sample.numel() and saved.data_ptr() == sample.data_ptr()
@@ -129,15 +132,15 @@ class Cuts:
             self._add_sample(site, ids)
         return found
 
-    def _add_sample(self, site: Site, ids: Ids) -> None:
+    def _add_sample(self, site: Site, ids: Ids, op: str = "sample") -> None:
         self._cuts[site] += 1
         if site and ids and self._cuts[site] <= _EVENTS_PER_LINE:
-            self._recorder.add(Cut(site, "sample", ids, scalar=False))
+            self._recorder.add(Cut(site, op, ids, scalar=False))
 
     def get_data(self, tensor: Tensor) -> Tensor:
         """Return a tensor's ``.data``."""
         self.cut(tensor, "data")
-        data: Tensor = _DATA.__get__(tensor)
+        data: Tensor = TENSOR_DATA.__get__(tensor)
         return data
 
     def no_grad(self, context: Any) -> None:
@@ -196,7 +199,7 @@ class Modes:
         if mode or _by_user():
             self.evaluate(not mode)
             depends = any(map(self._depends, modules_in(module)))
-            ids = self._recorder.ids(parameters_in(module))
+            ids = self._recorder.parameters.ids(parameters_in(module))
             self._recorder.add(
                 ModeSet(self._recorder.site(), type(module).__name__, bool(mode), ids, depends)
             )

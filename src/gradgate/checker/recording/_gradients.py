@@ -33,7 +33,8 @@ class Gradients:
         self._recorder = recorder
         self._known: dict[int, _State] = {}  # by parameter number; absent if the gradient is None
         self._threads: dict[int, int] = {}  # by parameter number, the thread whose backward calls reach it
-        self._taken: tuple[Ids, int] = frozenset(), 0  # the last entry in _threads
+        self._users: set[int] = set()  # those threads
+        self._taken: tuple[Ids, int] = frozenset(), 0  # the last parameters and thread in _threads
         self.masked: dict[int, Tensor] = {}  # by parameter number, the rows that a user's hook zeroes
         self.addresses: dict[int, int] = {}  # by address of a gradient, the parameter's number
 
@@ -41,8 +42,15 @@ class Gradients:
         """Record that an optimizer's or a module's gradients were cleared."""
         recorder = self._recorder
         self.compare()
-        ids = recorder.ids(parameters_in(owner) if is_a(owner, nn.Module) else parameters_of(owner))
-        recorder.add(Cleared(recorder.site(), ids, self._full(ids), bool(set_to_none)))
+        ids = recorder.parameters.ids(
+            parameters_in(owner) if is_a(owner, nn.Module) else parameters_of(owner)
+        )
+        full = self.held(ids)
+        recorder.add(Cleared(recorder.site(), ids, full, bool(set_to_none)))
+        if set_to_none:  # nothing is left to note after the call
+            for number in full:
+                self._forget(number)
+            return
         try:
             yield
         finally:
@@ -65,7 +73,7 @@ class Gradients:
         full = [tensor for tensor in tensors if tensor.grad is not None]
         if recorder.looking:
             full = [tensor for tensor in full if is_sharded(tensor) or _any(tensor.grad)]
-        ids, has_gradient = recorder.ids(tensors), recorder.ids(full)
+        ids, has_gradient = recorder.parameters.ids(tensors), recorder.parameters.ids(full)
         norm = yield
         asked = recorder.looking and is_a(norm, Tensor) and not is_sharded(norm)
         seen, most = float(norm) if asked else None, number_of(limit)
@@ -101,68 +109,67 @@ class Gradients:
         return original(tensor, functools.wraps(hook)(watched) if named else watched)
 
     def take(self, numbers: Ids) -> None:
-        """Note that this thread trains these parameters. Only their latest thread reads their gradients."""
+        """Note that this thread trains these parameters. Only the latest thread to do so reads their gradients."""
         taken = numbers, threading.get_ident()
         if taken != self._taken:
             self._taken = taken
             self._threads.update(dict.fromkeys(*taken))
+            self._users.add(taken[1])
 
-    def _changes(self, numbers: Iterable[int] | None) -> list[tuple[int, _State | None]]:
-        """Return the current states of the gradients that changed since they were noted.
+    def note(self, numbers: Iterable[int] | None = None) -> dict[int, _State | None]:
+        """Note the current gradients of some parameters, by default of those that this thread trains.
 
-        ``numbers`` limits the search to some parameters. By default it covers the parameters of this thread.
+        Returns the new states of the gradients that changed, by parameter; None for a gradient that is None.
         """
-        if numbers is None:
-            threads, mine = self._threads, threading.get_ident()
-            alive = [
-                (number, tensor)
-                for number, tensor in self._recorder.parameters.numbers.alive()
-                if tensor.is_leaf and threads.get(number, mine) == mine
-            ]
-        else:
-            alive = self._recorder.parameters.tensors(numbers)
-        known, changes = self._known, []
-        for number, tensor in alive:
-            grad = tensor.grad
-            state = None if grad is None else _state(grad)
-            if state != known.get(number):
-                changes.append((number, state))
-        return changes
-
-    def _remember(self, changes: list[tuple[int, _State | None]]) -> None:
-        known, addresses = self._known, self.addresses
-        for number, state in changes:
-            old = known.pop(number, None)
-            if old is not None and addresses.get(old[0]) == number:  # now used by another gradient
-                del addresses[old[0]]
+        tensors, known, addresses = self._recorder.parameters.numbers.refs, self._known, self.addresses
+        mine = threading.get_ident()
+        threads = self._threads if numbers is None and len(self._users) > 1 else {}
+        changes: dict[int, _State | None] = {}
+        for number in list(tensors) if numbers is None else numbers:  # runs often, so it makes few calls
+            ref = tensors.get(number)
+            tensor = None if ref is None else ref()
+            if tensor is None:
+                tensors.pop(number, None)
+                continue
+            if not tensor.is_leaf or threads.get(number, mine) != mine:
+                continue
+            grad, old = tensor.grad, known.get(number)
+            state: _State | None = None
+            if grad is not None:
+                try:
+                    state = grad.data_ptr(), tensor_version.use(grad)
+                except RuntimeError:  # sparse and fake tensors have no address
+                    state = id(grad), tensor_version.use(grad)
+            if state == old:
+                continue
+            changes[number] = state
+            if old is not None and (state is None or state[0] != old[0]):
+                self._forget(number)
             if state is not None:
                 known[number] = state
                 addresses[state[0]] = number
+        return changes
 
-    def note(self, numbers: Iterable[int] | None = None) -> list[int]:
-        """Note the current gradients of some parameters, by default of all. Return which have changed."""
-        changes = self._changes(numbers)
-        self._remember(changes)
-        return [number for number, _ in changes]
+    def _forget(self, number: int) -> None:
+        address = self._known.pop(number)[0]
+        if self.addresses.get(address) == number:  # no other gradient is there now
+            del self.addresses[address]
 
     def compare(self) -> None:
         """Record the changes of gradients, since they were noted, that no watched call made."""
-        changes = self._changes(None)
+        changes = self.note()
         if not changes:
             return
-        gone = self._recorder.parameters.same(number for number, state in changes if state is None)
+        gone = self._recorder.parameters.same(number for number, state in changes.items() if state is None)
         if gone:
             self._recorder.add(Cleared((), gone, gone, to_none=True, by_hand=True))
-        for number, state in changes:
+        for number, state in changes.items():
             if state is not None:
                 self._recorder.wrote("gradient", number, site=(), op="assigned")
-        self._remember(changes)
 
-    def _full(self, numbers: Iterable[int]) -> Ids:
-        parameters = self._recorder.parameters
-        return parameters.same(
-            number for number, tensor in parameters.tensors(numbers) if tensor.grad is not None
-        )
+    def held(self, ids: Ids) -> Ids:
+        """Return which of these parameters had a gradient when their gradients were last noted."""
+        return self._recorder.parameters.same(ids.intersection(self._known))
 
 
 class GradientCopies:
@@ -171,9 +178,6 @@ class GradientCopies:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._copies: list[tuple[int, Tensor]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._copies)
 
     def copy(self, leaves: Iterable[Tensor]) -> None:
         """Copy a few of the gradients, if there are optimizers whose losses may oppose each other."""
@@ -207,13 +211,6 @@ class GradientCopies:
         self._copies = []
         if any(cosine < 0 for _, cosine in cosines):
             self._recorder.add(Opposed(self._recorder.site(), tuple(cosines)))
-
-
-def _state(grad: Tensor) -> _State:
-    try:
-        return grad.data_ptr(), tensor_version.use(grad)
-    except RuntimeError:  # sparse and fake tensors have no address
-        return id(grad), tensor_version.use(grad)
 
 
 def _any(gradient: Any) -> bool:

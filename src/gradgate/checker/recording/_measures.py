@@ -10,11 +10,12 @@ from torch import Tensor
 
 from gradgate.autograd_graph import Graph
 from gradgate.checker.recording._node_lines import line_of
+from gradgate.checker.recording._reach import bits_behind
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
-_FEW = 0.1  # fraction of values that may change although the update is lost to rounding: the smallest ones
+_FEW = 0.1  # fraction of values, the smallest ones, that may change although rounding loses the update
 _SAMPLE = 2048  # values of a parameter that are compared before and after a step
 _INFINITE = float("inf")
 _detach = Tensor.detach  # the original method: the watched one is slower
@@ -53,12 +54,6 @@ def sizes(gradients: list[Any]) -> list[tuple[float, float]]:
             low, high, norm = torch.stack([*norms, torch.linalg.vector_norm(dense, dtype=wide)]).tolist()
             found.append((max(-low, high), norm))
     return found
-
-
-def largest(dense: Tensor) -> float:
-    """Return the largest absolute value, NaN if one is NaN. The infinity norm is 20 times slower."""
-    low, high = torch.stack(torch.aminmax(_detach(dense))).tolist()
-    return float(max(-low, high))
 
 
 def moved_by(before: Tensor, after: Tensor, numel: int) -> tuple[float, float]:
@@ -133,17 +128,10 @@ class Probe:
         self.broken: tuple[Site, str, frozenset[int]] | None = None
         self._killed: list[
             tuple[Site, int]
-        ] = []  # lines that turned gradients to zero, and the parameters behind each
+        ] = []  # lines that turned gradients to zero, and what is behind them
         self._alive = 0  # parameters that got a gradient along some path, as bits: paths may cancel
         self._numbers = list(numbers.values())
-        bits = {leaf: 1 << place for place, leaf in enumerate(numbers)}
-        behind: dict[Any, int] = {}  # by node, the parameters behind it, as bits
-        for node in reversed(graph.in_order()):
-            leaf = graph.leaf_nodes.get(node)
-            found = 0 if leaf is None else bits.get(id(leaf), 0)
-            for child in graph.following[node]:
-                found |= behind[child]
-            behind[node] = found
+        behind = bits_behind(graph, {leaf: 1 << place for place, leaf in enumerate(numbers)})
         self._handles = []
         for node in graph.nodes:
             inputs = [behind.get(child, 0) for child, _ in node.next_functions]
@@ -220,6 +208,9 @@ def _size(gradient: Any) -> float | None:
     ):
         return None
     try:
-        return largest(gradient)
+        low, high = torch.stack(
+            torch.aminmax(_detach(gradient))
+        ).tolist()  # the infinity norm is 20 times slower
+        return float(max(-low, high))
     except (RuntimeError, NotImplementedError):  # a dtype or device without this operation
         return None

@@ -29,10 +29,10 @@ _SCANS = 8  # times that the modules are searched for the parameters they hold
 _SCANNED = (4, 16, 48)  # steps after which they are always searched
 _MOST_ITEMS = 1000  # items of a list or dict that are searched
 # A function that uses one of these may hold the dict of its locals, which reading its locals fills again.
-_TELLING = frozenset(("locals", "vars", "eval", "exec", "f_locals"))
+_LOCALS = frozenset(("locals", "vars", "eval", "exec", "f_locals"))
 # pytest rewrites each assert of a test so that its message calls locals(), but only once the assert has failed.
 _REWRITTEN = "@py_builtins"
-_OURS = 3  # references to that dict: the frame's, ours, and the argument of the function that counts them
+_REFERENCES = 3  # to that dict: the frame's, ours, and the argument of the function that counts them
 _OPTIMIZED = 1  # CO_OPTIMIZED: set for a function's code, not for that of a module or class body
 _NAMED = (nn.Module, Tensor, torch.optim.Optimizer)
 _MISSPELLED = (
@@ -181,7 +181,7 @@ def _locals_of(frame: FrameType) -> list[tuple[str, Any]]:
         return []
     names = frame.f_locals
     pairs = list(names.items())
-    if sys.getrefcount(names) <= _OURS:
+    if sys.getrefcount(names) <= _REFERENCES:
         names.clear()
     return pairs
 
@@ -189,10 +189,10 @@ def _locals_of(frame: FrameType) -> list[tuple[str, Any]]:
 @functools.lru_cache(maxsize=256)
 def _may_read_locals(code: CodeType) -> bool:
     """Return whether a function may use the dict of its locals. A method like ``model.eval()`` does not count."""
-    if _TELLING.isdisjoint(code.co_names) or _REWRITTEN in code.co_names:
+    if _LOCALS.isdisjoint(code.co_names) or _REWRITTEN in code.co_names:
         return False
     return any(
-        name == "f_locals" or (name in _TELLING and not operation.startswith(("LOAD_ATTR", "LOAD_METHOD")))
+        name == "f_locals" or (name in _LOCALS and not operation.startswith(("LOAD_ATTR", "LOAD_METHOD")))
         for operation, name in ((each.opname, each.argval) for each in dis.get_instructions(code))
         if isinstance(name, str)
     )

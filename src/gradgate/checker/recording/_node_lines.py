@@ -8,8 +8,7 @@ torch's anomaly mode stores a stack in each new node, under "traceback_". It get
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -81,19 +80,11 @@ class Lines:
         self._on = False
         self._apply()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Store no lines inside this block: with the mode on, a backward pass does extra work at each node."""
-        self.pause(1)
-        try:
-            yield
-        finally:
-            self.pause(-1)
-
     def pause(self, more: int) -> None:
-        """Enter (1) or leave (-1) a block that stores no lines."""
+        """Store no lines (1) until the matching -1: with the mode on, each node of a backward pass takes longer."""
         self._paused += more
-        self._apply()
+        if self._on:
+            self._apply()
 
     def _set_by_user(self, _: Any, enabled: bool, check_nan: bool = True) -> None:
         self._users = enabled, check_nan

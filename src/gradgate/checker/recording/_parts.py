@@ -1,4 +1,4 @@
-"""List the parts of the watcher, and which part watches each patched function."""
+"""List the parts of the watcher, and the functions of torch that each part watches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from types import GeneratorType
 from typing import Any
 
@@ -26,7 +25,6 @@ from gradgate.checker.recording._names import Names
 from gradgate.checker.recording._patches import Patch, Patches, tracing
 from gradgate.checker.recording._ranks import COLLECTIVES, RankRecorder
 from gradgate.checker.recording._recorder import Recorder
-from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._schedules import SCHEDULERS, Loaders, Scalers, Schedulers
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._unreached import UnreachedParameters
@@ -43,28 +41,27 @@ class Parts:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.gradients = Gradients(recorder)
-        self.kept = RetainedGraphs(recorder)
         self.names = Names(recorder)
         self.cuts = Cuts(recorder)
         self.modes = Modes(recorder)
         self.creation = Creation(recorder, self.cuts)
         self.steps = Steps(recorder, self.gradients, self.creation)
-        self.backwards = Backwards(recorder, self.gradients, self.kept, self.cuts)
-        self.suspects = UnreachedParameters(recorder, self.cuts)
-        self.writes = Writes(recorder, self.gradients, self.steps, self.backwards)
         self.ranks = RankRecorder(recorder, self.gradients)
+        self.unreached = UnreachedParameters(recorder, self.cuts)
+        self.backwards = Backwards(
+            recorder, self.gradients, self.cuts, self.steps, self.ranks, self.unreached
+        )
+        self.writes = Writes(recorder, self.gradients, self.steps, self.backwards.reach)
         self.schedulers = Schedulers(recorder)
         self.scalers = Scalers(recorder, self.gradients, self.steps)
         self.loaders = Loaders(recorder)
-        self.steps.after_step += [self._after_step]
+        self.steps.after_step = self._after_step
         self.modes.evaluate = self.backwards.evaluations.evaluate
-        self.backwards.give_up = self.steps.give_up
-        self.backwards.synchronizes = self.ranks.synchronizes
-        self.backwards.without_steps = self.suspects.who_moves
 
     def watch_closely(self) -> Patches:
         """Install the patches that a close look needs."""
         patches = Patches()
+        patches.replace(Tensor, "data", property(self.cuts.get_data, self.writes.set_data))
         for patch in close_table(self):
             install(self.recorder, patch, patches)
         return patches
@@ -72,16 +69,18 @@ class Parts:
     def _after_step(self) -> None:
         if self.recorder.looking:
             self.writes.note()
-            self.kept.look()
+            self.backwards.kept.look()
             self.names.find()
-        self.suspects.look()
+            self.unreached.look()
+        else:
+            self.unreached.restore()
 
 
 def close_table(parts: Parts) -> Iterator[Patch]:
     """Yield the patches for close looks only: methods that a step calls many times."""
     cuts, writes = parts.cuts, parts.writes
     for distribution in SAMPLED:
-        yield Patch(distribution, "sample", cuts.sampled, by_user=True, within=parts.recorder.library)
+        yield Patch(distribution, "sample", cuts.sampled, by_user=True, writes=True)
     for name in CUTS:
         yield Patch(Tensor, name, functools.partial(cuts.called, name), when=cuts.is_cut)
     for name in WRITES:
@@ -90,12 +89,11 @@ def close_table(parts: Parts) -> Iterator[Patch]:
 
 def table(parts: Parts) -> Iterator[Patch]:
     """Yield the other patches, in the order of a training step."""
-    library = parts.recorder.library
     made, grads, cuts = parts.creation, parts.gradients, parts.cuts
     yield Patch(nn.Parameter, "__new__", made.parameter)
-    yield Patch(Optimizer, "__init__", made.optimizer, within=library)
+    yield Patch(Optimizer, "__init__", made.optimizer, writes=True)
     yield Patch(Optimizer, "add_param_group", made.group)
-    yield Patch(Optimizer, "load_state_dict", made.state, within=library)
+    yield Patch(Optimizer, "load_state_dict", made.state, writes=True)
 
     yield Patch(DataLoader, "__iter__", parts.loaders.iterate)
     yield Patch(nn.Module, "train", parts.modes.set, when=parts.modes.is_outermost, by_user=True)
@@ -103,44 +101,32 @@ def table(parts: Parts) -> Iterator[Patch]:
         yield Patch(context, "__enter__", cuts.no_grad, by_user=True)
 
     backwards = parts.backwards
-    yield Patch(
-        *(torch.autograd, "backward", backwards.backward),
-        when=backwards.is_recorded,
-        within=parts.recorder.backward,
-        span="backward",
-        ends_run=True,
-        iterables=True,
-    )
-    yield Patch(
-        *(torch.autograd, "grad", backwards.grad),
-        when=backwards.is_outermost,
-        within=backwards.paused,
-        ends_run=True,
-        iterables=True,
-    )
+    autograd = torch.autograd
+    yield Patch(autograd, "backward", backwards.backward, span="backward", ends_run=True, iterables=True)
+    yield Patch(autograd, "grad", backwards.grad, when=backwards.is_outermost, ends_run=True, iterables=True)
     scalers = parts.scalers
     yield Patch(GradScaler, "__init__", scalers.made)
     yield Patch(GradScaler, "scale", scalers.scale)
-    yield Patch(GradScaler, "unscale_", scalers.unscale, within=library)
-    yield Patch(GradScaler, "step", scalers.step, within=library)
+    yield Patch(GradScaler, "unscale_", scalers.unscale, writes=True)
+    yield Patch(GradScaler, "step", scalers.step, writes=True)
     yield Patch(GradScaler, "update", scalers.update)
     for owner in (clip_grad, nn.utils):
         for name, watch in (("clip_grad_norm_", grads.clip_norm), ("clip_grad_value_", grads.clip_value)):
-            yield Patch(owner, name, watch, by_user=True, within=library, span="clip", iterables=True)
+            yield Patch(owner, name, watch, by_user=True, writes=True, span="clip", iterables=True)
     for kind in SCHEDULERS:
         if "step" in vars(kind):
             yield Patch(kind, "step", parts.schedulers.step)
         if "__init__" in vars(kind):
             yield Patch(kind, "__init__", parts.schedulers.made)
     for cleared in (Optimizer, nn.Module):
-        yield Patch(cleared, "zero_grad", grads.zero_grad, by_user=True, within=library, span="clear")
+        yield Patch(cleared, "zero_grad", grads.zero_grad, by_user=True, writes=True, span="clear")
 
     if dist.is_available():
         from torch.nn.parallel import DistributedDataParallel
         from torch.utils.data.distributed import DistributedSampler
 
         ranks = parts.ranks
-        yield Patch(DistributedDataParallel, "__init__", ranks.wrapped, within=library)
+        yield Patch(DistributedDataParallel, "__init__", ranks.wrapped, writes=True)
         yield Patch(DistributedDataParallel, "forward", ranks.forward)
         yield Patch(DistributedSampler, "__init__", ranks.sampler)
         for name in COLLECTIVES:
@@ -157,8 +143,9 @@ def install(recorder: Recorder, patch: Patch, patches: Patches) -> None:
 
 
 def _watched(recorder: Recorder, patch: Patch, original: Callable[..., Any]) -> Callable[..., Any]:
-    by_user, when, within, span = patch.by_user, patch.when, patch.within, patch.span
-    iterables = patch.iterables
+    watch, when, span = patch.watch, patch.when, patch.span
+    by_user, ends_run, iterables = patch.by_user, patch.ends_run, patch.iterables
+    writes, thread, working = int(patch.writes), recorder.thread, recorder.working
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -169,31 +156,35 @@ def _watched(recorder: Recorder, patch: Patch, original: Callable[..., Any]) -> 
             or tracing()
         ):
             return original(*args, **kwargs)
-        if patch.ends_run:
+        if ends_run:
             recorder.stop_if_due()
-        ours, theirs = _twice(args, kwargs) if iterables else ((args, kwargs), (args, kwargs))
+        ours = args, kwargs
+        if iterables and not _READ_AS_THEY_ARE.issuperset(map(type, (*args, *kwargs.values()))):
+            ours, (args, kwargs) = _twice(args, kwargs)
         call: Any = None
-        with recorder.working():
-            call = patch.watch(*ours[0], **ours[1])
+        with working() as before:
+            call = watch(*ours[0], **ours[1])
             call = None if call is None or next(call, _END) is _END else call
-        if span is not None:
-            start, at = recorder.clock, recorder.events.count
+        at = recorder.events.count
+        thread.quiet += writes
         try:
-            if within is None:
-                result = original(*theirs[0], **theirs[1])
-            else:
-                with within(*args, **kwargs):
-                    result = original(*theirs[0], **theirs[1])
+            result = original(*args, **kwargs)
         except BaseException:
+            thread.quiet -= writes
             if call is not None:
-                with recorder.working():
+                with working():
                     call.close()
             raise
+        thread.quiet -= writes
         if span is not None:
-            recorder.took(span, start, at)
-        if call is not None:
-            with recorder.working(), suppress(StopIteration):
+            recorder.took(span, before.clock, at)
+        if call is None:
+            return result
+        with working():
+            try:  # noqa: SIM105  (contextlib.suppress takes three calls, and this runs often)
                 call.send(result)
+            except StopIteration:
+                pass
         return result
 
     return wrapper
@@ -205,8 +196,7 @@ def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
     A generator can be read only once. torch would make a list of it. This function makes the list instead, and
     torch gets that list.
     """
-    given = (*args, *kwargs.values())
-    if _READ_AS_THEY_ARE.issuperset(map(type, given)) or not any(map(_is_iterable, given)):
+    if not any(map(_is_iterable, (*args, *kwargs.values()))):
         return (args, kwargs), (args, kwargs)
     listed = [list(each) if _is_iterable(each) else each for each in args]
     named = {name: list(each) if _is_iterable(each) else each for name, each in kwargs.items()}

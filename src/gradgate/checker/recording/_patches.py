@@ -9,7 +9,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -40,9 +40,9 @@ class Patch:
     owner: Any  # a class or a module
     name: str
     watch: Callable[..., Around | None]
-    when: Callable[..., object] | None = None  # asked before `watch`, with the arguments: must be quick
+    when: Callable[..., object] | None = None  # called before `watch`, with the arguments; must be quick
     by_user: bool = False  # leave out the calls that torch or gradgate makes
-    within: Callable[..., AbstractContextManager[Any]] | None = None  # for the call itself
+    writes: bool = False  # the call writes and clears, which is not the user's doing
     span: Doing | None = None  # what the call's time is spent on
     ends_run: bool = False  # the script may be stopped here
     iterables: bool = False  # arguments may be generators, which `watch` must not exhaust
@@ -56,9 +56,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._functions: dict[
-            int, tuple[Any, Any]
-        ] = {}  # by identity of a module's function, the function and its replacement
+        self._functions: dict[int, tuple[Any, Any]] = {}  # by identity, functions of modules and replacements
 
     def on_undo(self, act: Callable[[], Any]) -> None:
         """Call ``act`` when :meth:`undo` runs."""
@@ -123,8 +121,8 @@ def tracing() -> bool:
     """Return whether torch is compiling, tensors are fake, or gradgate.plan makes a trial run: none is training."""
     if torch.compiler.is_compiling():
         return True
-    modes = list(dispatch_modes.use())
-    if not modes and not dispatch_modes.lost:
+    modes = dispatch_modes.use()
+    if not modes:
         return False
     trial = any(inspect.getattr_static(mode, "is_trial", False) is True for mode in modes)
     return trial or fake_tensors_on.use()

@@ -34,9 +34,8 @@ class _Wrapper:
 
     ref: weakref.ref[Any]
     parameters: Ids  # the parameters whose gradients it averages
-    armed: bool | None = (
-        None  # the next backward all-reduces; None: its forward has not run since the last one
-    )
+    # Whether the next backward all-reduces; None if its forward has not run since the last one.
+    armed: bool | None = None
 
 
 class RankRecorder:
@@ -75,7 +74,7 @@ class RankRecorder:
         """Remember that DDP wraps a module."""
         yield
         recorder = self._recorder
-        ids = recorder.ids(each for each in parameters_in(wrapper) if each.requires_grad)
+        ids = recorder.parameters.ids(each for each in parameters_in(wrapper) if each.requires_grad)
         self._wrappers.append(_Wrapper(weakref.ref(wrapper), ids))
         recorder.add(Wrapped(recorder.site(), ids))
         self.position()

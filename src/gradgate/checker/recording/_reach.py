@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from gradgate.autograd_graph import Graph, flops_of
 from gradgate.checker.recording._node_lines import line_of
-from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import Parameters
 from gradgate.events import Ids, Site
 from gradgate.torch_compat import node_number
@@ -22,9 +21,8 @@ _MOST_BARE = 4096
 _MOST_NODES = 20_000  # in a graph that is searched for paths
 _WEIGHT_VIEWS = {f"{name}Backward0" for name in ("T", "Transpose", "Permute", "View", "Expand", "ToCopy")}
 
-_UNKNOWN = frozenset(
-    [-1]
-)  # the owner of a leaf that is no parameter: the code that requested its gradient may use it
+# The owner of a leaf that is no parameter: the code that requested its gradient may use it.
+_UNKNOWN = frozenset([-1])
 
 Uses = tuple[tuple[int, Site], ...]
 """Numbers of parameters, each with a line."""
@@ -107,20 +105,15 @@ class Reached:
         owners = {leaf: frozenset(self._owners.get(number, ())) for leaf, number in self.numbers.items()}
         kinds = list(dict.fromkeys([_UNKNOWN, *owners.values()]))
         bits = {leaf: 1 << kinds.index(kind) for leaf, kind in owners.items()}
-        behind: dict[Any, int] = {}  # by node, the optimizers whose gradients it leads to
+        behind = bits_behind(self.graph, bits, otherwise=1)  # the optimizers whose gradients a node leads to
         total, parts = 0.0, Counter[int]()
-        for node in reversed(self.graph.in_order()):
-            leaf = self.graph.leaf_nodes.get(node)
-            found = 0 if leaf is None else bits.get(id(leaf), 1)
-            for child in self.graph.following[node]:
-                found |= behind[child]
-            behind[node] = found
+        for node in behind:
             forward, gradients = flops_of(node)
             number = node_number.use(node)
             total += sum(gradients) + (0.0 if number in counted else forward)
             counted.add(number)
             for (child, _), work in zip(node.next_functions, gradients, strict=True):
-                if work:
+                if work and child in behind:
                     parts[behind[child]] += work  # type: ignore[assignment]
         serving: dict[Ids, float] = {}
         for mask, work in parts.items():
@@ -150,28 +143,37 @@ class Reached:
                 first.append((node_number.use(users[-1]), number, line_of(users[0])))
         return tuple((number, site) for _, number, site in sorted(first, key=lambda entry: entry[:2]))
 
-    def older_than(self, number: int) -> tuple[int, Site]:
-        """Return how many nodes have a lower number, and the line that made most of them."""
-        old = [node for node in self.graph.nodes if node_number.use(node) < number]
-        lines = Counter(line for node in old[:_MOST_OLD] if (line := line_of(node)))
-        return len(old), lines.most_common(1)[0][0] if lines else ()
+
+def older_than(nodes: Iterable[Any], number: int) -> tuple[int, Site]:
+    """Return how many nodes have a lower number, and the line that made most of them."""
+    old = [node for node in nodes if node_number.use(node) < number]
+    lines = Counter(line for node in old[:_MOST_OLD] if (line := line_of(node)))
+    return len(old), lines.most_common(1)[0][0] if lines else ()
+
+
+def bits_behind(graph: Graph, bits: Mapping[int, int], *, otherwise: int = 0) -> dict[Any, int]:
+    """Return the bits of all leaves behind each node. ``bits`` holds those of the leaves, by their ids."""
+    behind: dict[Any, int] = {}
+    for node in reversed(graph.in_order()):
+        leaf = graph.leaf_nodes.get(node)
+        found = 0 if leaf is None else bits.get(id(leaf), otherwise)
+        for child in graph.following[node]:
+            found |= behind[child]
+        behind[node] = found
+    return behind
 
 
 class KnownLeaves:
     """Distinguishes parameters from other leaves of graphs."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
         self._bare: dict[int, weakref.ref[Tensor]] = {}  # leaves that aren't parameters, as far as known
         self.written: dict[int, tuple[int, Site]] = {}  # by parameter, the newest node at its last write
 
-    def number_if_known(self, leaf: Tensor) -> int | None:
-        """Return a leaf's number, if it is a known parameter."""
-        return self._recorder.parameters.numbers.known(leaf)
-
     def of(self, graph: Graph, chosen: Container[int] | None) -> Reached:
         """Return what a backward call reaches. ``chosen`` holds the ids of the leaves that it was restricted to."""
-        parameters = self._recorder.parameters
+        parameters = self._parameters
         numbers: dict[int, int] = {}
         others = 0
         for key, leaf in graph.leaves.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import traceback
@@ -14,15 +15,18 @@ from gradgate.call_sites import here
 from gradgate.checker.recording._node_lines import Lines
 from gradgate.checker.recording._patches import Patches
 from gradgate.checker.recording._registry import EventBuffer, Modules, Numbers, Parameters
-from gradgate.checker.recording._work import Counted, Turn, Work, watching
-from gradgate.events import Doing, Event, Gap, Ids, Site, Span, Written
+from gradgate.checker.recording._work import Work, watching
+from gradgate.events import Doing, Event, Gap, Written
 
 _FIRST_STEPS = 60  # steps that are looked at closely
 _FIRST_CALLS = 480  # backward calls, in a loop without an optimizer
 _LEAST_STEPS = 12  # steps that are looked at closely even if that is slow
 _SLOW_SECONDS = 2.0
-_LEAST_BUSY = 0.25  # the least share of the time that the process is taken to have run
-_PATIENT_SECONDS, _PATIENT_SHARE = 0.5, 0.3  # close look in a short run: seconds, share of its time
+_LEAST_BUSY = 0.25  # the process is assumed to run for at least this share of the time
+_PATIENT_SECONDS, _PATIENT_SHARE = (
+    0.5,
+    0.3,
+)  # a short run's close look may take this long, plus this share of it
 _BLOCK = 8  # later, blocks of this many steps are looked at, at growing distances
 _MOST_FAILURES = 4  # the watcher's own errors that are kept
 _MOST_PARAMETERS = 50_000  # a run may keep creating models
@@ -35,11 +39,11 @@ class StopRun(SystemExit):
 
 
 class StopTask(StopRun, Exception):  # noqa: N818
-    """Raised like StopRun, in a task whose worker passes errors on. The worker must survive it."""
+    """Raised in place of StopRun in a pool's task. The worker passes errors on, and must survive this one."""
 
 
 class _Thread(threading.local):
-    """The state that each thread has of its own: autograd numbers the nodes of each thread from 0."""
+    """What each thread keeps for itself. Autograd numbers the nodes of each thread from 0."""
 
     quiet = 0  # running library calls, whose own writes and clearing are ignored
     closures = 0  # running steps that have a closure
@@ -50,11 +54,13 @@ class _Thread(threading.local):
 class Recorder:
     """State of one watcher. Its parts record into it, from wherever torch calls them."""
 
+    site = staticmethod(here)  # returns where the user's code is
+
     def __init__(self, max_steps: int | None = None, *, strict: bool = False) -> None:
         self.strict = strict
         self.failures: list[str] = []
         self.events = EventBuffer()
-        self.spans: list[Span] = []
+        self.spans: list[tuple[Doing, float, float, int]] = []
         self.left_off = ""  # why the watcher stopped looking, if it did
         self.not_judged = ""  # why the events can't be judged, if they can't
         self.patches = Patches()
@@ -68,9 +74,8 @@ class Recorder:
         self.schedulers: Numbers[Any] = Numbers()
         self.scalers: Numbers[Any] = Numbers()
         self.loaders: Numbers[Any] = Numbers()
-        self.scaled: dict[
-            int, int
-        ] = {}  # by key of a node that a gradient scaler made, its number, or ~number if disabled
+        # By key of a node that a gradient scaler made: the scaler's number, or ~number if it is disabled.
+        self.scaled: dict[int, int] = {}
         self.max_steps = max_steps
         self.on_stop: Callable[[int], None] = lambda times: None
         self.stop_by: type[StopRun] = StopRun
@@ -84,13 +89,13 @@ class Recorder:
         self.seconds = 0.0  # spent watching
         self._began = self.clock
         self._busy = 0.0  # the same in processor time, so that a busy machine doesn't shorten the close look
-        self._measured = (
-            time.perf_counter(),
-            0.0,
-            time.process_time(),
-        )  # the time of the last measurement, and the seconds spent watching until then
+        # When this was last measured: the time, the seconds spent watching until then, and the processor time.
+        self._measured = time.perf_counter(), 0.0, time.process_time()
+        # Does the watcher's work in a block: one thread at a time, unwatched, on a clock of its own. An error in
+        # the block is gradgate's own: it does not reach the script, and the run goes on.
+        self.working: Callable[[], Work] = functools.partial(Work, self)
         self.thread = _Thread()
-        self._in_backward = 0
+        self.in_backward = 0  # backward passes that run, in any thread; each device has a thread of its own
         self._written: tuple[tuple[Any, ...], set[int]] | None = None
         self._next_block = _FIRST_STEPS
         self._second_looks = 0
@@ -103,7 +108,8 @@ class Recorder:
 
     def add(self, event: Event) -> None:
         """Record an event."""
-        self.flush()
+        if self._written is not None:
+            self.flush()
         self.events.add(event)
 
     def wrote(self, target: Any, number: int, **facts: Any) -> None:
@@ -122,16 +128,8 @@ class Recorder:
             self._written = None
             self.events.add(Written(target=target, parameters=self.parameters.same(numbers), **dict(facts)))
 
-    def working(self) -> Work:
-        """Do the watcher's work: one thread at a time, unwatched, on a clock of its own.
-
-        An error in this block is gradgate's own and must not reach the script. It is kept for the report, and the
-        run goes on.
-        """
-        return Work(self)
-
     def failed(self, failure: BaseException) -> bool:
-        """Note an error in the watcher's own work. Return whether to suppress it."""
+        """Note an error in the watcher's own work, for the report. Return whether to keep it from the script."""
         if not isinstance(failure, Exception) or self.strict:
             return False
         if len(self.failures) < _MOST_FAILURES:
@@ -144,35 +142,9 @@ class Recorder:
         return time.perf_counter() - self.seconds
 
     def took(self, doing: Doing, start: float, at: int) -> None:
-        """Record the duration of an activity that began at ``start``, after ``at`` events."""
+        """Record that an activity ends now, which began at ``start`` on the clock, after ``at`` events."""
         if len(self.spans) < _MOST_SPANS:
-            self.spans.append(Span(doing, start, self.clock, at))
-
-    def library(self, *_: Any, **__: Any) -> Counted:
-        """Ignore torch's own writes inside this block: an optimizer's writes are not writes by hand."""
-        return Counted(self._run_library)
-
-    def _run_library(self, more: int) -> None:
-        self.thread.quiet += more
-
-    def backward(self, *_: Any, **__: Any) -> Counted:
-        """Count a backward pass as running inside this block, in this thread or in one of autograd's."""
-        return Counted(self.run_backward)
-
-    def run_backward(self, more: int) -> None:
-        """Count the beginning (1) or the end (-1) of a backward pass."""
-        with Turn.lock:
-            self._in_backward += more
-            self.lines.pause(more)
-
-    @property
-    def in_backward(self) -> bool:
-        """Whether a backward pass is running in any thread. Each device has a thread of its own."""
-        return self._in_backward > 0
-
-    def site(self) -> Site:
-        """Return where the user's code is."""
-        return here()
+            self.spans.append((doing, start, time.perf_counter() - self.seconds, at))
 
     def stepped(self) -> None:
         """Count a step and decide whether to look closely at the next."""
@@ -188,12 +160,12 @@ class Recorder:
         self.thread.last_key = self.thread.newest_key
         if self.looking:
             self._measure()
-        # Seconds, or a third of a short run.
-        patience = min(_SLOW_SECONDS, _PATIENT_SECONDS + _PATIENT_SHARE * (self.clock - self._began))
-        slow = self.steps >= _LEAST_STEPS and self._busy > patience
-        if self.steps < _FIRST_STEPS and not slow:
-            self._look(True)
-            return
+        if self.steps < _FIRST_STEPS:
+            # Seconds, or a third of a short run.
+            patience = min(_SLOW_SECONDS, _PATIENT_SECONDS + _PATIENT_SHARE * (self.clock - self._began))
+            if self.steps < _LEAST_STEPS or self._busy <= patience:
+                self._look(True)
+                return
         since = self.steps - self._next_block
         if since >= _BLOCK:
             self._next_block = 2 * self.steps
@@ -268,7 +240,3 @@ class Recorder:
         self.raised += 1
         self.on_stop(self.raised)
         raise self.stop_by
-
-    def ids(self, tensors: Any) -> Ids:
-        """Return the numbers of several parameters."""
-        return self.parameters.ids(tensors)

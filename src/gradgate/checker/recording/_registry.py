@@ -62,7 +62,7 @@ class Numbers(Generic[T]):
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[weakref.ref[Any], int]] = {}
-        self._objects: dict[int, weakref.ref[Any]] = {}
+        self.refs: dict[int, weakref.ref[Any]] = {}
         self._next = 0
 
     def known(self, thing: T) -> int | None:
@@ -77,12 +77,12 @@ class Numbers(Generic[T]):
             number, self._next = self._next, self._next + 1
             ref = weakref.ref(thing)
             self.entries[id(thing)] = (ref, number)
-            self._objects[number] = ref
+            self.refs[number] = ref
         return number
 
     def get(self, number: int) -> T | None:
         """Return the object, or None if it is gone."""
-        ref = self._objects.get(number)
+        ref = self.refs.get(number)
         return ref() if ref is not None else None
 
     def __len__(self) -> int:
@@ -91,16 +91,15 @@ class Numbers(Generic[T]):
 
     def alive(self, numbers: Iterable[int] | None = None) -> list[tuple[int, T]]:
         """Return number and object of all live objects, or of those among ``numbers``."""
-        objects = self._objects
-        if numbers is None:
-            refs = list(objects.items())
-            found = [(number, thing) for number, ref in refs if (thing := ref()) is not None]
-            if len(found) < len(refs):
-                for number in {number for number, _ in refs} - {number for number, _ in found}:
-                    objects.pop(number, None)
-            return found
-        known = [(number, objects[number]) for number in numbers if number in objects]
-        return [(number, thing) for number, ref in known if (thing := ref()) is not None]
+        refs, found = self.refs, []
+        for number in list(refs if numbers is None else numbers):
+            ref = refs.get(number)
+            thing = None if ref is None else ref()
+            if thing is None:
+                refs.pop(number, None)
+            else:
+                found.append((number, thing))
+        return found
 
 
 @dataclass
@@ -164,9 +163,9 @@ class Parameters:
 
     def number(self, tensor: Tensor) -> int:
         """Return the parameter's number. A new one gets a record."""
-        entry = self.numbers.entries.get(id(tensor))  # as `known` does, without its call: this runs often
-        if entry is not None and entry[0]() is tensor:
-            return entry[1]
+        known = self.numbers.known(tensor)
+        if known is not None:
+            return known
         dtype = str(tensor.dtype).removeprefix("torch.")
         record = ParameterRecord(*shape_and_bytes(tensor), dtype, trainable=tensor.requires_grad)
         number = self.numbers.number(tensor)
@@ -176,9 +175,18 @@ class Parameters:
         self.records[number] = record
         return number
 
+    def listed(self, tensors: Iterable[Tensor]) -> list[int]:
+        """Return the numbers of several parameters in order, new ones included."""
+        entries, numbers = self.numbers.entries, []
+        for tensor in tensors:
+            entry = entries.get(id(tensor))  # as `known` does, without its call: this runs often
+            known = entry is not None and entry[0]() is tensor
+            numbers.append(entry[1] if known else self.number(tensor))  # type: ignore[index]
+        return numbers
+
     def ids(self, tensors: Iterable[Tensor]) -> Ids:
         """Return the numbers of several parameters, new ones included."""
-        return self.same(frozenset([self.number(tensor) for tensor in tensors]))
+        return self.same(self.listed(tensors))
 
     def same(self, ids: Iterable[int | None]) -> Ids:
         """Return one shared object for equal sets of numbers, so that events share memory. None is left out."""

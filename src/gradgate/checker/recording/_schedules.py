@@ -209,7 +209,9 @@ class Loaders:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._running: dict[int, list[int]] = {}  # by iterator's id, its loader and batches
+        self._running: dict[
+            int, list[int]
+        ] = {}  # by iterator's id, the loader's number and the batches so far
         self._kinds: set[type | None] = set()
 
     def iterate(self, loader: Any) -> Around:
@@ -224,7 +226,7 @@ class Loaders:
         recorder.add(EpochStarted(recorder.site(), number))
 
     def _watch(self, kind: type) -> None:
-        """Watch ``__next__`` of a loader's iterators, whose classes have no public name."""
+        """Watch ``__next__`` of a loader's iterators. Their classes have no public name."""
         owner = next((base for base in kind.__mro__ if "__next__" in vars(base)), None)
         if owner not in self._kinds and isinstance(vars(owner).get("__next__"), types.FunctionType):
             self._kinds.add(owner)

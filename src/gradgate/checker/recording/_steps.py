@@ -7,7 +7,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from gradgate.checker.recording._patches import tracing
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._registry import is_sharded
 from gradgate.checker.recording._user_objects import code_of, number_of
-from gradgate.events import Ids, Site, Stepped
+from gradgate.events import Site, Stepped
 
 _NORMS = 8
 _MOST_MEASURED = 2_000  # parameters whose norms are recorded at each step
@@ -37,26 +37,32 @@ Pairs = list[tuple[int, Tensor]]
 
 @dataclass(eq=False)
 class _OpenStep:
-    """A step that has begun. If it raises, this stays for a while, and must not keep the user's objects alive."""
+    """A step that has begun. It outlives a step that raises, so it must not keep the user's objects alive."""
 
     optimizer: weakref.ref[Optimizer]
     closure: bool
     code: types.CodeType | None  # of the closure
-    frame: int  # identity of the running call of step()
+    frame: int  # identity of the frame that runs step()
     thread: int
     backwards: int
-    start: float
+    start: float = 0.0
     site: Site = ()
     at: int = 0  # number of events before it
-    numbers: list[int] = field(default_factory=list)
-    values: dict[int, Tensor] | None = None  # samples from before the step, if it is looked at
-    rows: dict[int, Tensor] = field(default_factory=dict)  # parameters with rows whose gradient a hook zeroed
-    changed: Ids = frozenset()
-    given: dict[str, Any] = field(default_factory=dict)  # what it found in the gradients
-    norms: dict[int, float] = field(default_factory=dict)
+    numbers: Sequence[int] = ()
     whole: bool = False  # no parameter is sharded
+    before: _Values | None = None  # from before the step, if it is looked at
+    facts: dict[str, Any] = field(default_factory=dict)  # fields of its event
     delegated: bool = False  # another optimizer stepped inside
     counted: bool = False
+
+
+@dataclass(eq=False)
+class _Values:
+    """What a close look at a step keeps of the parameters, by number."""
+
+    samples: dict[int, Tensor]
+    rows: dict[int, Tensor]  # copies of those with rows whose gradient a hook zeroed
+    norms: dict[int, float] = field(default_factory=dict)  # of their gradients
 
 
 class Steps:
@@ -69,10 +75,13 @@ class Steps:
         self._open: list[_OpenStep] = []  # an optimizer inside another one comes last
         self.before: dict[int, Tensor] = {}  # sampled values before the last step
         self._after: dict[int, Tensor] = {}  # and after it
-        self._sums: dict[int, set[float]] = {}  # of the values that each step left
+        self._sums: dict[int, set[float]] = {}  # by parameter, what identifies the values that each step left
         self.scaler: int | None = None  # the gradient scaler that is stepping
-        self.after_step: list[Callable[[], None]] = []
+        self.after_step: Callable[[], None] = lambda: None
         self.stepped: set[int] = set()
+        self._repeated: dict[
+            int, tuple[Any, Stepped]
+        ] = {}  # by optimizer, the last step that was not looked at
 
     def install(self) -> None:
         """Register the hooks."""
@@ -85,7 +94,7 @@ class Steps:
         return sum_of(values) in self._sums.get(number, ())
 
     def give_up(self) -> None:
-        """Forget steps that raised: their call is no longer running."""
+        """Forget the steps that raised: their frames no longer run."""
         if not self._open:
             return
         mine = [step for step in self._open if step.thread == threading.get_ident()]
@@ -97,7 +106,7 @@ class Steps:
                 self._close(step)
 
     def writes_itself(self) -> bool:
-        """Return whether an optimizer with a closure is writing, and not the closure that it called."""
+        """Return whether an optimizer that was given a closure is writing itself, outside of that closure."""
         step = self._last_open()
         return (
             step is not None
@@ -108,14 +117,17 @@ class Steps:
     def _last_open(self) -> _OpenStep | None:
         """Return the step that this thread is in."""
         mine = threading.get_ident()
-        return next((step for step in reversed(self._open) if step.thread == mine), None)
+        for step in reversed(self._open):
+            if step.thread == mine:
+                return step
+        return None
 
     def _close(self, step: _OpenStep) -> None:
-        self._open = [each for each in self._open if each is not step]
+        self._open.remove(step)
         self._enter(step, -1)
 
     def _enter(self, step: _OpenStep, by: int) -> None:
-        """Ignore what the optimizer writes, except in a closure, which is the user's."""
+        """Begin (1) or end (-1) a step. Its writes are ignored, except for those of a closure of the user's."""
         thread = self._recorder.thread
         if step.closure:
             thread.closures += by
@@ -136,72 +148,72 @@ class Steps:
             id(sys._getframe(1)),
             threading.get_ident(),
             recorder.backwards,
-            recorder.clock,
         )
-        with recorder.working():
-            step.site, step.at = recorder.site(), recorder.events.count
+        with recorder.working() as work:
+            step.start, step.site = work.clock, recorder.site()
             number = recorder.optimizers.known(optimizer)
             if number is None:
                 number = self._creation.meet(optimizer)
             self._gradients.compare()
-            pairs = [(recorder.parameters.number(each), each) for each in parameters_of(optimizer)]
-            step.numbers = [number for number, _ in pairs]
+            tensors = parameters_of(optimizer)
+            step.numbers = recorder.parameters.listed(tensors)
             known_as_whole = number in self.stepped and not recorder.looking
-            step.whole = known_as_whole or not any(is_sharded(parameter) for _, parameter in pairs)
-            if not step.whole:  # the graph may have other tensors than the optimizer, and a shard says little
+            step.whole = known_as_whole or not any(map(is_sharded, tensors))
+            if not step.whole:  # the graph may hold other tensors than the optimizer, and a shard says little
                 recorder.not_judged = "Parameters are sharded over ranks: their steps are only counted."
+            pairs = list(zip(step.numbers, tensors, strict=True))
             if step.whole and recorder.looking:
                 self._look(step, pairs)
             else:
                 self._after.clear()
             if step.whole and not step.closure:
                 self._read_gradients(step, pairs)
+            step.at = recorder.events.count
         self._open.append(step)
-        step.start = recorder.clock
         self._enter(step, 1)
 
     def _look(self, step: _OpenStep, pairs: Pairs) -> None:
         """Sample the parameters' values."""
         parameters, after = self._recorder.parameters, self._after
-        step.values = {number: sample(parameter) for number, parameter in pairs}
-        for number, values in step.values.items():
+        samples = {number: sample(parameter) for number, parameter in pairs}
+        for number, values in samples.items():
             record = parameters.records[number]
             record.began = sum_of(values) if record.began is None else record.began
-        step.changed = parameters.same(
+        step.facts["changed"] = parameters.same(
             number
-            for number, values in step.values.items()
+            for number, values in samples.items()
             if number in after and not same(after[number], values)
         )
-        step.rows = {
+        rows = {
             number: parameter.detach().clone()
             for number, parameter in pairs
             if number in self._gradients.masked and parameter.dim() and parameter.numel() < _MOST_ELEMENTS
         }
+        step.before = _Values(samples, rows)
 
     def _read_gradients(self, step: _OpenStep, pairs: Pairs) -> None:
-        """Find which gradients the step gets, which are zero, and which not finite."""
-        recorder = self._recorder
-        given = [(number, each) for number, each in pairs if each.is_leaf and each.grad is not None]
-        same_ids = recorder.parameters.same
-        step.given["used"] = same_ids([number for number, _ in given])
-        step.given["frozen"] = same_ids([number for number, each in given if not each.requires_grad])
+        """Note which parameters have a gradient, and which gradients are zero, infinite or NaN."""
+        recorder, ids = self._recorder, self._recorder.parameters.same
+        used = step.facts["used"] = self._gradients.held(frozenset(step.numbers))
+        step.facts["frozen"] = ids([n for n, each in pairs if not each.requires_grad and n in used])
         if not recorder.looking:
             return
+        given = [(number, each) for number, each in pairs if number in used]
         found = dict(
             zip((number for number, _ in given), sizes([each.grad for _, each in given]), strict=False)
         )
-        step.norms = (
-            {number: norm for number, (_, norm) in found.items()} if len(found) <= _MOST_MEASURED else {}
-        )
+        if step.before is not None and len(found) <= _MOST_MEASURED:
+            step.before.norms = {number: norm for number, (_, norm) in found.items()}
         for number, (largest, _) in found.items():
             record = recorder.parameters.records[number]
             record.looks += 1
             record.zeros += largest == 0
             if len(record.norms) < _NORMS:
                 record.norms.append(largest)
-        step.given["zero"] = same_ids(number for number, (largest, _) in found.items() if largest == 0)
-        step.given["nonfinite"] = same_ids(
-            number for number, (largest, _) in found.items() if not largest < float("inf")
+        infinite = float("inf")
+        step.facts["zero"] = ids(number for number, (largest, _) in found.items() if largest == 0)
+        step.facts["nonfinite"] = ids(
+            number for number, (largest, _) in found.items() if not largest < infinite
         )
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -224,68 +236,54 @@ class Steps:
         with recorder.working():
             if step.whole:
                 self._record(optimizer, step)
-        if not step.counted:  # sharded, or looking at it failed: it is a step all the same
+        if not step.counted:  # the parameters are sharded, or the watcher failed: it still was a step
             recorder.stepped()
         if outer is None:
             recorder.stop_if_due()
 
     def _record(self, optimizer: Optimizer, step: _OpenStep) -> None:
-        recorder = self._recorder
-        pairs = recorder.parameters.numbers.alive(step.numbers)
-        if step.closure:
-            self._read_gradients(step, pairs)
-        moved: Ids = frozenset()
-        rounded: Ids = frozenset()
-        norms: tuple[tuple[int, float, float, float], ...] = ()
-        if step.values is not None:
-            before = self.before = step.values
-            now = {number: sample(parameter) for number, parameter in pairs}
-            moved = recorder.parameters.same(
-                number for number in before if not same(before[number], now[number])
-            )
-            rounded = recorder.parameters.same(
-                number
-                for number, parameter in pairs
-                if number in step.norms and is_rounded(before[number], now[number], parameter.grad)
-            )
-            for number in moved:
-                recorder.parameters.records[number].still = False
-            norms = tuple(
-                (number, step.norms[number], *moved_by(before[number], now[number], parameter.numel()))
-                for number, parameter in pairs
-                if number in step.norms
-            )
-            self._after.update(now)
-            for number, values in now.items():
-                self._sums.setdefault(number, set()).add(sum_of(values))
-        rows = recorder.parameters.same(
-            number
-            for number, parameter in (pairs if step.rows else ())
-            if number in step.rows and drifts(step.rows[number], parameter, self._gradients.masked[number])
-        )
+        recorder, facts, looked = self._recorder, step.facts, step.before is not None
+        number = recorder.optimizers.number(optimizer)
+        if step.closure or looked:
+            pairs = recorder.parameters.numbers.alive(step.numbers)
+            if step.closure:
+                self._gradients.compare()
+                self._read_gradients(step, pairs)
+            if step.before is not None:
+                facts |= self._changes(step.before, pairs)
+        facts["lr"] = tuple([number_of(group.get("lr")) or 0.0 for group in optimizer.param_groups])
+        # A trainer may pass a closure that calls no backward.
+        facts["closure"] = step.closure and recorder.backwards > step.backwards
+        facts["scaler"] = self.scaler
         recorder.stepped()
         step.counted = True
-        number = recorder.optimizers.number(optimizer)
         self.stepped.add(number)
-        recorder.add(
-            Stepped(
-                step.site,
-                number,
-                **step.given,
-                moved=moved,
-                changed=step.changed,
-                rounded=rounded,
-                skipped_rows=rows,
-                lr=tuple(number_of(group.get("lr")) or 0.0 for group in optimizer.param_groups),
-                # A trainer may pass a closure that does nothing.
-                closure=step.closure and recorder.backwards > step.backwards,
-                scaler=self.scaler,
-                seen=step.values is not None,
-                norms=norms,
-            )
-        )
-        for act in self.after_step:
-            act()
+        last = self._repeated.get(number)
+        if not looked and last is not None and last[0] == (step.site, facts):
+            recorder.add(last[1])
+        else:
+            event = Stepped(step.site, number, **facts, seen=looked)
+            self._repeated[number] = (step.site, facts), event
+            recorder.add(event)
+        self.after_step()
+
+    def _changes(self, before: _Values, pairs: Pairs) -> dict[str, Any]:
+        """Return what a step changed."""
+        parameters, masked = self._recorder.parameters, self._gradients.masked
+        ids, then = parameters.same, before.samples
+        now = {number: sample(parameter) for number, parameter in pairs}
+        moved = ids(number for number in then if not same(then[number], now[number]))
+        for number in moved:
+            parameters.records[number].still = False
+        self.before = then
+        self._after.update(now)
+        for number, values in now.items():
+            self._sums.setdefault(number, set()).add(sum_of(values))
+        given = [pair for pair in pairs if pair[0] in before.norms]
+        rounded = ids(number for number, each in given if is_rounded(then[number], now[number], each.grad))
+        rows = ids(n for n, each in pairs if n in before.rows and drifts(before.rows[n], each, masked[n]))
+        norms = tuple((n, before.norms[n], *moved_by(then[n], now[n], each.numel())) for n, each in given)
+        return {"moved": moved, "rounded": rounded, "skipped_rows": rows, "norms": norms}
 
 
 def _frames() -> Iterator[types.FrameType]:

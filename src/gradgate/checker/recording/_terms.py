@@ -1,11 +1,12 @@
-"""The terms of a loss: which reductions it adds up, and what multiplies each one on the way to the root.
+"""Read the terms of a loss: which reductions it adds up, and what multiplies each one on the way to the root.
 
-The graph itself carries all of it, because autograd saves what it needs for the derivative: the other operand of a
-product or quotient, the reduction of torch's losses, the number of valid targets, the shape that was reduced.
+The graph holds all of this, because autograd saves what the derivatives need: the other operand of a product or
+quotient, the reduction of torch's losses, the number of valid targets, the shape that was reduced.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -24,18 +25,22 @@ from gradgate.autograd_graph import (
     inputs_of,
     reduced_shape,
     reduction_of,
+    targets_of,
+    without_smoothing,
 )
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.events import Ids, Site, Term
 from gradgate.torch_compat import node_number
 
 _MOST_TERMS = 128
-_MOST_PATHS = 1 << 12  # to terms: a recurrence that uses each value twice has exponentially many
+_MOST_PATHS = 1 << 12  # that are followed: a recurrence that uses each value twice has exponentially many
 _MOST_WITH_REACH = 12
-_MOST_MASK = 1 << 22  # elements of a mask that is looked at
+_MOST_MASK = 1 << 22  # elements of the largest mask that is read
 _PLAIN = {"MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum"}
 _DISTANCES = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0")
-_MOST_REDUCTIONS = 3  # between a distance and its term
+_SIGNS = ("NegBackward0", "SubBackward0")
+_QUOTIENTS = ("DivBackward0", "DivBackward1")
+_MOST_REDUCTIONS = 3  # reductions and reshapes between a distance and the root of its term
 
 _Factors = tuple[tuple[str, float, Site], ...]
 
@@ -44,11 +49,12 @@ class Terms:
     """Reads the terms of one loss.
 
     Args:
-        scaled: by the key of a node, the gradient scaler that made it, or ``~scaler`` if that is switched off.
+        scaled: by the key of a node, the number of the gradient scaler that made it, or ``~number`` if that one
+            is disabled.
         number_of: returns the number of a leaf that is a parameter, or None.
 
     Attributes:
-        scaler: the gradient scaler whose factor is on the way.
+        scaler: the number of the gradient scaler whose factor is on a path, or None.
     """
 
     def __init__(self, scaled: dict[int, int], number_of: Callable[[Tensor], int | None]) -> None:
@@ -57,10 +63,11 @@ class Terms:
         self.scaler: int | None = None
 
     def read(self, root: Any, *, reach: bool = False) -> tuple[Term, ...]:
-        """Return the terms below a root node; with ``reach``, also what each of the first few reaches."""
+        """Return the terms below a root. With ``reach``, the first few include the parameters that they reach."""
         found: dict[int, Term] = {}
         nodes: dict[int, Any] = {}
-        joints: dict[int, Site] = {}  # by node, the sum nearest to the root on the way to it
+        joints: dict[int, Site] = {}  # by node, the line of the sum above it that is nearest to the root
+        outputs: dict[int, set[int]] = defaultdict(set)  # of a node; unbind() has several
         todo: list[tuple[Any, _Factors, bool]] = [(root, (), False)]
         for _ in range(_MOST_PATHS):
             if not todo or len(found) >= _MOST_TERMS:
@@ -74,12 +81,17 @@ class Terms:
                 if number >= 0 and inputs is not None and node.name().startswith("Mul"):
                     inputs = [Input(inputs[0].node)]
             if inputs is None:
+                if key in found and len(outputs[key]) > 1:
+                    continue
                 if key in found:
-                    found[key] = replace(found[key], paths=found[key].paths + 1, joined=joints.get(key, ()))
+                    found[key] = _with_path(found[key], factors, joints.get(key, ()))
                 else:
                     found[key], nodes[key] = self._term(node, key, factors, scaled), node
                 continue
             line = line_of(node)
+            for child, output in node.next_functions:
+                if child is not None:
+                    outputs[node_number.use(child)].add(output)
             for child, op, factor in inputs:
                 if child is None:
                     key_of_constant = -1 - len(found)
@@ -111,20 +123,22 @@ class Terms:
         if kind != "other":
             with suppress(NotUnderstoodError):
                 sizes = reduced_shape(node)
-                divisor = divisor_of(node) if kind == "mean" else None
+                divisor = divisor_of(node) if kind == "mean" else _items_of_sum(node)
                 items = None if divisor is None else float(divisor)
         if plain == "sum":
             squared = node.next_functions[0][0]
         return Term(
             *(key, kind, name, factors, items, sizes, line_of(node), self._squared(squared)),
-            masked=_padding_mask(node) if plain == "mean" else _mask_of_sum(node) if plain == "sum" else None,
+            weighted=items is not None
+            and getattr(without_smoothing(node), "_saved_weight", None) is not None,
+            masked=_padding_mask(node) if plain == "mean" else None,
             classes=_classes(node) if plain == "mean" else None,
             scaled=scaled,
             equal=_compares_equals(node),
         )
 
     def _squared(self, node: Any) -> Ids:
-        """Return the parameter of which a node is the square or the norm."""
+        """Return the parameter whose square or norm a node computes."""
         name = "" if node is None else node.name()
         if not name.startswith(("Pow", "Mul", "LinalgVectorNorm", "Norm", "Square")):
             return frozenset()
@@ -134,13 +148,20 @@ class Terms:
         return self._ids(operands.pop()) if len(operands) == 1 else frozenset()
 
     def _ids(self, node: Any) -> Ids:
-        """Return the number of the parameter whose leaf a node is."""
+        """Return the number of the parameter that a node adds gradient to."""
         number = self._number_of(node.variable) if node is not None and node.name() == LEAF else None
         return frozenset() if number is None else frozenset([number])
 
 
+def _with_path(term: Term, factors: _Factors, joined: Site) -> Term:
+    """Return a term with one more path to it."""
+    first, other = replace(term, times=1.0).weight, replace(term, times=1.0, factors=factors).weight
+    times = term.times + (other / first if first else 1.0)
+    return replace(term, paths=term.paths + 1, times=times, joined=joined)
+
+
 def _inputs(node: Any) -> list[Input] | None:
-    """Return what a node of the head passes on to; None where a term begins."""
+    """Return the inputs of a node between the root and the terms; None if a term begins at this node."""
     name = node.name()
     if name not in ("MeanBackward0", "SumBackward0"):
         inputs = inputs_of(node)
@@ -158,12 +179,20 @@ def _inputs(node: Any) -> list[Input] | None:
 
 
 def _compares_equals(node: Any) -> bool:
-    """Return whether a term is a power or absolute value of a difference that is zero everywhere."""
+    """Return whether a term is a distance between values that are equal everywhere.
+
+    For a divergence or a cross entropy these are two distributions, which are equal up to rounding.
+    """
     if node.name() in _DISTANCES:
         first, second = node._saved_self, node._saved_target
         return (
             first.shape == second.shape and 0 < first.numel() <= _MOST_MASK and bool((first == second).all())
         )
+    product = _weighted_log_softmax(node, (*_PLAIN, *RESHAPES, *_SIGNS, *_QUOTIENTS))
+    if product is not None:
+        logarithms, _, weights = product
+        same = logarithms.shape == weights.shape and 0 < weights.numel() <= _MOST_MASK
+        return same and torch.allclose(logarithms.exp(), weights.to(logarithms.dtype), rtol=1e-5, atol=1e-6)
     for _ in range(_MOST_REDUCTIONS):
         if node is None or node.name() not in (*_PLAIN, *RESHAPES):
             break
@@ -177,23 +206,39 @@ def _compares_equals(node: Any) -> bool:
 
 
 def _classes(mean: Any) -> int | None:
-    """Return the number of classes if a mean over samples and classes is taken of targets * log_softmax."""
-    node = mean.next_functions[0][0]
-    while node is not None and node.name() in ("NegBackward0", "SubBackward0"):
-        node = next((child for child, _ in node.next_functions if child is not None), None)
-    if node is None or node.name() != "MulBackward0":
+    """Return the number of classes if this is the mean of ``targets * log_softmax`` over samples and classes."""
+    product = _weighted_log_softmax(mean.next_functions[0][0], _SIGNS)
+    return None if product is None else int(product[0].shape[product[1]])
+
+
+def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, int, Tensor] | None:
+    """Return the result and dimension of a log_softmax and the constants it is multiplied by.
+
+    ``above`` are the operations that may follow the product.
+    """
+    for _ in range(_MOST_REDUCTIONS + 1):
+        if node is not None and node.name() in above:
+            node = _only_input(node)
+    if node is None or node.name() != "MulBackward0" or (inner := _only_input(node)) is None:
         return None
-    below = [child for child, _ in node.next_functions if child is not None]
-    if len(below) != 1 or below[0].name() != "LogSoftmaxBackward0":
+    weights = node._saved_other if node.next_functions[1][0] is None else node._saved_self
+    inner = _only_input(inner) if inner.name() in _SIGNS else inner
+    if inner is None or inner.name() != "LogSoftmaxBackward0" or not isinstance(weights, Tensor):
         return None
-    result, dim = below[0]._saved_result, int(below[0]._saved_dim)
-    return int(result.shape[dim if dim < result.dim() else -1])
+    result, dim = inner._saved_result, int(inner._saved_dim)
+    return result, dim if dim < result.dim() else -1, weights
+
+
+def _only_input(node: Any) -> Any:
+    """Return the one input of a node that has a graph; None if there are several."""
+    found = [child for child, _ in node.next_functions if child is not None]
+    return found[0] if len(found) == 1 else None
 
 
 def _padding_mask(mean: Any) -> float | None:
-    """Return the share of ones if a mean is taken of a product with a 0/1 mask that marks padding.
+    """Return the fraction of ones if this is the mean of a product with a padding mask.
 
-    Padding is at one end of the last dimension: each row has ones, then zeros, or the other way round.
+    A padding mask holds 0 and 1. Each of its rows has ones and then zeros, or zeros and then ones.
     """
     ones = _ones(mean)
     if ones is None or bool(ones.all()):
@@ -204,14 +249,16 @@ def _padding_mask(mean: Any) -> float | None:
     return float(ones.float().mean())
 
 
-def _mask_of_sum(total: Any) -> float | None:
-    """Return the share of ones if a sum is taken of a product with a 0/1 mask of any kind."""
-    ones = _ones(total) if reduced_shape(total) else None
-    return None if ones is None else float(ones.double().mean())
+def _items_of_sum(total: Any) -> int | Tensor | None:
+    """Return the items of a sum, if they are the targets of a loss, or the ones of a 0/1 mask just before it."""
+    targets = targets_of(total)
+    masked = targets is None and total.name() in _PLAIN and reduced_shape(total)
+    ones = _ones(total) if masked else None
+    return targets if ones is None else ones.sum()
 
 
 def _ones(reduction: Any) -> Tensor | None:
-    """Return where a 0/1 mask is 1 that a value is multiplied by just before it is reduced."""
+    """Find the 0/1 mask that a value is multiplied by just before its reduction. Return where the mask is 1."""
     product = reduction.next_functions[0][0]
     while product is not None and product.name() in RESHAPES:
         product = product.next_functions[0][0]

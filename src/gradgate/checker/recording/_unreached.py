@@ -1,4 +1,4 @@
-"""A closer look at parameters that no gradient reaches, and at frozen batch norms that still change."""
+"""Examine parameters that no gradient reaches, and frozen batch norms that still change."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from gradgate.checker.recording._user_objects import (
 from gradgate.events import Ran, StatisticsMoved
 from gradgate.torch_compat import anything_compiled, tensor_version
 
-_RUNS = 4  # of a suspect that are recorded
+_RUNS = 4  # forward passes of each suspect that are recorded
 _MOST_UNOWNED = 512  # parameters of no optimizer whose values are compared
 _NORM_STEPS = (2, 8, 32)  # steps after which new batch norms are looked for
 
 
 class UnreachedParameters:
-    """Modules whose parameters get no gradient in the first steps: do they run, and with a graph?
+    """Watches modules whose parameters get no gradient in the first steps: do they run, and with a graph?
 
-    Also records whether their output goes into a module that runs without a graph, which cuts them off.
+    Also records whether another module gets their output but runs without a graph, which cuts them off.
 
-    A hook on a module would be saved and copied with it, so the forward method of its class is wrapped. That would
-    make ``torch.compile`` compile again: nothing is done once something is compiled.
+    This wraps the forward method of a module's class, because a hook on the module would be saved and copied with
+    it. A wrapped method makes ``torch.compile`` compile again, so nothing is wrapped once something is compiled.
     """
 
     def __init__(self, recorder: Recorder, cuts: Cuts) -> None:
@@ -56,11 +56,8 @@ class UnreachedParameters:
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
 
     def look(self) -> None:
-        """After a step, look for parameters without a gradient so far, and for statistics that changed."""
+        """After a step, find the parameters without a gradient so far, and the statistics that changed."""
         recorder = self._recorder
-        if not recorder.looking:
-            self.let_go()
-            return
         records = recorder.parameters.records
         missing = {
             number
@@ -87,16 +84,17 @@ class UnreachedParameters:
                 self._wrap(type(module))
 
     def _wrap(self, kind: type[nn.Module]) -> None:
-        # A compiled module has no plain function there.
+        # The forward of a compiled module is no plain function.
         original = inspect.getattr_static(kind, "forward")
         if kind not in self._classes and isinstance(original, types.FunctionType):
             self._classes.add(kind)
             self._patches.replace(kind, "forward", _wrapped(original, self._before_forward))
 
-    def let_go(self) -> None:
+    def restore(self) -> None:
         """Restore the classes' own forward methods."""
-        self._patches.undo()
-        self._classes.clear()
+        if self._classes:
+            self._patches.undo()
+            self._classes.clear()
 
     def _before_forward(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
         if tracing() or not self._recorder.active:
@@ -114,14 +112,12 @@ class UnreachedParameters:
         number = self._suspects.known(module)
         if number is not None and self._runs[number] < _RUNS:
             self._runs[number] += 1
-            ids, training = (
-                recorder.ids(own_parameters(module)),
-                fields_of(module).get("training") is not False,
-            )
+            ids = recorder.parameters.ids(own_parameters(module))
+            training = fields_of(module).get("training") is not False
             recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled(), training=training))
 
     def _norm_statistics(self) -> None:
-        """Record which batch norms changed their statistics although nothing trains their parameters."""
+        """Record the batch norms whose statistics changed although nothing trains their parameters."""
         recorder = self._recorder
         known, records = recorder.parameters.numbers.known, recorder.parameters.records
         if self._versions is None or recorder.steps in _NORM_STEPS:
@@ -145,11 +141,13 @@ class UnreachedParameters:
             if not trained or not any(parameter.requires_grad for parameter in own):
                 drift = statistics_drift(self._first.get(number), _statistics(module))
                 recorder.add(
-                    StatisticsMoved(recorder.site(), type(module).__name__, recorder.ids(own), drift=drift)
+                    StatisticsMoved(
+                        recorder.site(), type(module).__name__, recorder.parameters.ids(own), drift=drift
+                    )
                 )
 
     def who_moves(self) -> None:
-        """Note which parameters change that no optimizer steps: an average, a copy, an update by hand."""
+        """Note which parameters change although no optimizer holds them: averages, copies, updates by hand."""
         parameters = self._recorder.parameters
         unowned = [
             (number, tensor)
@@ -168,7 +166,7 @@ class UnreachedParameters:
 def _wrapped(original: types.FunctionType, before: Any) -> Any:
     """Return a function that calls ``before``, then the original. It has the original's globals.
 
-    torch.jit reads the source of a method and looks its names up there.
+    torch.jit reads the source of a method, and looks up the names in it among the method's globals.
     """
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -1,9 +1,9 @@
-"""The user's objects, read without running a line of the user's code.
+"""Read the user's objects without running the user's code.
 
 ``isinstance`` reads ``__class__``, ``vars`` and ``getattr`` call ``__getattribute__``, ``list`` and ``len`` call
-``__iter__`` and ``__len__``: any class may define these, and a lazy one imports or computes something there. So
-types are told by ``type`` alone, fields are read by Python's own descriptors, and items by the methods of the
-built-in types, which a subclass cannot replace.
+``__iter__`` and ``__len__``. Any class may define these methods, and a lazy class imports or computes something in
+them. So only ``type`` decides what an object is, Python's own descriptors read its fields, and the methods of the
+built-in types read its items. A subclass can replace none of these.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def size_of(thing: object) -> int:
 
 
 def pairs_of(thing: object, most: int = 1 << 20) -> list[tuple[Any, Any]]:
-    """Return the first keys and values of a dict, or the last places and items of a list, tuple or deque."""
+    """Return the first keys and values of a dict, or the last indices and items of a list, tuple or deque."""
     if is_a(thing, dict):
         return list(islice(dict.items(thing), most))  # type: ignore[arg-type]
     for kind in _LISTS:
@@ -64,17 +64,19 @@ def pairs_of(thing: object, most: int = 1 << 20) -> list[tuple[Any, Any]]:
 
 
 def items_of(thing: object, most: int = 1 << 20) -> list[Any]:
-    """Return what :func:`pairs_of` does, without keys and places."""
+    """Return the values or items of :func:`pairs_of` alone."""
     return [item for _, item in pairs_of(thing, most)]
 
 
 def key_text(key: object) -> str:
-    """Return a key as it is written in brackets. Only a text or a number is: others write themselves."""
+    """Return how a string or number is written as a key. Any other key may define its own ``__repr__``: "..."."""
     return repr(key) if type(key) in (str, int, float, bool) else "..."
 
 
 def number_of(value: object) -> float | None:
     """Return a setting as a number, if it is one: Python's, numpy's, or a tensor with one element."""
+    if type(value) is float:  # most are
+        return value
     for kind in _NUMBERS:
         if is_a(value, kind):
             return float(kind.__float__(value))
@@ -87,7 +89,7 @@ def number_of(value: object) -> float | None:
 
 
 def code_of(function: Any) -> types.CodeType | None:
-    """Return the code that runs when something is called, if it is Python."""
+    """Return the Python code that runs when something is called, if there is any."""
     while type(function) in (functools.partial, types.MethodType):
         function = function.func if type(function) is functools.partial else function.__func__
     if type(function) is not types.FunctionType:
@@ -95,8 +97,8 @@ def code_of(function: Any) -> types.CodeType | None:
     return function.__code__ if type(function) is types.FunctionType else None
 
 
-# A user's class may define parameters(), children() and the like: none of it is called. A module whose
-# constructor is still running may not have its dictionaries yet.
+# A user's class may define parameters(), children() and the like, so the functions below do not call them. A
+# module whose constructor is still running may not have its dictionaries yet.
 
 
 def _held(module: nn.Module, name: str) -> list[tuple[str, Any]]:
@@ -124,7 +126,7 @@ def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def modules_in(module: nn.Module) -> list[nn.Module]:
-    """Return a module and all that are in it, each once."""
+    """Return a module and all modules in it, each once."""
     found = {id(module): module}
     waiting = [module]
     for each in waiting:  # grows during the loop
@@ -136,7 +138,7 @@ def modules_in(module: nn.Module) -> list[nn.Module]:
 
 
 def parameters_in(module: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of a module and of all that are in it, each once."""
+    """Return the parameters of a module and of all modules in it, each once."""
     several = [each for inner in modules_in(module) for each in own_parameters(inner)]
     return list({id(each): each for each in several}.values())
 
@@ -144,7 +146,7 @@ def parameters_in(module: nn.Module) -> list[nn.Parameter]:
 def named_parameters(
     module: nn.Module, prefix: str = "", _outer: tuple[int, ...] = ()
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters of a module and of all that are in it, by every name that leads to them."""
+    """Yield the parameters of a module and of all modules in it, under every name that leads to them."""
     for name, parameter in _held(module, "_parameters"):
         yield prefix + name, parameter
     outer = (*_outer, id(module))

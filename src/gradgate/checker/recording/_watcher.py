@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import platform
 import shlex
@@ -21,18 +22,18 @@ from gradgate.checker.recording._parts import Parts, install, table
 from gradgate.checker.recording._patches import show_warnings_at_callers
 from gradgate.checker.recording._recorder import Recorder, StopRun
 from gradgate.checker.recording._work import renew_lock
-from gradgate.events import Ended, Event, Log, Parameter, listeners
+from gradgate.events import Ended, Event, Log, Parameter, Span, listeners
 from gradgate.torch_compat import anything_compiled, unseen
 
 
 class Watcher:
     """Makes events from an unmodified script, from :meth:`start` to :meth:`stop`.
 
-    It changes nothing that the script computes and keeps nothing alive that the script makes. :meth:`stop` restores
-    torch's classes, also if several watchers overlap.
+    It changes nothing that the script computes, and keeps none of the script's objects alive. :meth:`stop` restores
+    torch's classes, even if several watchers overlap.
 
     Args:
-        script: the file that is watched, for the log.
+        script: the file to watch, as the log will name it.
         max_steps: optimizer steps after which :class:`StopRun` is raised out of the script.
         strict: raise the watcher's own errors, for tests. Otherwise the log keeps them.
     """
@@ -57,12 +58,12 @@ class Watcher:
         return self._recorder.backwards or self._recorder.derivatives
 
     @property
-    def told_to_stop(self) -> bool:
-        """Whether the script has made the steps that were asked for, and was told to stop."""
+    def stop_raised(self) -> bool:
+        """Whether StopRun was raised, because the script made the requested number of steps."""
         return self._recorder.raised > 0
 
     def stop_with(self, kind: type[StopRun], on_stop: Callable[[int], None]) -> None:
-        """Set what is raised to stop the script, and what is called before, with how often it was told so far."""
+        """Set the exception that stops the script, and a function to call before each raise, with their number."""
         self._recorder.stop_by, self._recorder.on_stop = kind, on_stop
 
     def start(self) -> None:
@@ -85,10 +86,9 @@ class Watcher:
         recorder.watch_closely = parts.watch_closely
         for patch in table(parts):
             install(recorder, patch, patches)
-        patches.replace(Tensor, "data", property(parts.cuts.get_data, parts.writes.set_data))
         patches.wrap(Tensor, "register_hook", parts.gradients.register_hook)
         patches.wrap(threading, "excepthook", _unless_stopped)
-        patches.on_undo(parts.suspects.let_go)
+        patches.on_undo(parts.unreached.restore)
         show_warnings_at_callers(patches)
         patches.reach_imported()
         recorder.begin()
@@ -122,7 +122,7 @@ class Watcher:
         seconds = self._seconds if self._seconds is not None else time.perf_counter() - started
         rank, world, distributed = self._parts.ranks.position()
         not_judged = recorder.not_judged
-        # A compiled step shows nothing of itself.
+        # A compiled step cannot be observed.
         if (
             not not_judged
             and len(self._parts.steps.stepped) < len(recorder.optimizers)
@@ -148,14 +148,14 @@ class Watcher:
             world,
             distributed,
             failures=tuple(recorder.failures),
-            spans=tuple(recorder.spans),
+            spans=tuple(itertools.starmap(Span, recorder.spans)),
             unseen=unseen(),
             not_judged=not_judged or recorder.left_off,
             circumstances=self._circumstances(),
         )
 
     def _circumstances(self) -> dict[str, str]:
-        """Return how and where the run took place."""
+        """Return the command, date, device and versions of the run."""
         on_gpu = torch.cuda.is_initialized()
         threads = torch.get_num_threads()
         return {

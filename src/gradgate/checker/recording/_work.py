@@ -1,18 +1,17 @@
-"""One piece of the watcher's work at a time, in whichever thread, and none of it watched."""
+"""Do the watcher's work: in one thread at a time, unwatched, and timed."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from gradgate.torch_compat import as_torch_itself
 
 
 class WatchersAtWork(threading.local):
-    """How many watchers are at work in this thread. None of them watches what they do."""
+    """How many watchers are at work in this thread. No watcher records what they do."""
 
     depth = 0
 
@@ -36,49 +35,39 @@ if hasattr(os, "register_at_fork"):
 
 
 class Worker(Protocol):
-    """Whose work it is."""
+    """The owner of the work."""
 
     seconds: float
 
     def failed(self, failure: BaseException, /) -> bool:
-        """Return whether an error of the work ends here."""
+        """Note an error in the work. Return whether to suppress it."""
 
 
 class Work:
-    """A piece of the watcher's work. A class, because a generator takes twice as long, and this runs often."""
+    """A piece of the watcher's work. A class, because a generator takes twice as long, and this runs often.
 
-    __slots__ = ("_itself", "_lock", "_start", "_worker")
+    Attributes:
+        clock: the worker's clock, which stands still until the work ends.
+    """
+
+    __slots__ = ("_as_torch", "_lock", "_start", "_worker", "clock")
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Work:
         self._start = time.perf_counter()
+        self.clock = self._start - self._worker.seconds
         self._lock = Turn.lock
         self._lock.acquire()
-        self._itself = as_torch_itself.use()
-        self._itself.__enter__()
+        self._as_torch = as_torch_itself.use()
+        self._as_torch.__enter__()
         watching.depth += 1
+        return self
 
     def __exit__(self, _: Any, error: BaseException | None, __: Any) -> bool:
         watching.depth -= 1
-        self._itself.__exit__(None, None, None)
+        self._as_torch.__exit__(None, None, None)
         self._lock.release()
-        worker = self._worker
-        worker.seconds += time.perf_counter() - self._start
-        return error is not None and worker.failed(error)
-
-
-class Counted:
-    """Calls ``count`` with 1 when it is entered and with -1 when it is left."""
-
-    __slots__ = ("_count",)
-
-    def __init__(self, count: Callable[[int], None]) -> None:
-        self._count = count
-
-    def __enter__(self) -> None:
-        self._count(1)
-
-    def __exit__(self, *_: object) -> None:
-        self._count(-1)
+        self._worker.seconds += time.perf_counter() - self._start
+        return error is not None and self._worker.failed(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from gradgate.checker.recording._backward import Backwards
+from gradgate.checker.recording._forward import TENSOR_DATA
 from gradgate.checker.recording._gradients import Gradients
 from gradgate.checker.recording._measures import same, sample
 from gradgate.checker.recording._patches import Around, tracing
+from gradgate.checker.recording._reach import KnownLeaves
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._user_objects import is_a, number_of
@@ -25,12 +25,11 @@ WRITES = (
     *("lerp_", "addcmul_", "addcdiv_", "normal_", "uniform_", "masked_fill_", "sign_", "round_", "renorm_"),
     *("__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__", "set_"),
 )
-_DATA: Any = inspect.getattr_static(Tensor, "data")
 
 
 @dataclass(frozen=True)
 class _Write:
-    """A parameter before the user's code writes it."""
+    """A parameter just before the user's code writes to it."""
 
     before: Tensor  # a sample of its values
     along: bool  # it is about to move down its gradient
@@ -40,22 +39,22 @@ class _Write:
 class Writes:
     """Watches in-place methods of tensors and ``.data``.
 
-    A write counts if the memory is a known parameter's or its gradient's, unless torch itself writes, in an
-    optimizer's step or in zero_grad.
+    A write counts if it changes the memory of a known parameter or of its gradient. What torch itself writes, in an
+    optimizer's step or in zero_grad, does not count.
     """
 
-    def __init__(self, recorder: Recorder, gradients: Gradients, steps: Steps, backwards: Backwards) -> None:
+    def __init__(self, recorder: Recorder, gradients: Gradients, steps: Steps, reach: KnownLeaves) -> None:
         self._recorder = recorder
         self._gradients = gradients
         self._steps = steps
-        self._backwards = backwards
-        self._values: dict[int, int] = {}  # address of a parameter's values: its number
-        # What a method's last write at a line found in a parameter, and left.
+        self._reach = reach
+        self._values: dict[int, int] = {}  # by address of a parameter's values, its number
+        # The values of a parameter before and after a method's last write at a line.
         self._last: dict[tuple[int, str, Site], tuple[Tensor, Tensor]] = {}
-        self._row: tuple[int, int, Site, Tensor] | None = None  # writes of one line: parameter, steps, before
-        self._rates: dict[
-            Site, float
-        ] = {}  # of a single number: how far it last moved, in units of its gradient
+        self._row: tuple[int, int, Site, Tensor] | None = (
+            None  # the last write: parameter, steps, line, values before
+        )
+        self._rates: dict[Site, float] = {}  # how far a single number last moved, in units of its gradient
 
     def note(self) -> None:
         """Remember where the parameters' values are."""
@@ -67,7 +66,7 @@ class Writes:
                     self._values[address] = number
 
     def by_hand(self, *_: Any, **__: Any) -> bool:
-        """Return whether a write now would be the user's own, in training that is looked at."""
+        """Return whether a write now is the user's own, in a loop that is looked at closely."""
         recorder = self._recorder
         if not recorder.looking or not recorder.backwards or recorder.quiet:
             return False
@@ -102,7 +101,7 @@ class Writes:
                 # ``t.data -= x`` writes in place and then assigns the same memory: that is one write.
                 if number is not None and _address(value) != _address(tensor):
                     write = self._begin(number, "data", (value,), {}, value.numel())
-        _DATA.__set__(tensor, value)
+        TENSOR_DATA.__set__(tensor, value)
         if number is not None and write is not None:
             with recorder.working():
                 self._record_value(number, "data", write)
@@ -122,7 +121,7 @@ class Writes:
             return
         now = sample(tensor)
         if not same(now, write.before):
-            self._backwards.reach.written[number] = (_newest_node(), site)
+            self._reach.written[number] = (_newest_node(), site)
         recorder.wrote(
             "value",
             number,
@@ -150,7 +149,7 @@ class Writes:
                 alpha = -alpha
             move, slope = moved.detach().double().reshape(-1), grad.detach().double().reshape(-1)
             product, norms = alpha * float(move @ slope), abs(alpha) * float(move.norm() * slope.norm())
-            if tensor.numel() < 2:  # two numbers always have the same direction, or opposite ones
+            if tensor.numel() < 2:  # two single numbers always have the same direction or opposite ones
                 return norms > 0 and self._at_same_rate(product / float(slope @ slope))
             return norms > 0 and product < -(1 - 1e-6) * norms
 
@@ -176,7 +175,7 @@ class Writes:
         return step.numel() > 0 and bool(step @ kept < 0.5 * (step @ step))
 
     def _pulled(self, key: tuple[int, str, Site], before: Tensor, now: Tensor) -> float | None:
-        """Return how far values move towards a point, if this write and the last one have the same point."""
+        """Return the fraction of the way to a point that values move, if the last write moved them to it, too."""
         number, _, site = key
         row, steps = self._row, self._recorder.steps
         if row is not None and row[:3] == (number, steps, site):
@@ -205,7 +204,7 @@ def _address(tensor: Tensor) -> int | None:
 
 
 def _factor(name: str, args: Any) -> float | None:
-    """Return the number that a gradient was multiplied by, if it was one."""
+    """Return the number that a write multiplies a gradient by; None if it does anything else."""
     if name == "zero_" or (name == "fill_" and args and args[0] == 0):
         return 0.0
     other: Any = args[0] if args else None
@@ -218,7 +217,7 @@ def _factor(name: str, args: Any) -> float | None:
 
 
 def _newest_node() -> int:
-    """Return the number that autograd gave to the newest node, by making one more."""
+    """Make a node, and return its number: no node has a higher one."""
     with torch.enable_grad():
         node: Any = torch.zeros((), requires_grad=True).view_as(torch.zeros(())).grad_fn
     return node_number(node)

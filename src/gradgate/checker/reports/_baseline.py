@@ -1,4 +1,4 @@
-"""What identifies a finding while the script around it changes, and files of findings that are known."""
+"""Fingerprints, which identify findings while scripts change, and baselines: files of known findings."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def fingerprint(finding: Finding) -> str:
     """Return what identifies a finding: 16 hexadecimal digits.
 
     They are made from the rule, the file's path in its project, the function, and the text of the line. So they
-    stay the same if lines are added or removed above, if the line is indented differently or gets a comment, and
-    wherever the project is checked out. Equal lines of one function are numbered from its top, those of a notebook
-    from its first cell.
+    stay the same if lines above are added or removed, if the line is indented differently or gets a comment, and
+    wherever the project is checked out. Equal lines are numbered from the top of their function, in a notebook from
+    its first cell.
     """
     text = _code(source_line(finding.file, finding.line)) or str(finding.line)
     frame = Frame(finding.file, finding.line, "")
@@ -66,7 +66,7 @@ def project_path(file: str) -> str:
 
 
 def write_baseline(path: Path, findings: Iterable[Finding]) -> None:
-    """Write a sorted file of known findings, with enough text to review a change to it."""
+    """Write a sorted file of known findings, with enough text to review changes to the file."""
     known = [
         {
             "fingerprint": fingerprint(each),
@@ -85,7 +85,7 @@ def read_baseline(path: Path, *, where: str) -> frozenset[str]:
     """Return the fingerprints in a file of known findings.
 
     Raises:
-        OptionError: the file does not exist, or is no such file.
+        OptionError: the file does not exist, or is not a baseline.
     """
     if not path.is_file():
         raise OptionError(

@@ -1,4 +1,4 @@
-"""What a report says, before it is text, a table in a notebook, or a page."""
+"""What a report says, whether as text, as a table in a notebook, or as a page."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Entry:
         return self._lines(sorted(shown), edits)
 
     def _lines(self, shown: Sequence[int], edits: Mapping[int, Edit]) -> list[SourceLine]:
-        """Return these lines, and what edits make of them, dedented. Gaps are marked."""
+        """Return these lines and the lines that edits put in their place, dedented. Gaps are marked."""
         lines: list[SourceLine] = []
         for before, number in zip([0, *shown], shown, strict=False):
             if before and number > before + 1:
@@ -113,7 +113,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The findings of a run, how much of it was watched, and the sentences that say so."""
+    """The findings of a run, what was watched, and the sentences that state both."""
 
     script: str
     findings: tuple[Finding, ...]

@@ -30,12 +30,6 @@ def written(report: Content, form: str) -> str:
     return to_json(report) if form == "json" else to_text(report)
 
 
-def save(report: Content, path: str | Path) -> None:
-    """Write a report to a file; see ``Report.save``."""
-    path = checked_path(path, where="save")
-    path.write_text(written(report, form_of(path) or "text") + "\n", encoding="utf-8")
-
-
 def form_of(path: Path) -> str | None:
     """Return the format that a file's extension names, or None."""
     return _FORMATS.get(path.suffix.lower())

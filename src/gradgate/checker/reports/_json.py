@@ -12,7 +12,6 @@ from gradgate.checker.analysis._notebook_text import line_in_file
 from gradgate.checker.reports._baseline import fingerprint
 from gradgate.checker.reports._content import Content, Entry, source_line
 from gradgate.checker.reports._rules import rule_page
-from gradgate.checker.reports._summary import Summary
 from gradgate.checker.rules import Rule, rules
 from gradgate.events import cell_of
 
@@ -22,7 +21,7 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def to_json(report: Content) -> str:
-    """Return a report as JSON of version 2; a later one of that version may add keys, and takes none away."""
+    """Return a report as JSON of version 2. Later releases may add keys to this version, and remove none."""
     content = {
         "version": 2,
         "script": report.script,
@@ -47,31 +46,27 @@ def _record(entry: Entry) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return a value in the types of JSON. Infinities, nan and unknown objects become text, sets become lists."""
-    text = json.dumps(value, default=_as_text)
+
+    def plain(value: Any) -> Any:
+        return sorted(value, key=str) if isinstance(value, (set, frozenset)) else str(value)
+
+    text = json.dumps(value, default=plain)
     return json.loads(text, parse_constant=lambda constant: str(float(constant)))
-
-
-def _as_text(value: Any) -> Any:
-    return sorted(value, key=str) if isinstance(value, (set, frozenset)) else str(value)
 
 
 def to_sarif(report: Content, *, version: str = "") -> str:
     """Return a report as SARIF. Paths below the working directory are relative to it."""
+    code = {} if report.summary.exit_code is None else {"exitCode": report.summary.exit_code}
     driver = {"name": "gradgate", "rules": [_rule(rule) for rule in rules()]}
     run = {
         "tool": {"driver": driver | ({"version": version} if version else {})},
         "originalUriBaseIds": {_ROOT: {"uri": Path.cwd().as_uri().rstrip("/") + "/"}},
         "columnKind": "unicodeCodePoints",
-        "invocations": [_invocation(report.summary)],
+        "invocations": [{"executionSuccessful": not report.summary.ending, **code}],
         "results": [_result(entry) for entry in report.entries()],
         "properties": {"script": report.script},
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
-
-
-def _invocation(summary: Summary) -> dict[str, Any]:
-    code = {} if summary.exit_code is None else {"exitCode": summary.exit_code}
-    return {"executionSuccessful": not summary.ending, **code}
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -96,23 +91,22 @@ def _result(entry: Entry) -> dict[str, Any]:
         "locations": [_location(entry)],
         **({"fixes": [_fix(entry)]} if entry.edits and not cell_of(finding.file) else {}),
         "occurrenceCount": max(1, finding.count),
-        # By this a host recognises a finding after lines above it were added or removed.
+        # Code hosts recognize a finding by this after lines above it were added or removed.
         "partialFingerprints": {"gradgate/v2": fingerprint(finding)},
         "properties": {"category": finding.category, "evidence": _plain(dict(finding.evidence))},
     }
 
 
 def _location(entry: Entry) -> dict[str, Any]:
-    """Return a finding's place. That of a cell is the line of the notebook's file, which hosts can show."""
+    """Return a finding's place. For a cell, it is a line of the notebook's file, which hosts can show."""
     file, line = entry.finding.file, entry.finding.line
     text, cell = source_line(file, line), cell_of(file)
     number = max(1, line) if cell is None else line_in_file(cell, line)
     region: dict[str, Any] = {} if number is None else {"startLine": number}
     if region and text.strip():
         region["snippet"] = {"text": text}
-    place = {"artifactLocation": _artifact(cell.notebook if cell else file)} | (
-        {"region": region} if region else {}
-    )
+    place = {"artifactLocation": _artifact(cell.notebook if cell else file)}
+    place |= {"region": region} if region else {}
     if cell is None:
         return {"physicalLocation": place}
     logical = {"name": f"cell {cell.number}", "fullyQualifiedName": entry.place, "kind": "module"}
@@ -129,18 +123,15 @@ def _fix(entry: Entry) -> dict[str, Any]:
         if not edit.lines:  # delete the line end too
             region |= {"endLine": edit.line + 1, "endColumn": 1}
         text = "\n".join(edit.lines if edit.instead else ("", *edit.lines))
-        replacements.append(
-            {"deletedRegion": region, **({"insertedContent": {"text": text}} if text else {})}
-        )
+        inserted = {"insertedContent": {"text": text}} if text else {}
+        replacements.append({"deletedRegion": region, **inserted})
     change = {"artifactLocation": _artifact(entry.finding.file), "replacements": replacements}
     return {"description": {"text": entry.finding.advice}, "artifactChanges": [change]}
 
 
 def _artifact(file: str) -> dict[str, str]:
     path = Path(file)
-    if not path.is_absolute():
-        return {"uri": quote(path.as_posix(), safe="/"), "uriBaseId": _ROOT}
-    try:
-        return {"uri": quote(path.relative_to(Path.cwd()).as_posix(), safe="/"), "uriBaseId": _ROOT}
-    except ValueError:
+    if path.is_absolute() and not path.is_relative_to(Path.cwd()):
         return {"uri": path.as_uri()}
+    path = path.relative_to(Path.cwd()) if path.is_absolute() else path
+    return {"uri": quote(path.as_posix(), safe="/"), "uriBaseId": _ROOT}

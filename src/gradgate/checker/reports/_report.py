@@ -9,7 +9,7 @@ from pathlib import Path
 from gradgate.checker.fixes import can_edit
 from gradgate.checker.reports._baseline import fingerprint
 from gradgate.checker.reports._content import Content
-from gradgate.checker.reports._forms import save
+from gradgate.checker.reports._forms import checked_path, form_of, written
 from gradgate.checker.reports._select import Selection, ignores_in
 from gradgate.checker.reports._summary import summarized
 from gradgate.checker.reports._text import to_notebook, to_text
@@ -40,7 +40,8 @@ class Report(Content):
             OptionError: the extension is a different one, the folder does not exist, or a package that the page
                 needs is not installed.
         """
-        save(self, path)
+        path = checked_path(path, where="save")
+        path.write_text(written(self, form_of(path) or "text") + "\n", encoding="utf-8")
 
     def __str__(self) -> str:
         return to_text(self)
@@ -63,7 +64,7 @@ def report_on(
     baseline: Collection[str] | None = None,
     notes: Sequence[str] = (),
 ) -> Report:
-    """Check the logs of a run's processes and return what they show as one report.
+    """Check the logs of a run's processes, and return one report.
 
     ``exit_code`` is the script's; None for a loop in this process. ``baseline`` holds the fingerprints of findings
     that are known and not reported again. ``notes`` are sentences for the summary.
@@ -100,7 +101,7 @@ def merged(by_log: Sequence[tuple[Log, Sequence[Finding]]], across: Sequence[Fin
     """Fold findings of one code at one line into one, whose evidence says which ranks show it.
 
     Ranks run the same loop in step, so the count is that of the rank with the most, not the sum over ranks.
-    ``across`` holds what only a comparison of ranks shows; it is dropped where a rank shows the same by itself.
+    ``across`` holds findings of a comparison of ranks. One that a rank's own log shows too is dropped.
     """
     if len(by_log) == 1:
         return list(by_log[0][1])

@@ -44,23 +44,12 @@ def rule_pages(shown: Mapping[str, str]) -> dict[str, str]:
 
     ``shown`` holds the section of each code that :func:`shown_section` makes.
     """
-    # Each example is a piece of a loop and is not run: the documents' tests run "python" and skip "py".
-    pages = {
-        f"{rule.code}.md": f"{_MADE}\n\n{rule_page(rule, shown.get(rule.code, ''))}".replace(
-            "```python", "```py"
-        )
-        for rule in rules()
-    }
-    rows = [
-        f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity} | {rule.summary} |"
-        for rule in rules()
-    ]
-    head = [
-        _MADE,
-        "",
-        "# What the checker finds",
-        "",
-        "| code | category | severity | what it finds |",
-        "|---|---|---|---|",
-    ]
-    return pages | {"index.md": "\n".join([*head, *rows]) + "\n"}
+    index = f"{_MADE}\n\n# What the checker finds\n\n"
+    index += "| code | category | severity | what it finds |\n|---|---|---|---|\n"
+    pages = {}
+    for rule in rules():
+        page = f"{_MADE}\n\n{rule_page(rule, shown.get(rule.code, ''))}"
+        # Each example is a piece of a loop and is not run: the documents' tests run "python" and skip "py".
+        pages[f"{rule.code}.md"] = page.replace("```python", "```py")
+        index += f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity} | {rule.summary} |\n"
+    return pages | {"index.md": index}

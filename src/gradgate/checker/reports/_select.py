@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from gradgate.checker.analysis._source import statement_at, whole_text
+from gradgate.checker.analysis._source import same_statement, whole_text
 from gradgate.checker.reports._words import place_of
 from gradgate.checker.rules import Finding, rules
 from gradgate.errors import OptionError
@@ -56,12 +56,8 @@ class Ignore:
 
     def covers(self, finding: Finding) -> bool:
         """Return whether it is on a line of the finding's statement, and names its rule."""
-        if self.file != finding.file or not (self.names is None or _named(finding, self.names)):
-            return False
-        if self.line == finding.line:
-            return True
-        mine, its = (statement_at(Frame(self.file, line, "")) for line in (self.line, finding.line))
-        return mine is not None and mine is its and not hasattr(mine, "body")
+        here, there = Frame(self.file, self.line, ""), Frame(finding.file, finding.line, "")
+        return (self.names is None or _named(finding, self.names)) and same_statement(here, there)
 
     def misnamed(self) -> Iterator[str]:
         """Yield a note for each name that no rule has."""
@@ -88,7 +84,7 @@ def ignores_in(file: str) -> tuple[Ignore, ...]:
 
 
 def _comments(text: str) -> Mapping[int, str]:
-    """Return the comments of a source, by line. A notebook cell may not be Python; then its lines are returned."""
+    """Return the comments of a source, by line. If a notebook cell is not Python, all its lines."""
     if "gradgate" not in text:
         return {}
     try:

@@ -1,14 +1,14 @@
-"""What was watched: the numbers below the findings."""
+"""What was watched: the figures below the findings."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from gradgate.checker.reports._words import counted, duration
-from gradgate.events import Ids, Log, OptimizerMade, Stepped
+from gradgate.events import Log, OptimizerMade, Stepped
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,7 @@ class Summary:
     gone: int = 0  # findings of the baseline that this run did not show
     notes: tuple[str, ...] = ()  # what could not be checked, and why
     outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
-    exit_code: int | None = (
-        None  # the script's own, 128 + its number for a signal; None: a loop in this process
-    )
+    exit_code: int | None = None  # the script's, 128 + the number of a signal; None: a loop in this process
 
     @property
     def began(self) -> bool:
@@ -103,22 +101,17 @@ def _notes(log: Log) -> Iterator[str]:
 
 def _of_log(log: Log) -> Summary:
     kinds: dict[int, str] = {}
-    holds: dict[int, Ids] = {number: frozenset() for number in log.optimizers}
+    holds: dict[int, set[int]] = {number: set() for number in log.optimizers}
     for event in log.events:
         if isinstance(event, OptimizerMade):
             kinds[event.optimizer] = event.kind
-            held = frozenset[int]().union(*(group.parameters for group in event.groups))
+            for group in event.groups:
+                holds.setdefault(event.optimizer, set()).update(group.parameters)
         elif isinstance(event, Stepped):
-            held = event.used
-        else:
-            continue
-        holds[event.optimizer] = holds.get(event.optimizer, frozenset()) | held
-    everywhere = frozenset[int]().union(*holds.values())
-    left = frozenset(
-        number
-        for number, parameter in log.parameters.items()
-        if number not in everywhere and parameter.trainable and parameter.registered
-    )
+            holds.setdefault(event.optimizer, set()).update(event.used)
+    everywhere = set().union(*holds.values())
+    known = (each for number, each in log.parameters.items() if number not in everywhere)
+    left = {each.id for each in known if each.trainable and each.registered}
     return Summary(
         steps=log.steps,
         backwards=log.backwards,
@@ -133,6 +126,6 @@ def _of_log(log: Log) -> Summary:
     )
 
 
-def _held(log: Log, name: str, kind: str, ids: Ids) -> Held:
+def _held(log: Log, name: str, kind: str, ids: Collection[int]) -> Held:
     elements = sum(prod(log.parameters[number].shape) for number in ids if number in log.parameters)
     return Held(name, kind, len(ids), elements)

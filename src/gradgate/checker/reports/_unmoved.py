@@ -1,4 +1,4 @@
-"""Parameters that are stepped and never move. With them, "no mistakes found" would promise too much."""
+"""Parameters that optimizers step without moving them. A report that is otherwise clean has to name them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from gradgate.checker.reports._words import counted
 from gradgate.events import Ids, Log, OptimizerMade, Stepped
 
 _LEAST = 3  # sampled steps, with a rate above zero
-_LATE = 3  # the last third of them shows whether something has stopped
+_LATE = 3  # the last third of them shows whether a parameter has stopped moving
 
 
 def unmoved(log: Log) -> Iterator[str]:
     """Yield a sentence for each optimizer, group or network of trainable parameters that no step of a run moved.
 
-    Also for those that moved at first, but not in the last third of the sampled steps.
+    Parameters that moved at first, but not in the last third of the sampled steps, get one too.
     """
     steps: dict[int, list[Stepped]] = defaultdict(list)
     held: dict[int, list[Ids]] = {}

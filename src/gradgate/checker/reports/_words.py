@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from gradgate.events import cell_of
@@ -34,7 +35,6 @@ def place_of(file: str, line: int) -> str:
 
 def short_path(path: str) -> str:
     """Return a path relative to the working directory if it is below that, otherwise unchanged."""
-    try:
+    with suppress(ValueError, OSError):  # elsewhere; the working directory may be gone
         return str(Path(path).relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return path
+    return path

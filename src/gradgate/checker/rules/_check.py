@@ -14,9 +14,10 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Log, cell_of
 
-# A mistake, and its symptoms in the same parameters.
+# The symptoms that a mistake has in the same parameters.
 _EXPLAINS: dict[str, frozenset[str]] = {
     "accumulation-window": frozenset({"accumulation-scaling", "microbatch-normalization"}),
+    "cross-loss-leak": frozenset({"accumulation-scaling"}),
     "ddp-sync": frozenset({"accumulation-scaling"}),
     "broken-graph": frozenset({"wasted-gradient", "zero-gradient"}),
     "compared-with-itself": frozenset({"zero-gradient"}),
@@ -43,8 +44,8 @@ def rules() -> tuple[Rule, ...]:
 def check(log: Log, *, strict: bool = False) -> list[Finding]:
     """Judge a run by every rule, and return one finding for each cause, by file and line.
 
-    A rule that fails is a bug of ours, which must not cost the other rules' findings: it becomes a note. With
-    ``strict`` the failure is raised, for tests.
+    A rule that fails is a bug in gradgate. It becomes a note, so that the other rules' findings are not lost. With
+    ``strict``, which is for tests, the failure is raised.
     """
     run = Run(log)
     found = [finding for rule in rules() for finding in _judged(rule, partial(rule.judge, run), log, strict)]
@@ -57,7 +58,7 @@ def in_order(finding: Finding) -> tuple[str, int, int, str]:
 
 
 def check_ranks(logs: Sequence[Log], *, strict: bool = False) -> list[Finding]:
-    """Judge the runs of ranks that trained together by what only their comparison shows."""
+    """Compare the runs of ranks that trained together, and return what only the comparison shows."""
     ranks = {log.rank: log for log in logs if log.world > 1 and log.events}
     if len(ranks) < 2 or len(ranks) != next(iter(ranks.values())).world:
         return []
@@ -83,6 +84,8 @@ def fold(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _explains(cause: Finding, symptom: Finding) -> bool:
+    if cause.severity == "info" != symptom.severity:
+        return False  # what may be intended explains no mistake
     return symptom.category in _EXPLAINS.get(cause.category, ()) and bool(cause.about & symptom.about)
 
 

@@ -20,8 +20,8 @@ FixAt: TypeAlias = Callable[[Statement], Fix]
 class Rule:
     """A rule, as one file of this package defines it. ``doc`` is that file's docstring.
 
-    ``judge`` gets the run of one process. ``judge_ranks``, if there is one, gets the runs of all ranks, for what
-    only their comparison shows, and the rule.
+    ``judge`` takes the run of one process. ``judge_ranks``, if there is one, takes the runs of all ranks and the
+    rule, and finds what only a comparison of the ranks shows.
     """
 
     code: str
@@ -54,8 +54,8 @@ class Rule:
     ) -> Finding:
         """Make a finding of this rule.
 
-        ``fix`` may be a function, which is given the statement at the place, where that can be read. Without an
-        advice the fix is put into words.
+        ``fix`` may be a function of the finding's statement. It is called if the source can be read. Without
+        ``advice``, the advice is the fix in words.
         """
         frame = where if isinstance(where, Frame) else innermost(where)
         if callable(fix):

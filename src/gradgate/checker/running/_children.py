@@ -1,7 +1,7 @@
-"""Watches the child processes of a watched process: forks, new interpreters, and those of multiprocessing.
+"""Watch the child processes of a watched process: forks, new interpreters, and those of multiprocessing.
 
-Each child gets its own watcher, and leaves its log in the run's folder when it ends. A child that only loads data
-gets none.
+Each child has a watcher of its own, and leaves its log in the run's folder when it ends. A child that only loads
+data has none.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gradgate.checker.running._logs import Settings
 from gradgate.torch_compat import before_spawned, process_arguments, process_target
 
 # Modules whose functions run in helper processes, which train nothing.
-_SERVANTS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
+_HELPERS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
 _POOLS = ("multiprocessing.pool", "torch.multiprocessing.pool")
 
 
 class _Anchor:
-    """Keeps an after-fork function registered: multiprocessing holds only a weak reference to this."""
+    """Keeps an after-fork function registered: multiprocessing holds only a weak reference to its key."""
 
 
 _anchor = _Anchor()
@@ -71,15 +71,15 @@ def _began(_: Any = None) -> None:
     """Start watching a process of multiprocessing, forked or spawned, before it does its work."""
     from multiprocessing import process, util
 
-    if _process.settings() is None:
+    if _process.state.settings is None:
         return
     current = process.current_process()
     module = getattr(process_target(current), "__module__", None) or ""
-    if module.startswith(_SERVANTS):
-        _process.let_go()
+    if module.startswith(_HELPERS):
+        _process.forget_run()
         return
     if module in _POOLS:
-        _process.serves_a_pool()
+        _process.state.in_pool = True
         _leave_logs_with_results(current)
     # These children end with os._exit, which skips atexit but runs multiprocessing's finalizers, lowest last.
     util.Finalize(None, _process.leave_log, exitpriority=-100)

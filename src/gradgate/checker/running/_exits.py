@@ -1,4 +1,4 @@
-"""Handles the ways to end a process that do not return: os._exit, os.exec*, SIGTERM."""
+"""Handle the ways to end a process that do not return: os._exit, os.exec*, SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _os: Any = os
 
 
 def guard_exits() -> None:
-    """Make every process of a run leave its log, and every process it starts join the run."""
+    """Make this process leave its log however it ends, and the processes that it starts join the run."""
     if os._exit is not _exit:
         return
     _os._exit, _os.execv, _os.execve = _leave, _execute, _execute
@@ -33,27 +33,27 @@ def guard_termination() -> None:
 
 
 def give_back_termination() -> None:
-    """Restore SIGTERM. Only the main thread can; another one is about to end the process anyway."""
+    """Restore SIGTERM. Only the main thread can do so. Another thread is about to end the process anyway."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) == _terminated:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _leave(status: int) -> NoReturn:
-    _exit(_process.last_words("failed" if status else "finished", status))
+    _exit(_process.report_end("failed" if status else "finished", status))
 
 
 def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
     """Replace this process by another program. The process that the user started stays, to report on both."""
-    settings = _process.settings()
-    if settings is not None and not _process.is_child():
+    settings = _process.state.settings
+    if settings is not None and not _process.state.is_child:
         import subprocess
 
         code = subprocess.run(
             list(arguments), executable=path, env=environment, close_fds=False, check=False
         ).returncode
         _leave(code if code >= 0 else 128 - code)  # as a shell reports a signal
-    _process.last_words("finished", 0)
+    _process.report_end("finished", 0)
     if environment is None:
         _execv(path, arguments)
     else:
@@ -61,7 +61,7 @@ def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
 
 
 def _terminated(number: int, _: FrameType | None) -> None:
-    _process.last_words("interrupted", 128 + number)
+    _process.report_end("interrupted", 128 + number)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -75,7 +75,7 @@ def _hook_into_popen() -> None:
 
     @wraps(start)
     def __init__(process: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        settings = _process.settings()
+        settings = _process.state.settings
         if settings is not None and kwargs.get("env") is not None:
             kwargs["env"] = settings.given_to(kwargs["env"])
         start(process, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Runs a function as soon as a module has been imported."""
+"""Run a function as soon as a module has been imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 def after_import(name: str, act: Callable[[], None]) -> None:
-    """Call ``act`` once, after module ``name`` is imported; now, if that has happened already."""
+    """Call ``act`` once the module ``name`` is imported, or now if it was imported before."""
     if name in sys.modules:
         act()
     else:

@@ -1,4 +1,4 @@
-"""Connects the processes of one run, and collects their logs."""
+"""Connect the processes of one run, and collect their logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradgate.events import Log, from_json, to_json
 
 VARIABLE = "GRADGATE_RUN"
 _INJECTED = str(Path(__file__).parent / "inject")
-_PATIENCE_SECONDS = 20.0  # ranks end together; a rank that was killed leaves nothing
+_PATIENCE_SECONDS = 20.0  # to wait for other ranks: they end together, but a killed rank leaves nothing
 _LAUNCHER = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
 
 
@@ -81,7 +81,7 @@ class ChildLogs:
 
 
 class LocalRanks:
-    """The ranks of a machine, each started with its own ``gradgate check``. Rank 0 reports for all.
+    """The ranks of a machine, each with a ``gradgate check`` of its own. Rank 0 reports for all.
 
     ``torchrun --no-python gradgate check train.py`` starts them that way. They share a folder, named after
     values that torchrun passes to every rank.

@@ -25,12 +25,12 @@ from gradgate.errors import OptionError
 from gradgate.events import Cell, cell_of
 
 _NEEDED = ("nbformat", "IPython")
-_WITH_A_PERSON = re.compile(
+_INTERACTIVE = re.compile(
     "connect_info|cpaste|debug|ed|edit|gui|load|loadpy|man|notebook|page|paste|pdb|pdef|pdoc|pfile|pinfo2?|psearch|"
     "psource|pycat|qtconsole|recall|rep|rerun"
 )
-# Code after these magics runs as part of the cell, so that its line numbers are known. `%%capture name` keeps
-# its output.
+# Code after these magics runs as part of the cell, so that its line numbers are known. `%%capture name` is left to
+# IPython, because later cells use what it captured.
 _AROUND_CELL = re.compile(r"%%(time|prun|capture(?=\s*$))\b.*")
 _AROUND_LINE = re.compile(r"(\s*)%(?:time|prun)\s+(?=\S)")
 _CONTINUED = re.compile(r"\s*[%!].*\\$")
@@ -149,7 +149,7 @@ def _run_cell(shell: Any, cell: Cell, source: str, left_out: _LeftOut, loop: Any
         tree = shell.compile.ast_parse(text, cell.file)
     except SyntaxError as error:
         raise error.with_traceback(None) from None  # show the line alone, without frames of IPython
-    _stand_in_for_magics(shell, tree, left_out)
+    _replace_magics(shell, tree, left_out)
     shell.events.trigger("pre_execute")
     began = time.perf_counter()
     body, last = tree.body, []
@@ -190,7 +190,7 @@ def _as_lines_of_the_cell(source: str, left_out: _LeftOut) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _stand_in_for_magics(shell: Any, tree: ast.AST, left_out: _LeftOut) -> None:
+def _replace_magics(shell: Any, tree: ast.AST, left_out: _LeftOut) -> None:
     """Replace the magics in a cell that need a notebook server or a person."""
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
@@ -201,16 +201,16 @@ def _stand_in_for_magics(shell: Any, tree: ast.AST, left_out: _LeftOut) -> None:
             continue
         magic = shell.find_magic(name, kind)
         if magic is None:
-            stand_in = left_out.instead_of(
+            replacement = left_out.instead_of(
                 kind, name, "IPython does not know it outside of a notebook's server"
             )
-        elif _WITH_A_PERSON.fullmatch(name):
-            stand_in = left_out.instead_of(kind, name, "it needs a person")
-        elif name == "matplotlib" and not hasattr(magic, "stands_in"):
-            stand_in = left_out.unless_inline(magic)
+        elif _INTERACTIVE.fullmatch(name):
+            replacement = left_out.instead_of(kind, name, "it is interactive")
+        elif name == "matplotlib" and not hasattr(magic, "is_replacement"):
+            replacement = left_out.unless_inline(magic)
         else:
             continue
-        shell.magics_manager.magics[kind][name] = stand_in
+        shell.magics_manager.magics[kind][name] = replacement
 
 
 class _LeftOut:
@@ -226,19 +226,19 @@ class _LeftOut:
         self._notes[:] = self._sentences()  # now: a cell may end the process
 
     def instead_of(self, kind: str, name: str, why: str) -> Callable[..., None]:
-        def stand_in(*_: Any) -> None:
+        def replacement(*_: Any) -> None:
             self.add(f"{'%' if kind == 'line' else '%%'}{name}", why)
 
-        return stand_in
+        return replacement
 
     def unless_inline(self, magic: Any) -> Callable[[str], Any]:
-        def stand_in(line: str) -> Any:
+        def replacement(line: str) -> Any:
             if line.strip() in ("inline", "agg", "--list", "-l"):
                 return magic(line)
             return self.add(f"%matplotlib {line}".strip(), "figures are not shown")
 
-        stand_in.stands_in = True  # type: ignore[attr-defined]
-        return stand_in
+        replacement.is_replacement = True  # type: ignore[attr-defined]
+        return replacement
 
     def _sentences(self) -> Iterator[str]:
         for (what, why), cells in self._cells.items():

@@ -28,46 +28,46 @@ if TYPE_CHECKING:
     from gradgate.checker.running._script import How
 
 _PATIENCE = 3  # times that a script may catch StopRun
-_STALLED_SECONDS = 5.0  # without doing anything
-_STALLED_SECONDS_WITH_CHILDREN = 30.0  # which may be working
-_IDLE = 0.02  # fraction of a processor that counts as nothing
+_STALLED_SECONDS = 5.0  # idle seconds, after which a process that should stop is ended
+_STALLED_SECONDS_WITH_CHILDREN = 30.0  # the same while it has children, which may be at work
+_IDLE = 0.02  # a process that uses less than this fraction of a processor is idle
 _TICK = 0.25
 _exit = os._exit
 
 
 @dataclass
 class _State:
-    settings: Settings | None = None  # None: this process is not watched
-    watcher: Watcher | None = None
+    settings: Settings | None = None  # of the run; None if this process is not watched
+    watcher: Watcher | None = None  # from the moment when torch has been imported
     # Called with the outcome and exit code before the process ends without returning; returns the exit code.
     end: Callable[[How, int], int] | None = None
-    is_child: bool = False
-    in_pool: bool = False  # a worker: what stops a task must not stop the worker
+    is_child: bool = False  # the process that the user started has forked or started this one
+    in_pool: bool = False  # a pool's worker: a stopped task must raise an error, or its caller waits forever
     log: Path | None = None
     recorded: int = 0  # steps and backward calls in the log that was left last
 
 
-_state = _State()
+state = _State()
 
 
 def watch_this_process(settings: Settings, end: Callable[[How, int], int]) -> None:
     """Watch the process that the user started. ``end`` does what remains if the script ends the process itself."""
-    _state.settings, _state.end, _state.is_child = settings, end, False
+    state.settings, state.end, state.is_child = settings, end, False
     after_import("torch", start)
 
 
 def watch_this_child(settings: Settings) -> None:
     """Watch a process that the run has started. It leaves its log when it ends."""
-    _state.settings, _state.end, _state.is_child = settings, _end_child, True
-    _state.log = None
+    state.settings, state.end, state.is_child = settings, _end_child, True
+    state.log = None
 
 
 def forked() -> bool:
     """Drop the parent's watcher in a forked child, and return whether the parent had one."""
-    inherited, _state.watcher = _state.watcher, None
-    if _state.settings is None:
+    inherited, state.watcher = state.watcher, None
+    if state.settings is None:
         return False
-    watch_this_child(_state.settings)
+    watch_this_child(state.settings)
     if inherited is not None:
         inherited.stop()
     return inherited is not None
@@ -83,38 +83,18 @@ def started_alone() -> None:
     after_import("torch", start_and_leave_log)
 
 
-def settings() -> Settings | None:
-    """Return the settings of the run, if this process is watched."""
-    return _state.settings
-
-
-def current() -> Watcher | None:
-    """Return the watcher of this process, once torch has been imported."""
-    return _state.watcher
-
-
-def is_child() -> bool:
-    """Return whether the process that the user started has forked or started this one."""
-    return _state.is_child
-
-
-def let_go() -> None:
+def forget_run() -> None:
     """Forget the run: neither this process nor its future children are watched."""
-    _state.settings = _state.watcher = _state.end = None
-
-
-def serves_a_pool() -> None:
-    """Note that this child is a pool's worker: a stopped task must raise an error, or its caller waits forever."""
-    _state.in_pool = True
+    state.settings = state.watcher = state.end = None
 
 
 def leave_log(how: Literal["finished", "stopped", "failed"] = "finished") -> None:
     """Stop watching this child, and leave its log for the process that the user started."""
-    settings, watcher = _state.settings, _state.watcher
-    let_go()
+    settings, watcher = state.settings, state.watcher
+    forget_run()
     if settings is None or watcher is None:
         return
-    # multiprocessing's finalizers run while the error is handled; at the interpreter's exit it was already shown.
+    # multiprocessing's finalizers run while the error is handled. At the interpreter's exit it was already shown.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     watcher.stop("failed" if isinstance(error, Exception) else how)
     _write_log(settings, watcher)
@@ -122,22 +102,22 @@ def leave_log(how: Literal["finished", "stopped", "failed"] = "finished") -> Non
 
 def leave_log_so_far() -> None:
     """Leave what this child has seen, in case it is killed. The next log replaces it."""
-    settings, watcher = _state.settings, _state.watcher
+    settings, watcher = state.settings, state.watcher
     if settings is None or watcher is None:
         return
     seen = watcher.steps + watcher.backwards
-    if seen > 1.5 * _state.recorded:  # writing takes time
-        _state.recorded = seen
+    if seen > 1.5 * state.recorded:  # writing takes time
+        state.recorded = seen
         _write_log(settings, watcher)
 
 
 def _write_log(settings: Settings, watcher: Watcher) -> None:
     if not (watcher.steps or watcher.backwards):
         return
-    if _state.log is None:
-        _state.log = Path(settings.folder) / f"{os.getpid()}-{time.time_ns()}.json"
+    if state.log is None:
+        state.log = Path(settings.folder) / f"{os.getpid()}-{time.time_ns()}.json"
     with suppress(OSError):  # the run was abandoned, and its folder removed
-        write_logs(_state.log, [watcher.log()])
+        write_logs(state.log, [watcher.log()])
 
 
 def _end_child(how: How, code: int) -> int:
@@ -145,9 +125,9 @@ def _end_child(how: How, code: int) -> int:
     return code
 
 
-def last_words(how: How, code: int) -> int:
+def report_end(how: How, code: int) -> int:
     """Report or leave the log before this process ends, and return its exit code."""
-    return code if _state.end is None else _state.end(how, code)
+    return code if state.end is None else state.end(how, code)
 
 
 def end_at_once(code: int) -> NoReturn:
@@ -164,32 +144,32 @@ def end_at_once(code: int) -> NoReturn:
 
 def start() -> None:
     """Start the watcher, now that torch has been imported."""
-    if _state.settings is None or _state.watcher is not None:
+    if state.settings is None or state.watcher is not None:
         return
     from gradgate.checker.recording import StopRun, StopTask, Watcher
 
     script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    watcher = _state.watcher = Watcher(script, _state.settings.max_steps)
-    watcher.stop_with(StopTask if _state.in_pool else StopRun, _stopping)
+    watcher = state.watcher = Watcher(script, state.settings.max_steps)
+    watcher.stop_with(StopTask if state.in_pool else StopRun, _stopping)
     watcher.start()
 
 
 def _stopping(times: int) -> None:
     """Make sure that the script ends. Called before each request to stop."""
     if times > _PATIENCE:
-        end_at_once(last_words("stopped", 0))
-    elif times == 1 and not _state.in_pool:
-        threading.Thread(target=_end_if_stalled, args=[_state.watcher], name="gradgate", daemon=True).start()
+        end_at_once(report_end("stopped", 0))
+    elif times == 1 and not state.in_pool:
+        threading.Thread(target=_end_if_stalled, args=[state.watcher], name="gradgate", daemon=True).start()
 
 
 def _end_if_stalled(watcher: Watcher | None) -> None:
     """End an idle process, which may wait forever for a stopped thread or a queue."""
     since, used = time.monotonic(), time.process_time()
-    while _state.watcher is watcher:
+    while state.watcher is watcher:
         time.sleep(_TICK)
         now, busy = time.monotonic(), time.process_time()
         if busy - used > _IDLE * max(now - since, 1.0):
             since, used = now, busy
         patience = _STALLED_SECONDS_WITH_CHILDREN if running_children() else _STALLED_SECONDS
-        if now - since > patience and _state.watcher is watcher:
-            end_at_once(last_words("stopped", 0))
+        if now - since > patience and state.watcher is watcher:
+            end_at_once(report_end("stopped", 0))

@@ -43,7 +43,7 @@ class WatchedRun:
         self._ending = threading.RLock()
         self._code: int | None = None
         self._notes: list[str] = []
-        self._reached = 0, 0  # when last asked
+        self._reached = 0, 0  # the progress when it was last read
 
     def run(self) -> int:
         """Run the program and its children to the end, and return the exit code.
@@ -58,7 +58,7 @@ class WatchedRun:
         how, code = run(self._program, self._notes)
         if _interrupted_at_exit():
             how, code = "interrupted", 128 + signal.SIGINT
-        if _process.is_child():
+        if _process.state.is_child:
             _process.leave_log(_plain(how))
             return code
         return self._end(how, code)
@@ -71,7 +71,7 @@ class WatchedRun:
     @property
     def progress(self) -> tuple[int, int]:
         """Optimizer steps and backward calls so far, in this process."""
-        watcher = _process.current()
+        watcher = _process.state.watcher
         if watcher is not None:
             self._reached = watcher.steps, watcher.backwards
         return self._reached
@@ -83,13 +83,13 @@ class WatchedRun:
         return self._code
 
     def _ended(self, how: How, code: int) -> int:
-        watcher = _process.current()
+        watcher = _process.state.watcher
         self._reached = self.progress
-        _process.let_go()
+        _process.forget_run()
         give_back_termination()
         logs = []
         if watcher is not None:
-            if how == "finished" and watcher.told_to_stop:
+            if how == "finished" and watcher.stop_raised:
                 how = "stopped"  # the script caught StopRun and returned
             watcher.stop(_plain(how))
             log = watcher.log()

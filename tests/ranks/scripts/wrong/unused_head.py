@@ -16,7 +16,7 @@ class TwoHeads(nn.Module):
 
     def forward(self, x):
         h = torch.relu(self.body(x))
-        return self.label(h), self.angle(h)
+        return self.label(h), self.angle(h)  # expect: unreached-parameter
 
 
 def main():

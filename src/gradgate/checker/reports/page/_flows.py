@@ -1,4 +1,4 @@
-"""Where the gradient of each loss goes: in all, and step by step."""
+"""Where the gradient of each loss goes, over the whole run and step by step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ USAGES: dict[Usage, tuple[str, str]] = {
 
 @dataclass
 class GradientFlow:
-    """What the backward calls of one line give to one module, and where that ends."""
+    """The gradients that the backward calls of one line give to one module, and where these end up."""
 
     line: str
     module: str
@@ -48,11 +48,6 @@ class GradientFlow:
     usage: Usage
     parameters: set[int] = field(default_factory=set)
     calls: set[int] = field(default_factory=set)
-
-
-def _see_through(usage: Usage) -> str:
-    _, color = USAGES[usage]
-    return color if usage == "none" else faint(color)
 
 
 def flows(view: RunView) -> list[GradientFlow]:
@@ -107,14 +102,14 @@ def draw(view: RunView) -> Figure | None:
         note = f"{escaped(flow.line)}<br>{escaped(flow.module)} → {escaped(flow.end)}<br>"
         note += f"{counted(len(flow.parameters), 'tensor')}, {counted(elements, 'parameter')}"
         note += f", {counted(len(flow.calls), 'backward call')}" if flow.calls else ""
-        width = math.sqrt(max(elements, 1)) * share
+        width, color = math.sqrt(max(elements, 1)) * share, USAGES[flow.usage][1]
         path = list(enumerate((flow.line, flow.module, flow.end)))
         for column_and_name in path:
             widths = nodes.setdefault(column_and_name, defaultdict(float))
             widths[flow.usage] += width
         numbers = list(nodes)
         for source, target in pairwise(map(numbers.index, path)):
-            link = (source, target, width, _see_through(flow.usage), note)
+            link = (source, target, width, color if flow.usage == "none" else faint(color), note)
             for key, value in zip(links, link, strict=True):
                 links[key].append(value)
     tallest = max(sum(column == each for column, _ in nodes) for each in range(3))

@@ -101,10 +101,8 @@ class RunView:
         for step in contribution.consumed:
             window = self._windows.get(step)
             last = window.micro[-1] if window is not None and window.micro else -1
-            between = bisect_left(self.step_numbers, last) - bisect_left(
-                self.step_numbers, contribution.backward
-            )
-            if self.run.events[last].site != site and between > 0:
+            before, after = (bisect_left(self.step_numbers, each) for each in (contribution.backward, last))
+            if self.run.events[last].site != site and before < after:
                 return "late"
         return "used"
 
@@ -173,17 +171,10 @@ def curve(number: int, name: str, points: Mapping[int, float | None], hover: str
     }
 
 
-def rows(names: Sequence[str], **axis: Any) -> dict[str, Any]:
+def rows(names: Sequence[str]) -> dict[str, Any]:
     """Return a y axis that has named rows at 0, 1, 2, ... from top to bottom."""
     ticks = {"tickvals": list(range(len(names))), "ticktext": list(names), "ticks": ""}
-    return {
-        "autorange": "reversed",
-        "automargin": True,
-        "fixedrange": True,
-        "showgrid": False,
-        **ticks,
-        **axis,
-    }
+    return {"autorange": "reversed", "automargin": True, "fixedrange": True, "showgrid": False, **ticks}
 
 
 def _module(name: str, depth: int) -> str:

@@ -50,7 +50,7 @@ class TimedWindow:
 
 
 def typical(view: RunView) -> TimedWindow | None:
-    """Return the window of median length. The first two do not count: the watcher does most work there."""
+    """Return the window of median length. The first two do not count: the watcher does most of its work there."""
     timed = _timed(view)
     timed = timed[2:] if len(timed) > 4 else timed
     # The weights of micro-batches are known only where the watcher looked at the graphs.
@@ -69,7 +69,7 @@ def _timed(view: RunView) -> list[TimedWindow]:
         inside.append(span)
         if span.doing != "step":
             continue
-        # The event of the step is recorded right after those that had been recorded when it began.
+        # The step's own event comes right after the events that were recorded before it began.
         number = next((n for n in range(span.at, span.at + 4) if n in windows), None)
         backwards = sum(each.doing == "backward" for each in inside)
         if number is not None and began is not None and backwards == len(windows[number].micro):
@@ -93,16 +93,9 @@ def phases(view: RunView, timed: TimedWindow) -> list[Phase]:
         weight = weights[micro] if micro < min(count, len(weights)) else ""
         if micro < count:
             found.append(Phase(name, "forward", now - timed.began, start - now, weight))
-        of_micro = micro < count and span.doing in ("load", "backward")
-        found.append(
-            Phase(
-                name if of_micro else _UPDATE,
-                span.doing,
-                start - timed.began,
-                end - start,
-                weight if span.doing == "backward" else "",
-            )
-        )
+        row = name if micro < count and span.doing in ("load", "backward") else _UPDATE
+        weight = weight if span.doing == "backward" else ""
+        found.append(Phase(row, span.doing, start - timed.began, end - start, weight))
         micro += span.doing == "backward"
         now = end
     return found

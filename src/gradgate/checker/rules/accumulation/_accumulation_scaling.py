@@ -86,8 +86,14 @@ def _judge(run: Run) -> Iterator[Finding]:
         if beside is not None and not meta:
             yield _undivided_term(beside, site, size, len(full), full[0][0])
             continue
-        found = [column for window, micro in full[:8] for column in columns_of(run, window, micro)]
-        wrong = [column for column in found if _is_wrong(column, size)]
+        windows_columns = [columns_of(run, window, micro) for window, micro in full[:8]]
+        found = [column for columns in windows_columns for column in columns]
+        wrong = [
+            column
+            for columns in windows_columns
+            for column in columns
+            if _is_wrong(column, size, len(columns))
+        ]
         means = [column for column in found if all(share.factor is not None for share in column)]
         if means and len(wrong) == len(means) and not meta:
             finding = _finding(run, site, full, wrong[0], size)
@@ -113,7 +119,7 @@ def _undivided_term(
     )
 
 
-def _is_wrong(column: list[Share], size: int) -> bool:
+def _is_wrong(column: list[Share], size: int, terms: int) -> bool:
     """Say whether a term's means don't add up to 1, and no weight of the loss explains it."""
     if any(share.factor is None for share in column):
         return False
@@ -121,7 +127,15 @@ def _is_wrong(column: list[Share], size: int) -> bool:
     if abs(total - 1) < 1e-3:
         return False
     # Divided by the window once, the other factors weigh the loss; divided by it twice, they don't.
-    return sum(abs(number - size) < 1e-6 * size for number, _ in column[0].divisors) != 1
+    times = sum(abs(number - size) < 1e-6 * size for number, _ in column[0].divisors)
+    if times == 2 and (terms == size or _weighs(column[0], 1 / size)):
+        return False  # one of the two averages as many terms, or weighs the loss: `0.5 * squares / 2`
+    return times != 1
+
+
+def _weighs(share: Share, fraction: float) -> bool:
+    """Say whether a term is multiplied by a fraction once, and otherwise divided."""
+    return sum(op != "div" and abs(abs(number) - fraction) < 1e-6 for op, number, _ in share.numbers) == 1
 
 
 def _finding(

@@ -37,12 +37,12 @@ docs/accumulation.md; the example of pytorch.org's AMP recipe, which steps at ``
 from __future__ import annotations
 
 import ast
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._loss_weights import columns_of
+from gradgate.checker.analysis._loss_weights import Share, columns_of
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import condition_around
 from gradgate.checker.analysis._statement import Statement
@@ -131,19 +131,26 @@ def _of_line(
 
 
 def _is_planned(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> bool:
-    """Say whether windows of several sizes are each divided by what is in them: they grow or shrink by a plan."""
-    by_size: dict[int, set[float]] = {}
+    """Say whether windows of several sizes divide some term by what is in them: they grow or shrink by a plan."""
+    columns: dict[int, list[list[Share]]] = defaultdict(list)
     for window, micro in windows:
-        for column in columns_of(run, window, micro):
-            if all(share.factor is not None for share in column):
-                if abs(sum(share.factor or 0.0 for share in column) - 1) > 1e-3:
-                    return False
-                by_size.setdefault(len(micro), set())
-            else:
-                weights = {share.per_item for share in column}
-                if len(weights) > 1 or not column[0].divisors:
-                    return False  # sums that are divided by what is in their window have one weight
-                by_size.setdefault(len(micro), set()).update(weights)
+        for place, column in enumerate(columns_of(run, window, micro)):
+            columns[place].append(column)
+    return any(_follows_its_windows(column) for column in columns.values())
+
+
+def _follows_its_windows(columns: list[list[Share]]) -> bool:
+    by_size: dict[int, set[float]] = defaultdict(set)
+    for column in columns:
+        weights: set[float] = set()
+        if all(share.factor is not None for share in column):
+            if abs(sum(share.factor or 0.0 for share in column) - 1) > 1e-3:
+                return False
+        else:
+            weights = {share.per_item for share in column}
+            if len(weights) > 1 or not column[0].divisors:
+                return False  # sums that are divided by what is in their window have one weight
+        by_size[len(column)] |= weights
     # Another number for each size: not that of a usual window, for all.
     return len(by_size) > 1 and all(
         not (first & second) for first, second in combinations(by_size.values(), 2)

@@ -16,7 +16,8 @@ The term doesn't have the weight written in the code, and the balance of the los
     (main + aux).backward()
 
 ## Known limits
-A term that is computed again for each use isn't recognized as the same.
+A term that is computed again for each use isn't recognized as the same. A term that is added n times and divided
+by n, apart from the division by the micro-batches of its window, is an average and counts once.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -47,9 +48,14 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 def _added_twice(run: Run) -> Iterator[Finding]:
     found: dict[Site, list[Term]] = defaultdict(list)
+    sizes: dict[Site, int] = defaultdict(int)  # of the largest window
+    for window in run.windows:
+        for site, micro in run.by_line(window.micro).items():
+            sizes[site] = max(sizes[site], len(micro))
     for event in run.of(Backward):
         for term in event.terms:
-            if term.paths > 1 and term.kind in ("mean", "sum", "other") and term.key >= 0:
+            again = term.paths > 1 and term.kind != "constant" and term.key >= 0
+            if again and not _is_average(term, max(1, sizes[event.site])):
                 found[event.site].append(term)
     for site, terms in found.items():
         if len(terms) < 2:
@@ -63,6 +69,15 @@ def _added_twice(run: Run) -> Iterator[Finding]:
             count=len(terms),
             evidence={"term_line": innermost(term.site).line, "times": term.paths},
         )
+
+
+def _is_average(term: Term, size: int) -> bool:
+    """Say whether a term that is added several times is divided by as much, apart from the window's division."""
+    weights = [1 / number if op == "div" else number for op, number, _ in term.factors if number]
+    of_window = next((weight for weight in weights if abs(weight * size - 1) < 1e-6), None)
+    if of_window is not None and size > 1:
+        weights.remove(of_window)
+    return any(abs(weight * term.times * by - 1) < 1e-6 for weight in weights for by in (1, size))
 
 
 def _propagated_twice(run: Run) -> Iterator[Finding]:

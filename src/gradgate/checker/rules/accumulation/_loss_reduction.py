@@ -29,7 +29,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gradgate.checker.analysis._loss_weights import Share, shares, spread
+from gradgate.checker.analysis._loss_weights import Share, listed, shares, spread
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._statement import CLOSED, Statement, operand
@@ -106,15 +106,15 @@ def _mean_of_means(events: list[Backward]) -> Iterator[Finding]:
         return
     times, parts = worst
     where = next(where for number, where in parts[0].divisors if number == len(parts))
-    counts = ", ".join(f"{share.items:g}" for share in parts[:6])
+    counts = [share.items for share in parts]
     yield RULE.finding(
         where or events[0].site,
-        f"The mean of {len(parts)} means over {counts} items: an item of the smallest weighs {times:.3g} "
+        f"The mean of {len(parts)} means over {listed(counts)} items: an item of the smallest weighs {times:.3g} "
         "times as much as an item of the largest.",
         why="The mean of means is the mean only if all parts have the same number of items.",
         advice="Add up sums and divide once by the number of all items.",
         count=hits,
-        evidence={"items": [share.items for share in parts], "times": times},
+        evidence={"items": counts, "times": times},
     )
 
 

@@ -4,7 +4,9 @@
 Compares the weight of one item (a sample, a token that isn't padding) across the micro-batches of a window:
 the weight of the loss divided by the number of items in its mean. Reports windows in which that differs, and
 shorter windows at the end of an epoch that are divided by the full number nevertheless. Over several ranks,
-whose gradients are averaged, it compares the items of all of them in the same step.
+whose gradients are averaged, it compares the items of all of them in the same step. Reports a ``count=`` given to
+``gradgate.Accumulator`` that is out of proportion to the items that the losses' graphs show, such as
+``attention_mask.sum()`` beside shifted labels.
 
 ## Why is this bad?
 The mean of means isn't the mean: an item in a small micro-batch counts more than an item in a large one. With
@@ -24,7 +26,8 @@ or ``update.backward(loss, count=(y != PAD).sum())`` of ``gradgate.Accumulator``
 
 ## Known limits
 Items are known for torch's own losses, for ``.mean()``, and for sums that are divided by hand. Differences below
-5 % are not reported, and those in fewer than a quarter of the windows are a note.
+5 % are not reported. Those in fewer than a quarter of the windows are a note, and so are those of class weights.
+Counts given to the accumulator are compared in its first backward calls, and on the CPU only.
 
 ## Sources
 docs/exactness.md; "Bugs in LLM training: gradient accumulation fix", Unsloth, 2024.
@@ -32,28 +35,33 @@ docs/exactness.md; "Bugs in LLM training: gradient accumulation fix", Unsloth, 2
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from typing import TypeAlias
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
+from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, spread
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.accumulation._trainer_edit import one_line_fix
-from gradgate.checker.rules.accumulation._window_edits import divided_by_its_items, divided_by_its_window
-from gradgate.checker.rules.ranks._means import uneven
-from gradgate.events import Site
+from gradgate.checker.rules.accumulation._window_edits import (
+    counted_by_its_items,
+    divided_by_its_items,
+    divided_by_its_window,
+)
+from gradgate.checker.rules.ranks._means import uneven, unless_rare
+from gradgate.events import Miscounted, Site
 
 _Windows: TypeAlias = list[tuple[StepWindow, list[int]]]
 _LEAST = 1.05
-_MOSTLY = 4  # one window in so many has to be unequal for an error
 _WHY = "The mean of means isn't the mean over all items: those in small micro-batches count too much."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from _miscounted(run)
     for _, site, windows in run.accumulating():
         unequal: list[list[Share]] = []
         for window, micro in windows:
@@ -61,6 +69,25 @@ def _judge(run: Run) -> Iterator[Finding]:
             columns.sort(key=lambda column: -max(share.per_item for share in column))
             unequal += [column for column in columns if _is_unequal(column)][:1]
         yield from _unequal(run, site, unequal, windows) if unequal else _short(run, site, windows)
+
+
+def _miscounted(run: Run) -> Iterator[Finding]:
+    """Report counts given to gradgate's accumulator that are out of proportion to the items of the losses."""
+    for event in run.of(Miscounted):
+        times = (event.count / event.items) / (event.first_count / event.first_items)
+        yield RULE.finding(
+            event.site,
+            f"The count is {event.count:g} and the loss is a mean over {event.items:g} items, while an earlier "
+            f"micro-batch of the window has the count {event.first_count:g} for {event.first_items:g}: an item "
+            f"here weighs {times:.3g} times as much.",
+            why="Micro-batches are weighted by their counts: with these, the update isn't the mean over all items.",
+            advice="Leave out count=: the accumulator reads it from the graph of the loss."
+            if event.proved
+            else "Pass the number of items that the loss is a mean over: count=(labels != -100).sum(), for the "
+            "labels that the loss receives.",
+            fix=functools.partial(counted_by_its_items, proved=event.proved),
+            evidence={"count": event.count, "items": event.items, "times": times},
+        )
 
 
 def _is_unequal(column: list[Share]) -> bool:
@@ -84,18 +111,19 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
     counts = [_items(share) or 0.0 for share in worst]
     times = spread(share.per_item for share in worst)
     trainer = one_line(run, site)
-    shown = ", ".join(f"{count:g}" for count in counts[:6]) + (", ..." if len(counts) > 6 else "")
+    # Class weights give each batch another divisor, accumulated or not.
+    weighted = all(share.term.weighted for column in unequal for share in column)
+    of = f"whose class weights add up to {listed(counts)}" if weighted else f"of {listed(counts)} items"
     yield RULE.finding(
         worst[0].divided_by(len(worst)) or site,  # the division that gives them equal weight
-        f"{len(counts)} micro-batches of {shown} items have equal weight: an item of the smallest weighs "
-        f"{times:.3g} times as much as an item of the largest.",
+        f"{len(counts)} micro-batches {of} have equal weight: an item of the smallest weighs {times:.3g} times as "
+        "much as an item of the largest.",
         why=_WHY,
         advice=trainer
         or "Weigh each mean by its items, (loss * items).backward(), and divide the gradients once, before the "
         "step, by all items of the window.",
         fix=lambda at: one_line_fix(run, site, at) if trainer else divided_by_its_items(at),
-        # The last batch of an epoch alone, in one window of many: most people would leave it.
-        severity=None if len(unequal) * _MOSTLY >= len(windows) else "info",
+        severity="info" if weighted else unless_rare(len(unequal), len(windows)),
         count=len(unequal),
         evidence={"items": counts, "times": times},
         about=windows[0][0].parameters,

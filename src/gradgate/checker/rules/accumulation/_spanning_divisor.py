@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from math import prod
 from typing import NamedTuple
 
 from gradgate.checker.analysis._run import Run
@@ -16,17 +15,17 @@ _LEAST = 2  # divisors that span several windows
 
 
 class _Part(NamedTuple):
-    """A micro-batch whose masked sum is divided by a number."""
+    """A micro-batch whose loss is a sum over known items, divided by a number."""
 
     window: int
     divisor: float
-    items: float  # ones in the mask
+    items: float
     others: float  # product of the other factors
     site: Site  # of the division
 
 
 def spanning_divisors(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report masked sums whose divisor is the number of ones in all masks of several windows."""
+    """Report sums whose divisor is the number of all items of several windows."""
     parts = [part for place in range(len(run.windows)) for part in _parts(run, place)]
     found: list[tuple[int, _Part]] = []
     for divisor, several in groupby(parts, key=lambda part: (part.divisor, part.site)):
@@ -40,8 +39,7 @@ def spanning_divisors(run: Run, rule: Rule) -> Iterator[Finding]:
     windows, part = found[0]
     yield rule.finding(
         part.site,
-        f"Each sum is divided by the items of {windows} windows: the {part.divisor:g} ones in the masks of all of "
-        f"their micro-batches, {len(found)} times.",
+        f"Each sum is divided by the {part.divisor:g} items of {windows} windows together, {len(found)} times.",
         why=f"Each step uses one of these windows, so its gradient is about {windows} times too small.",
         advice="Divide by the items of the micro-batches that one step uses.",
         count=len(found),
@@ -54,8 +52,6 @@ def _parts(run: Run, place: int) -> Iterator[_Part]:
         terms = [term for term in run.backward(number).terms if term.kind != "constant"]
         for term in terms if len(terms) == 1 else ():
             divisions = [factor for factor in term.factors if factor[0] == "div"]
-            if term.kind != "sum" or term.masked is None or len(divisions) != 1:
-                continue
-            _, divisor, site = divisions[0]
-            items = term.masked * prod(term.sizes)
-            yield _Part(place, divisor, items, term.weight * divisor, site)
+            if term.kind == "sum" and term.items is not None and len(divisions) == 1:
+                _, divisor, site = divisions[0]
+                yield _Part(place, divisor, term.items, term.weight * divisor, site)

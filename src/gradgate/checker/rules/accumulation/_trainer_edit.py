@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._statement import Statement, last_name, method, owner
+from gradgate.checker.analysis._scopes import last_name
+from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.analysis._trainers import accumulating_library
 from gradgate.checker.fixes import Fix, Insert, Replace
 from gradgate.events import Site

@@ -24,7 +24,7 @@ def undivided(run: Run, full: Iterable[tuple[StepWindow, list[int]]], size: int)
         if any(part.touched or part.factor != 1 for part in window.fresh):
             return None
         for number in micro:
-            terms = [term for term in run.backward(number).terms if term.kind != "constant"]
+            terms = [term for term in run.terms(number, window.parameters) if term.kind != "constant"]
             divided = [term for term in terms if _by(term, size)]
             whole = [term for term in terms if not any(op == "div" for op, _, _ in term.factors)]
             whole = [term for term in whole if term not in divided]

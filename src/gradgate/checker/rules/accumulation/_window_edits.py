@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from gradgate.checker.analysis._scopes import argument, own_nodes
-from gradgate.checker.analysis._statement import Statement, last_name, method, operand, owner
+from gradgate.checker.analysis._scopes import argument, last_name, own_nodes
+from gradgate.checker.analysis._statement import Statement, method, operand, owner
 from gradgate.checker.fixes import Change, Fix, Insert, Replace
 
 _OF_CLASSES = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
@@ -141,6 +141,20 @@ def divided_by_its_items(at: Statement) -> Fix:
         Insert(f"{items} = 0", after=clears[0].lineno),
     ]
     return tuple(changes)
+
+
+def counted_by_its_items(at: Statement, *, proved: bool) -> Fix:
+    """Leave out the count that an accumulator is given, or replace it where the graph doesn't prove one."""
+    calls = [call for call in at.calls("backward") if any(each.arg == "count" for each in call.keywords)]
+    if len(calls) != 1 or not calls[0].args:
+        return ()
+    count = next(each for each in calls[0].keywords if each.arg == "count")
+    if not proved:
+        items = _items(at, calls[0].args[0])
+        return (Replace(at.line, ast.unparse(count.value), items),) if items else ()
+    others = [each for each in calls[0].keywords if each is not count]
+    without = ast.Call(calls[0].func, calls[0].args, others)
+    return (Replace(at.line, ast.unparse(calls[0]), ast.unparse(without)),)
 
 
 def _clears(at: Statement) -> list[ast.stmt]:

@@ -25,8 +25,8 @@ or ``update.backward(loss)`` of two ``gradgate.Accumulator``: each fills only wh
 
 ## Known limits
 Two losses that are both back-propagated before either optimizer steps are assumed to be a sum unless they pull
-against each other. If they don't, the leftover may be intended (BicycleGAN's latent loss), and the finding is
-a note.
+against each other. If they don't, and the other loss comes first in the loop, the leftover may be intended
+(BicycleGAN's latent loss), and the finding is a note.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -42,8 +42,9 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._history import Contribution, StepWindow
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import next_use, text_of
-from gradgate.checker.analysis._statement import Statement, last_name, method
+from gradgate.checker.analysis._statement import Statement, method
 from gradgate.checker.fixes import Fix, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -56,12 +57,15 @@ _WHY = (
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    yield from _probes(run)
+    probes = list(_probes(run))
+    yield from (finding for _, finding in probes)
     leaks: dict[tuple[int, Site], list[tuple[StepWindow, Contribution]]] = defaultdict(list)
     for window in run.windows:
         for contribution in _leaked(run, window):
             leaks[window.optimizer, run.events[contribution.backward].site].append((window, contribution))
     for (optimizer, source), found in leaks.items():
+        if any(source == site for site, _ in probes):
+            continue
         steps = {window.step for window, _ in found}
         if len(steps) < 2 or len(steps) * 4 < run.stepping[optimizer]:
             continue
@@ -80,9 +84,12 @@ def _judge(run: Run) -> Iterator[Finding]:
                 "input of the other loss."
             ),
             fix=functools.partial(_apart, own=own.line, left=run.names(ids)),
-            severity=None if sum(against) * 2 > len(against) else "info",
+            severity=None
+            if sum(against) * 2 > len(against) or _left_behind(run, optimizer, steps, theirs, mine)
+            else "info",
             count=len(steps),
             evidence={"leaking_line": theirs.line, "parameters": len(ids)},
+            about=ids,
         )
 
 
@@ -90,6 +97,12 @@ def _where_they_differ(first: Site, second: Site) -> tuple[Frame, Frame]:
     """Return the innermost lines that differ: two losses may share a function that back-propagates them."""
     pairs = zip(first, second, strict=False)
     return next(((one, other) for one, other in pairs if one != other), (innermost(first), innermost(second)))
+
+
+def _left_behind(run: Run, optimizer: int, steps: set[int], theirs: Frame, mine: Frame) -> bool:
+    """Say whether the other loss comes after the step in the loop: the optimizer's first step is without it."""
+    first = next(window.step for window in run.windows if window.optimizer == optimizer)
+    return theirs[::2] == mine[::2] and theirs.line > mine.line and first not in steps
 
 
 def _leaked(run: Run, window: StepWindow) -> Iterator[Contribution]:
@@ -151,35 +164,55 @@ def _line(run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contri
     return source
 
 
-def _probes(run: Run) -> Iterator[Finding]:
-    """Report probes whose loss reaches what they read."""
+def _probes(run: Run) -> Iterator[tuple[Site, Finding]]:
+    """Yield each line that back-propagates a probe's loss into what the probe reads, with its finding."""
     reported: set[Site] = set()
-    for event in run.of(Backward):
-        for term in event.terms:
-            own = frozenset(number for number in term.reach if _PROBE.search(run.name(number)))
-            rest = (term.reach - own) & run.owned
-            if not own or not rest or not own & run.owned or term.site in reported:
+    for window in run.windows:
+        losses = [(run.backward(number), *loss) for number in window.micro for loss in _losses(run, number)]
+        for event, site, reach in losses:
+            own = reach & _of_probes(run)
+            rest = (reach - own) & run.owned
+            if not own or not rest or site in reported:
                 continue
-            others = [other for other in event.terms if other is not term and other.reach & rest]
-            if not others or any(other.reach & own for other in others):
+            others = [
+                theirs for _, *loss, theirs in losses if [*loss, theirs] != [site, reach] and theirs & rest
+            ]
+            if all(theirs & _of_probes(run) for theirs in others) or any(theirs & own for theirs in others):
                 continue
-            reported.add(term.site)
-            first = next((site for number, site in event.uses if number in own), ())
-            yield RULE.finding(
-                next((frame for frame in first if "prob" in text_of(frame).lower()), None)
-                or first
-                or term.site,
-                f"The loss of line {innermost(term.site).line}, that of {run.names(own)}, also moves "
-                f"{run.names(rest)}.",
-                why="A probe should measure a representation, but here its loss also trains that representation.",
-                advice="Detach the probe's input: probe(features.detach()).",
-                fix=functools.partial(
-                    _without_graph, names={part for n in own for part in run.name(n).split(".")}
+            reported.add(site)
+            first = next((where for number, where in event.uses if number in own), ())
+            yield (
+                event.site,
+                RULE.finding(
+                    next((frame for frame in first if "prob" in text_of(frame).lower()), None)
+                    or first
+                    or site,
+                    f"The loss of line {innermost(site).line}, that of {run.names(own)}, also moves "
+                    f"{run.names(rest)}.",
+                    why="A probe should measure a representation, but here its loss also trains that "
+                    "representation.",
+                    advice="Detach the probe's input: probe(features.detach()).",
+                    fix=functools.partial(
+                        _without_graph, names={part for n in own for part in run.name(n).split(".")}
+                    ),
+                    severity="warning",
+                    count=sum(backward.site == event.site for backward in run.of(Backward)),
+                    evidence={"parameters": len(rest)},
+                    about=rest,
                 ),
-                severity="warning",
-                count=sum(backward.site == event.site for backward in run.of(Backward)),
-                evidence={"parameters": len(rest)},
             )
+
+
+def _losses(run: Run, number: int) -> list[tuple[Site, Ids]]:
+    """Return the lines and parameters of the terms of a backward call; none if the terms' reach is not known."""
+    event = run.backward(number)
+    if len(event.terms) == 1:
+        return [(event.site, event.reached)]
+    return [(term.site, term.reach) for term in run.terms(number) if term.reach]
+
+
+def _of_probes(run: Run) -> Ids:
+    return frozenset(number for number in run.owned if _PROBE.search(run.name(number)))
 
 
 def _calling(site: Site, beside: Site) -> Frame | None:

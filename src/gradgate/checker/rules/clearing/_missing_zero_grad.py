@@ -21,7 +21,7 @@ Each step repeats all earlier ones. The gradient grows with the number of steps;
 
 ## Known limits
 Gradients that are scaled or written by hand between two steps (decay, momentum by hand) are assumed to be
-intended. Steps that call a closure several times are not checked.
+intended. A closure that makes its backward calls in a loop is reported from its optimizer's third step on.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -33,12 +33,12 @@ import ast
 import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import tree_of
-from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.analysis._source import loops_around, tree_of
+from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
@@ -51,8 +51,9 @@ _WHY = "Every step applies the gradients of all earlier steps again, and the upd
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
+    reported: set[int] = set()
     for window in run.windows:
-        if not run.asks_again(window) and _repeats(run, window):
+        if _repeats(run, window):
             by_optimizer.setdefault(window.optimizer, []).append(window)
     for optimizer, windows in by_optimizer.items():
         if len(windows) < 2 or len(windows) * 8 < run.stepping[optimizer]:
@@ -61,17 +62,25 @@ def _judge(run: Run) -> Iterator[Finding]:
         most = max(len({contribution.backward for contribution in (*w.fresh, *w.stale)}) for w in windows)
         step = run.events[windows[0].step].site
         where, cleared = _line(run, windows, repeated, step)
+        advice = f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward()."
+        fix = functools.partial(_cleared, name=run.optimizer(optimizer))
+        if all(run.asks_again(window) for window in windows):
+            where = innermost(run.backward(windows[-1].micro[-1]).site)
+            advice = f"Call {run.optimizer(optimizer)}.zero_grad() in the closure, before its backward()."
+            fix = functools.partial(_cleared_in_closure, step=innermost(step))
         yield RULE.finding(
             where,
             f"{len(windows)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} use gradients of "
             f"{run.names(repeated)} that earlier steps have used already: up to {most} backward calls in one step"
             + (f"; {cleared}." if cleared else "."),
             why=_WHY,
-            advice=f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward().",
-            fix=functools.partial(_cleared, name=run.optimizer(optimizer)),
+            advice=advice,
+            fix=fix,
             count=len(windows),
             evidence={"most_backwards_in_a_step": most, "parameters": len(repeated)},
         )
+        reported.add(optimizer)
+    yield from _closures(run, reported)
 
 
 def _shared_gradients(run: Run) -> Iterator[Finding]:
@@ -91,7 +100,7 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
     sources -= frozenset[int]().union(*cleared)
     models: dict[str, set[int]] = defaultdict(set)
     for number in sources:
-        models[run.parameter(number).root].add(number)
+        models[run.parameters[number].root].add(number)
     for optimizer in {window.optimizer for window in given}:
         windows = [window for window in given if window.optimizer == optimizer]
         receivers = frozenset[int]().union(*(window.parameters for window in windows))
@@ -113,8 +122,35 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
             )
 
 
+def _closures(run: Run, reported: Container[int]) -> Iterator[Finding]:
+    """Report closures whose gradients add up over the several times that one step calls them."""
+    found: dict[tuple[int, Site], list[int]] = defaultdict(list)
+    steps: dict[int, Site] = {}
+    for window in run.windows:
+        steps[window.optimizer] = run.events[window.step].site
+        step = {frame[::2] for frame in steps[window.optimizer]}
+        for site, calls in run.by_line(window.micro).items():
+            inside = [frame for frame in site if frame[::2] not in step]
+            once = inside and not any(map(loops_around, inside))  # else micro-batches of one call
+            once = once and window.optimizer not in reported
+            if once and len(calls) >= _LEAST and all(run.backward(number).closure for number in calls):
+                found[window.optimizer, site].append(len(calls))
+    for (optimizer, site), calls_of_steps in found.items():
+        name = run.optimizer(optimizer)
+        yield RULE.finding(
+            site,
+            f"One step of {name} calls its closure up to {max(calls_of_steps)} times, and nothing in the closure "
+            "clears the gradients: each call adds to those of the earlier calls.",
+            why="The optimizer compares gradients of different calls, and these are sums.",
+            advice=f"Call {name}.zero_grad() in the closure, before backward().",
+            fix=functools.partial(_cleared_in_closure, step=innermost(steps[optimizer])),
+            count=len(calls_of_steps),
+            evidence={"most_backwards_in_a_step": max(calls_of_steps)},
+        )
+
+
 def _shapes(run: Run, ids: Iterable[int]) -> Counter[tuple[int, ...]]:
-    return Counter(run.parameter(number).shape for number in ids)
+    return Counter(run.parameters[number].shape for number in ids)
 
 
 def _repeats(run: Run, window: StepWindow) -> Ids:
@@ -158,6 +194,20 @@ def _cleared(at: Statement, *, name: str) -> Fix:
             known = at.beside("zero_grad", of=found[0])
             return () if known else (Insert(f"{found[0]}.zero_grad()", after=step.lineno),)
     return ()
+
+
+def _cleared_in_closure(at: Statement, *, step: Frame) -> Fix:
+    """Clear at the start of the closure, by a name that it can see."""
+    call, function = Statement.at(step), at.function
+    around = [part.name for part in at.path if isinstance(part, ast.FunctionDef)]
+    if call is None or not isinstance(function, ast.FunctionDef) or at.node not in function.body:
+        return ()
+    if method(call.node) != "step":
+        return ()
+    in_class = owner(call.node).startswith("self.") and "self" in [arg.arg for arg in function.args.args]
+    if not in_class and step.function not in ("<module>", *around):
+        return ()
+    return (Insert(f"{owner(call.node)}.zero_grad()", before=function.body[0].lineno),)
 
 
 RULE = Rule("GG201", "missing-zero-grad", "error", __doc__ or "", _judge)

@@ -23,11 +23,13 @@ The printed loss includes the term, but its gradient doesn't: the term falls onl
 
 ## Known limits
 If the same parameters get a gradient along another path, a cut is found only if it makes a whole summand of the
-loss constant. The parts of a summand are read from the source: an entry of a dict that a function returns is
-missed, and so is a summand that names a trained module outside the detached expression. A comparison (a hard
-threshold) that cuts the graph is not found, nor a ``sample()`` whose own ``log_prob`` is in the loss. If the source
-can't be read, only ``detach``, ``.data`` and ``no_grad`` are found. Factors are not checked: targets, baselines and
-weights of a loss may be detached.
+loss constant, or leaves it only parameters that no step uses. So a ``sample()`` whose own ``log_prob`` is in the
+loss is found in the actor's loss of SAC, whose critics have another optimizer, and not where one optimizer steps
+both: that may be the score function. The parts of a summand are read from the source: an entry of a dict that a
+function returns is missed, and so is a summand that names a trained module outside the detached expression. A
+comparison (a hard threshold) that cuts the graph is not found. If the source can't be read, only ``detach``,
+``.data`` and ``no_grad`` are found. Factors are not checked: targets, baselines and weights of a loss may be
+detached.
 
 ## Sources
 docs.pytorch.org/docs/stable/notes/autograd.html, "Locally disabling gradient computation".
@@ -50,7 +52,7 @@ from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.flow._cut_terms import idle_terms, may_score, samples
+from gradgate.checker.rules.flow._cut_terms import TENSORS, WHY, cut_samples, idle_terms
 from gradgate.checker.rules.flow._freezing import whole_module
 from gradgate.checker.rules.flow._graph_fixes import (
     frozen_with_graph,
@@ -63,11 +65,9 @@ from gradgate.checker.rules.flow._graph_fixes import (
 )
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
 
-_TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
 _LEAF, _OFF = "A new leaf", "Running without gradients"
 _NO_GRAPH = "autograd.grad without create_graph=True"
 _WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph of its own."
-_WHY = "The displayed loss includes the detached part, but training does not minimize it."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -76,7 +76,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         missing -= swap.old
     for frame, (ids, how) in cut_off(run, missing).items():
         cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))
-        fix = {_LEAF: without_leaf, _NO_GRAPH: with_graph}.get(how, cut)
+        fix = {_LEAF: without_leaf, _NO_GRAPH: with_graph, ".sample()": resampled}.get(how, cut)
         advice = "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor of it."
         if how == _NO_GRAPH:
             advice = _WITH_GRAPH
@@ -102,7 +102,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             frame,
             f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
             f"{'it' if len(ids) == 1 else 'them'} in {run.log.steps} steps.",
-            why=_WHY,
+            why=WHY,
             advice=advice,
             fix=fix,
             severity="info" if in_condition(frame) else None,  # an option that somebody has chosen
@@ -110,8 +110,9 @@ def _judge(run: Run) -> Iterator[Finding]:
             evidence={"parameters": len(ids), "steps": run.log.steps},
         )
     yield from _constants(run)
-    yield from _idle_terms(run)
-    yield from _sampled(run, missing)
+    yield from idle_terms(run, RULE, _files(run))
+    losses = [slice_at(site, _files(run)) for site in _losses(run, missing)]
+    yield from cut_samples(run, RULE, missing, [node for each in losses for _, node in each.nodes])
 
 
 def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
@@ -127,7 +128,8 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
     cuts = [(line, ids, _OFF) for line, ids in no_grad_cuts(run, missing, slices)]
     for event in run.of(Cut):
-        frame, op, ids = event.site[0], event.op, event.parameters & missing
+        frame, ids = event.site[0], event.parameters & missing
+        op = "sample" if event.op == "drawn" else event.op
         if not ids or op == "no_grad":
             continue
         if any(each.holds(frame, op) for each in slices) or _goes_on(run, event):
@@ -196,7 +198,7 @@ def _goes_on(run: Run, cut: Cut) -> bool:
     Values that are only reported are taken out as numbers, not as tensors.
     """
     unread = not readable(cut.site) or not all(readable(event.site) for event in run.of(Backward))
-    return unread and not cut.scalar and cut.op in _TENSORS
+    return unread and not cut.scalar and cut.op in TENSORS
 
 
 def _new_leaf(run: Run, missing: Ids) -> Frame | None:
@@ -245,50 +247,12 @@ def _constants(run: Run) -> Iterator[Finding]:
             cut,
             f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: "
             "its graph is cut here.",
-            why=_WHY,
+            why=WHY,
             advice=_WITH_GRAPH if penalty else "Add the value itself instead of a copy without its graph.",
             fix=with_graph if penalty else partial(without_cut, ops=("detach", "item", "data"), part=part),
             count=times[site],
             evidence={"added_at": site[0].line, "times": times[site]},
             about=reached[site],
-        )
-
-
-def _idle_terms(run: Run) -> Iterator[Finding]:
-    """Yield a finding for each term that only reaches another optimizer's parameters, which no step uses."""
-    for term in idle_terms(run, _files(run), _TENSORS):
-        yield RULE.finding(
-            term.cut.site,
-            f"The loss of line {term.backward[0].line} trains {run.names(term.trained)}, but its term of line "
-            f"{term.made[0].line} is cut off from {'it' if len(term.trained) == 1 else 'them'} here: that term "
-            f"only gives gradients to {run.names(term.reach)}, which no step uses.",
-            why=_WHY,
-            advice="Pass the value with its graph: what the gradient flows through doesn't have to be trained.",
-            fix=partial(without_cut, ops=(term.cut.op,)),
-            count=sum(event.site == term.backward for event in run.of(Backward)),
-            evidence={"parameters": len(term.reach)},
-            about=term.reach,
-        )
-
-
-def _sampled(run: Run, missing: Ids) -> Iterator[Finding]:
-    """Yield a finding for each line that draws a sample, without its graph, from what the loss trains."""
-    slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
-    nodes = [node for each in slices for _, node in each.nodes]
-    scores = [node for node in nodes if isinstance(node, ast.Call) and called(node) == "log_prob"]
-    for frame, ids in samples(run).items():
-        if not ids or ids & missing or any(may_score(frame, score) for score in scores):
-            continue
-        call = "sample()" if ".sample" in text_of(frame) else "This"
-        yield RULE.finding(
-            frame,
-            f"{call} cuts the loss off from {run.names(ids)}: no gradient flows through the sample into the "
-            "distribution that it was drawn from.",
-            why="Only the terms of the loss that don't need the sample train the distribution.",
-            advice="Draw it with rsample(), or as mean + std * torch.randn_like(std).",
-            fix=resampled,
-            count=sum(bool(each.reached & ids) for each in run.of(Backward)),
-            evidence={"parameters": len(ids)},
         )
 
 

@@ -2,11 +2,14 @@
 
 ## What it does
 Looks for distances (``mse_loss``, ``smooth_l1_loss``, ``huber_loss``, a power or absolute value of a difference)
-whose two sides were equal, element by element, in each backward call: a target that is made of the output it is
-compared with, a teacher that is the student, two views that no augmentation has made different.
+whose two sides were equal, element by element, in each backward call, and for divergences and cross entropies
+between two distributions that were equal up to rounding: a target that is made of the output it is compared with,
+a teacher that is the student, two views that no augmentation has made different. Also finds labels that the
+model's own predictions overwrite before the loss uses them, and ratios whose two sides are equal and both carry
+gradient: PPO's, with the new log-probability in place of the old.
 
 ## Why is this bad?
-The term is zero and so is its gradient. Next to other terms this is easy to miss: the loss falls, and the term
+The gradient of such a term is zero. Next to other terms this is easy to miss: the loss falls, and the term
 trains nothing.
 
 ## Example
@@ -19,9 +22,10 @@ trains nothing.
         target = teacher(x)
 
 ## Known limits
-Reported from the fifth backward call on, if the sides were equal in all of them. Divergences (``kl_div``, a cross
-entropy with the model's own predictions) are not compared. A target that is computed from the input is not seen:
-an autoencoder's is, too.
+Reported from the fifth backward call on (a ratio: the third), if the sides were equal in all of them.
+Distributions are compared if one of them is computed by ``log_softmax``. A cross entropy with the model's own
+predictions is only reported where these get the name of the labels: pseudo-labels look the same. A target that is
+computed from the input is not seen: an autoencoder's is, too.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
@@ -29,34 +33,118 @@ docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import called, definitions, own_nodes, scope_at
+from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Ids, Site
+from gradgate.events import Backward, Combined, Frame, Ids, Site, Stepped
 
 _LEAST = 5  # backward calls
+_READ = 3  # backward calls whose ratios are known
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    equal: dict[Site, list[bool]] = defaultdict(list)
+    yield from _ratios(run)
+    yield from _equal_sides(run)
+    yield from _overwritten_labels(run)
+
+
+def _equal_sides(run: Run) -> Iterator[Finding]:
+    equal: dict[tuple[Site, int], list[bool]] = defaultdict(list)  # one line may make several terms
     reached: dict[Site, Ids] = defaultdict(frozenset)
     for event in run.of(Backward):
-        for term in event.terms if event.reached & run.owned else ():
-            equal[term.site].append(term.equal)
+        for place, term in enumerate(event.terms if event.reached & run.owned and not event.create else ()):
+            equal[term.site, place].append(term.equal)
             reached[term.site] |= event.reached
-    for site, calls in equal.items():
+    for (site, _), calls in equal.items():
         if site and len(calls) >= _LEAST and all(calls):
             yield RULE.finding(
                 site,
                 f"This term compares two values that are equal, in each of {len(calls)} backward calls.",
-                why="The term is 0 and has no gradient: it trains nothing.",
+                why="The term has no gradient: it trains nothing.",
                 advice="Compare with another value: the labels, another model's output, another view of the data.",
                 count=len(calls),
                 evidence={"backwards": len(calls)},
                 about=reached[site],
+            )
+
+
+def _overwritten_labels(run: Run) -> Iterator[Finding]:
+    """Report labels that nothing reads before the model's predictions get their name, and then the loss."""
+    reached = {event.site: event.reached for event in run.of(Backward) if event.reached & run.owned}
+    reported: set[Frame] = set()
+    for site, ids in reached.items():
+        for file, node in slice_at(site, files_of([site])).nodes:
+            frame = Frame(file, getattr(node, "lineno", 0), "")
+            lines = _overwritten_before(node, frame)
+            if lines is None or frame in reported:
+                continue
+            reported.add(frame)
+            labels = ast.unparse(node.args[1])  # type: ignore[attr-defined]
+            yield RULE.finding(
+                frame,
+                f"The loss compares with `{labels}`, which line {lines[1]} has overwritten with the model's own "
+                f"predictions: nothing reads the `{labels}` of line {lines[0]}.",
+                why="The labels are never used: the model only becomes surer of what it predicts.",
+                advice="Give the predictions another name, and compare with the labels.",
+                severity="warning",
+                count=sum(event.site == site for event in run.of(Backward)),
+                evidence={"overwritten_at": lines[1]},
+                about=ids,
+            )
+
+
+def _overwritten_before(loss: ast.AST, frame: Frame) -> tuple[int, int] | None:
+    """Return the lines that give ``y`` its values before ``loss(out, y)``, if they are data and out.argmax()."""
+    scope = scope_at(frame) if isinstance(loss, ast.Call) and len(loss.args) > 1 else None
+    if scope is None or not isinstance(loss, ast.Call) or not isinstance(loss.args[1], ast.Name):
+        return None
+    output, labels = ast.unparse(loss.args[0]), loss.args[1].id
+    uses = [node for node in own_nodes(scope.node) if isinstance(node, ast.Name) and node.id == labels]
+    lines = {node.lineno: isinstance(node.ctx, ast.Store) for node in uses if node.lineno < frame.line}
+    given = [
+        each.value
+        for each in definitions(scope).get(labels, ())
+        if each.value.lineno == max(lines, default=0)
+    ]
+    if (
+        len(lines) < 2
+        or not all(lines.values())
+        or not isinstance(made := given[0] if given else None, ast.Call)
+    ):
+        return None
+    operands = map(
+        ast.unparse, [*made.args[:1], *([made.func.value] if isinstance(made.func, ast.Attribute) else [])]
+    )
+    return (sorted(lines)[-2], max(lines)) if called(made) == "argmax" and output in operands else None
+
+
+def _ratios(run: Run) -> Iterator[Finding]:
+    """Report ratios, such as that of PPO, whose two sides are equal and both carry gradient."""
+    ratios: dict[Site, dict[int, Combined]] = defaultdict(dict)
+    for number, event in run.numbered(Combined):
+        if isinstance(event, Combined) and event.how == "itself" and event.parameters & run.owned:
+            ratios[event.site][number] = event
+    for site, events in ratios.items():
+        first = events[min(events)]
+        calls = [event for event in run.of(Backward) if event.site == first.backward]
+        between = [event for event in run.events[min(events) : max(events)] if isinstance(event, Stepped)]
+        changed = any(event.moved & first.parameters for event in between)
+        # Only the first calls are read. Two networks may be equal before their first step.
+        if site and changed and len(events) >= max(_READ, sum(bool(event.uses) for event in calls)):
+            yield RULE.finding(
+                site,
+                "This ratio divides a value by itself: it is always 1.",
+                why="Both sides carry gradient, and the two gradients cancel: the term trains nothing.",
+                advice="Divide by an earlier value: PPO stores the log-probability when it draws the sample.",
+                count=len(calls),
+                evidence={"backwards": len(calls)},
+                about=first.parameters,
             )
 
 

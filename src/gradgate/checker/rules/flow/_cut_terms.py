@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import is_function, own_nodes
+from gradgate.checker.analysis._scopes import called, is_function, own_nodes
 from gradgate.checker.analysis._slices import slice_at
-from gradgate.checker.analysis._source import function_at, statement_at
-from gradgate.events import Backward, Cut, Frame, Ids, Site
+from gradgate.checker.analysis._source import function_at, statement_at, text_of
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.flow._graph_fixes import resampled, without_cut
+from gradgate.events import Backward, Combined, Cut, Frame, Ids, Site
 
+TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
+WHY = "The displayed loss includes the detached part, but training does not minimize it."
+_RESAMPLE = "Draw it with rsample(), or as mean + std * torch.randn_like(std)."
 _CALLS = 2  # whose terms are followed to the parameters
 
 
-@dataclass(frozen=True)
-class IdleTerm:
-    """A term that no step's parameters get a gradient from.
-
-    Attributes:
-        cut: where the term is cut off.
-        backward: the line that back-propagates the loss.
-        made: the line of the term.
-        trained: the parameters that the loss trains.
-        reach: those that the term reaches.
-    """
-
-    cut: Cut
-    backward: Site
-    made: Site
-    trained: Ids
-    reach: Ids
-
-
-def idle_terms(run: Run, files: tuple[str, ...], ops: Collection[str]) -> Iterator[IdleTerm]:
-    """Yield the terms that only reach other optimizers' parameters, which no step uses."""
+def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
+    """Report the terms that only reach other optimizers' parameters, which no step uses."""
     used: dict[tuple[Site, Ids], Ids] = defaultdict(frozenset)  # one line may back-propagate several losses
     for number, several in run.by_backward.items():
         if number >= 0:
@@ -44,26 +31,66 @@ def idle_terms(run: Run, files: tuple[str, ...], ops: Collection[str]) -> Iterat
             loss = run.backward(number).site, run.backward(number).reached
             used[loss] = used[loss].union(*atoms)
     terms: dict[tuple[Site, Ids, Site], list[Ids]] = defaultdict(list)
-    for event in run.of(Backward):
-        trained = used[event.site, event.reached]
-        idle = [term for term in event.terms if term.reach and term.site and not term.reach & trained]
-        if trained and len(idle) < sum(bool(term.reach) for term in event.terms):
-            for term in idle:
-                terms[event.site, trained, term.site].append(term.reach)
+    site: Site = ()
+    trains: Ids = frozenset()
+    for event in run.of(Backward, Combined):
+        summands: list[tuple[Site, Ids]] = []
+        if isinstance(event, Backward):
+            site, trains = event.site, used[event.site, event.reached]
+            if any(term.reach & trains for term in event.terms):
+                summands = [(term.site, term.reach) for term in event.terms]
+        elif event.how == "summand" and event.backward == site:
+            summands = [(event.site, event.parameters)]
+        for line, ids in summands:
+            if trains and line and ids and not ids & trains:
+                terms[site, trains, line].append(ids)
     for (backward, trained, made), reaches in terms.items():
         reach: Ids = frozenset().union(*reaches)
         if len(reaches) < _CALLS or not all(run.owners.get(number) for number in reach):
             continue
+        part, ops = slice_at(made, files), (*TENSORS, "drawn")
         cuts = [
             event for event in run.of(Cut) if event.op in ops and event.site and event.parameters & trained
         ]
-        part = slice_at(made, files)
         cuts = [event for event in cuts if part.holds(event.site[0], event.op)]
-        if cuts:
-            yield IdleTerm(cuts[-1], backward, made, trained, reach)
+        for cut in cuts[-1:]:
+            drawn = cut.op == "drawn"
+            yield rule.finding(
+                cut.site,
+                f"The loss of line {backward[0].line} trains {run.names(trained)}, but its term of line "
+                f"{made[0].line} is cut off from {'it' if len(trained) == 1 else 'them'} here: that term only "
+                f"gives gradients to {run.names(reach)}, which no step uses.",
+                why=WHY,
+                advice=_RESAMPLE
+                if drawn
+                else "Pass the value with its graph: what the gradient flows through doesn't have to be trained.",
+                fix=resampled if drawn else partial(without_cut, ops=(cut.op,)),
+                count=sum(event.site == backward for event in run.of(Backward)),
+                evidence={"parameters": len(reach)},
+                about=reach,
+            )
 
 
-def samples(run: Run) -> dict[Frame, Ids]:
+def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]) -> Iterator[Finding]:
+    """Report each line that draws a sample, without its graph, from what the loss trains."""
+    scores = [node for node in in_losses if isinstance(node, ast.Call) and called(node) == "log_prob"]
+    for frame, ids in _samples(run).items():
+        if not ids or ids & missing or any(_may_score(frame, score) for score in scores):
+            continue
+        call = "sample()" if ".sample" in text_of(frame) else "This"
+        yield rule.finding(
+            frame,
+            f"{call} cuts the loss off from {run.names(ids)}: no gradient flows through the sample into the "
+            "distribution that it was drawn from.",
+            why="Only the terms of the loss that don't need the sample train the distribution.",
+            advice=_RESAMPLE,
+            fix=resampled,
+            count=sum(bool(each.reached & ids) for each in run.of(Backward)),
+            evidence={"parameters": len(ids)},
+        )
+
+
+def _samples(run: Run) -> dict[Frame, Ids]:
     """Return the lines that draw a sample for a loss, with what other terms of the same loss train."""
     drawn: dict[Frame, Ids] = {}
     following: Ids = frozenset()
@@ -75,7 +102,7 @@ def samples(run: Run) -> dict[Frame, Ids]:
     return drawn
 
 
-def may_score(drawn: Frame, score: ast.Call) -> bool:
+def _may_score(drawn: Frame, score: ast.Call) -> bool:
     """Say whether a ``log_prob`` may be that of a sample: its gradient then reaches the distribution.
 
     In the function that draws the sample, the name shows whose it is: a decoder's log-probability is one of data.

@@ -5,8 +5,15 @@ from __future__ import annotations
 import ast
 import re
 
-from gradgate.checker.analysis._scopes import called, functions, is_function, may_be_module, own_nodes
-from gradgate.checker.analysis._statement import Statement, last_name, operand
+from gradgate.checker.analysis._scopes import (
+    called,
+    functions,
+    is_function,
+    last_name,
+    may_be_module,
+    own_nodes,
+)
+from gradgate.checker.analysis._statement import Statement, operand
 from gradgate.checker.fixes import Delete, Fix, Insert, Replace, Unwrap
 from gradgate.checker.rules._rule import FixAt
 

@@ -2,7 +2,8 @@
 
 ## What it does
 Looks for a value with a graph that is only turned into a number for display, in a function that back-propagates a
-loss without it. Its name must say that it is a term of a loss: ``kl_loss``, ``l1_penalty``, ``contrastive_loss``.
+loss without it. Either its name says that it is a term of a loss (``kl_loss``, ``l1_penalty``), or the script sets
+a weight for it, other than 0, and never reads this weight: ``entropy`` and ``ent_coef = 0.01``.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.
@@ -18,8 +19,9 @@ The term is printed at each step, but nothing minimizes it.
 or compute a term that is only to be shown under ``torch.no_grad()``.
 
 ## Known limits
-Terms in lists are missed, and so are terms with other names: a metric looks the same. A term that is
-added to the loss after ``backward()`` is not found.
+Terms in lists are missed, and so are terms with other names and without a weight: an entropy or an error that is
+shown to follow the training looks the same. A term that is added to the loss after ``backward()`` is not found, nor
+one that another function shows.
 
 ## Sources
 docs/checking.md.
@@ -30,20 +32,23 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import definitions, own_nodes, scope_at, statements_at
+from gradgate.checker.analysis._scopes import called, definitions, key_of, own_nodes, scope_at, statements_at
 from gradgate.checker.analysis._slices import files_of, slice_at
-from gradgate.checker.analysis._source import loops_around, statement_at, tree_of
+from gradgate.checker.analysis._source import loops_around, nodes_of, statement_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
 from gradgate.events import Backward, Cut, Frame, Site
 
-_TERM = re.compile(
-    r"(?=.*(loss|penalty|term))(?=.*(kl|contrast|consist|commit|aux|cycle|adv|distill|penalt|perceptual|style|tv_|smooth|"
-    r"align|ortho|spars|divers|balance|codebook|prior|reg_|regulari))",
+_KIND = re.compile(
+    r"kl|contrast|consist|commit|aux|cycle|adv|distill|penalt|perceptual|style|tv_|smooth|align|ortho|spars|divers|"
+    r"balance|codebook|prior|reg_|regulari|(?<!cross)(?<!cross_)entropy",
     re.IGNORECASE,
 )
+_TERM = re.compile(rf"(?=.*(loss|penalty|term|bonus))(?=.*({_KIND.pattern}))", re.IGNORECASE)
 _TIMES = 2
 _COMPREHENSIONS = (
     "<listcomp>",
@@ -60,15 +65,24 @@ def _judge(run: Run) -> Iterator[Finding]:
             continue
         shown = next((frame for frame in cut.site if frame.function not in _COMPREHENSIONS), cut.site[0])
         for event in _beside(run, cut, shown):
-            for name in _shown_only(run, shown, event.site) - reported:
+            for name, weight in _shown_only(run, shown, event.site).items():
+                if name in reported:
+                    continue
                 reported.add(name)
                 times = sum(each.site == event.site for each in run.of(Backward))
+                of_weight = (
+                    f", and its weight `{weight.name}` of line {weight.at.line} is never read"
+                    if weight
+                    else ""
+                )
+                weighed = f" with the weight `{weight.name}`" if weight else ""
                 yield RULE.finding(
                     _loss_line(event.site),
                     f"`{name}` is computed with a graph and shown at line {shown.line}, but none of {times} "
-                    "backward calls includes it.",
+                    f"backward calls includes it{of_weight}.",
                     why="The term is displayed, but training does not minimize it.",
-                    advice=f"Add `{name}` to the loss, or compute it under torch.no_grad() if it is only shown.",
+                    advice=f"Include `{name}` in the loss{weighed}, or compute it under torch.no_grad() if it "
+                    "is only shown.",
                     count=times,
                     evidence={"shown_at": shown.line},
                 )
@@ -84,27 +98,31 @@ def _beside(run: Run, cut: Cut, where: Frame) -> list[Backward]:
     return calls[:1] if len(calls) >= _TIMES else []
 
 
-def _shown_only(run: Run, shown: Frame, backward: Site) -> set[str]:
-    """Return the names of terms in a statement that are read nowhere else, and not in the loss."""
+def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | None]:
+    """Return the terms in a statement that are read nowhere else and not in the loss, and their unused weights."""
     statement, scope = statement_at(shown), scope_at(shown)
     if statement is None or scope is None:
-        return set()
+        return {}
     inside = set(ast.walk(statement))
-    names = {node.id for node in inside if isinstance(node, ast.Name) and _TERM.search(node.id)}
-    own = [
-        node
-        for node in own_nodes(scope.node)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    ]
-    elsewhere = {node.id for node in own if node not in inside}
-    loss = slice_at(backward, files_of([backward]))
-    added = {
-        node.id for _, node in loss.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
-    left = {name for name in names - elsewhere - added if definitions(scope).get(name)}
+    files = files_of([backward])
+    in_loss = [node for _, node in slice_at(backward, files).nodes]
+    elsewhere = {node.id for node in own_nodes(scope.node) if _is_read(node) and node not in inside}
+    made = {node.id for node in inside if isinstance(node, ast.Name) and definitions(scope).get(node.id)}
+    names = made - elsewhere - {node.id for node in in_loss if _is_read(node)}
+    left: dict[str, Weight | None] = {name: None for name in names if _TERM.search(name)}
+    used = {key_of(node).lstrip(".") for node in in_loss}
+    for weight in unused_weights(files):
+        computed = {called(node) for node in inside if isinstance(node, ast.Call)}
+        for name in (names | computed) - left.keys():
+            about = is_about(name, weight.term) if weight.term else bool(_KIND.search(name))
+            if about and not any(is_about(each, name) for each in used):
+                left[name] = weight
     dicts = {node.id for node in inside if isinstance(node, ast.Name) and "loss" in node.id.lower()}
-    in_loss = [node for _, node in loss.nodes]
-    return left.union(*(_left_entries(each, in_loss, backward) for each in dicts))
+    return left | {entry: None for each in dicts for entry in _left_entries(each, in_loss, backward)}
+
+
+def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
 
 
 def _left_entries(held: str, in_loss: list[ast.AST], backward: Site) -> set[str]:
@@ -122,15 +140,14 @@ def _left_entries(held: str, in_loss: list[ast.AST], backward: Site) -> set[str]
     beside = {id(node) for node in own_nodes(scope.node)} if scope is not None else set()
     beside -= {id(node) for node in (ast.walk(loops[0]) if loops else ())}  # of another loop
     made: set[str] = set()
-    for file in files_of([backward]):
-        for node in ast.walk(tree_of(file) or ast.Module([], [])):
-            if id(node) in beside:
-                continue
-            if isinstance(node, ast.Dict):
-                several = {str(key.value) for key in node.keys if isinstance(key, ast.Constant)}
-                made |= several if keys < several else set()
-            elif isinstance(getattr(node, "ctx", None), ast.Store):
-                made |= {_key(node, held)}
+    for node in nodes_of(files_of([backward])):
+        if id(node) in beside:
+            continue
+        if isinstance(node, ast.Dict):
+            several = {str(key.value) for key in node.keys if isinstance(key, ast.Constant)}
+            made |= several if keys < several else set()
+        elif isinstance(getattr(node, "ctx", None), ast.Store):
+            made |= {_key(node, held)}
     return {f"{held}[{key!r}]" for key in made - keys if key and _TERM.search(f"{held} {key}")}
 
 

@@ -40,8 +40,9 @@ from functools import partial
 
 from gradgate.checker.analysis._parameter_usage import calling_line, left_out
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import tree_of
-from gradgate.checker.analysis._statement import Statement, last_name
+from gradgate.checker.analysis._scopes import last_name
+from gradgate.checker.analysis._source import nodes_of
+from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, PutUnder, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
@@ -207,8 +208,7 @@ def _of_idle_groups(run: Run) -> Iterator[Finding]:
 def _zero_rate(site: Site, parts: set[str]) -> Frame | None:
     """Return the line that sets a group's rate to 0, under "lr" or under a part of its parameters' names."""
     for file in {frame.file for frame in site}:
-        tree = tree_of(file)
-        for node in ast.walk(tree) if tree is not None else ():
+        for node in nodes_of([file]):
             pairs: list[tuple[object, ast.expr]] = []
             if isinstance(node, ast.Dict):
                 pairs = [

@@ -23,7 +23,8 @@ steps, and the run gets slower and slower.
 
 ## Known limits
 Holders of graphs are looked for in the variables of the functions that run at a step, and up to four levels deep in
-their containers and objects. An evaluation that doesn't call ``eval()`` is not looked at.
+their containers and objects. An evaluation that doesn't call ``eval()`` is not looked at. Graphs that grow with
+each call of ``autograd.grad`` are reported if no other line computes gradients. ``torch.func``'s aren't seen.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/notes/faq.html, "My model reports cuda runtime error(2): out of memory": don't
@@ -51,6 +52,10 @@ from gradgate.events import Backward, Differentiated, Frame, GraphsKept, Site, S
 _PUTS = ("append", "appendleft", "extend", "add", "insert", "update", "setdefault", "put")
 _SAFE = ("item", "detach", "tolist", "numpy", "cpu_item", "float")
 _PASSES = ("forward", "__call__", "training_step", "step", "loss")
+_BY_HAND = (
+    "Detach what is carried over from step to step. For parameters that are updated by hand: "
+    "(p - lr * gradient).detach().requires_grad_()."
+)
 _GROWS = 4  # calls in a row whose graphs reach farther back each time
 
 
@@ -154,28 +159,39 @@ def _is_safe(node: ast.AST) -> bool:
 
 
 def _reaching_back(run: Run) -> Iterator[Finding]:
-    lines: dict[Site, list[Backward]] = defaultdict(list)
-    for event in run.of(Backward):
-        if event.seen:
+    lines: dict[Site, list[Backward | Differentiated]] = defaultdict(list)
+    for event in run.of(Backward, Differentiated):
+        if isinstance(event, Differentiated) or event.seen:
             lines[event.site].append(event)
+    stepped = bool(run.of(Stepped))  # otherwise it isn't known which nodes are old
     for site, events in lines.items():
+        differentiated = isinstance(events[0], Differentiated)
+        # An inner loop is differentiated as a whole later on, by another line.
+        if differentiated and (len(lines) > 1 or any(event.create for event in events)):
+            continue
         longest = row = 0
         for before, after in pairwise(events):
+            retained = isinstance(after, Backward) and after.retain
             older = after.old_nodes > before.old_nodes or (
-                after.retain and after.old_nodes == before.old_nodes > 0
+                retained and (not stepped or after.old_nodes == before.old_nodes > 0)
             )
             row = row + 1 if older and after.nodes > before.nodes else 0
             longest = max(longest, row)
-        if longest < _GROWS:
+        by_hand = differentiated or not stepped
+        if longest < max(_GROWS, len(events) - 1 - differentiated if by_hand else 0):
             continue
-        most = max(events, key=lambda event: event.old_nodes)
+        most = max(events, key=lambda event: (event.old_nodes, event.nodes))
+        before_last = f"{most.old_nodes} of its {most.nodes} nodes were made before the last one"
+        grown = f"it had {events[0].nodes} nodes at first, and has {most.nodes}"
         yield RULE.finding(
             most.old_site or site,
-            f"The graph reaches farther back with each step: {most.old_nodes} of its {most.nodes} nodes were made "
-            f"before the last one, after {len(events)} backward calls.",
+            f"The graph reaches farther back with each step: {grown if by_hand else before_last}, after "
+            f"{len(events)} backward calls.",
             why="Each backward pass goes through all earlier steps: memory and time grow with every step.",
-            advice="Detach values that are carried over from step to step: self.state = new.detach().",
-            fix=_detached,
+            advice=_BY_HAND
+            if by_hand
+            else "Detach values that are carried over from step to step: self.state = new.detach().",
+            fix=() if by_hand else _detached,
             count=longest,
             evidence={"nodes": most.nodes, "old_nodes": most.old_nodes},
         )

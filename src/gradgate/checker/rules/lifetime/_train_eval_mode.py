@@ -42,9 +42,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import is_function, own_nodes
+from gradgate.checker.analysis._scopes import is_function, last_name, own_nodes
 from gradgate.checker.analysis._source import tree_of
-from gradgate.checker.analysis._statement import Statement, last_name, method, owner
+from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule

@@ -37,11 +37,10 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
-from itertools import takewhile
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._source import nodes_of, tree_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.ownership._freeze_fixes import (
@@ -50,7 +49,11 @@ from gradgate.checker.rules.ownership._freeze_fixes import (
     requires_grad,
     without_gradients,
 )
-from gradgate.checker.rules.ownership._idle_batch_norms import RunWithoutGradients, run_without_gradients
+from gradgate.checker.rules.ownership._idle_batch_norms import (
+    RunWithoutGradients,
+    run_without_gradients,
+    untrained_module,
+)
 from gradgate.checker.rules.ownership._misfrozen import misfrozen
 from gradgate.events import Frame, Ids, ModeSet, Site, StatisticsMoved, Stepped, Written
 
@@ -192,7 +195,7 @@ def _statistics(run: Run) -> Iterator[Finding]:
                 why="Evaluation uses these statistics: the frozen features are no longer those that were trained. "
                 "Some train so on purpose, to adapt them to new data.",
                 advice="Put the frozen part into evaluation mode again after each train(): "
-                f"{_part(run, known)}.eval().",
+                f"{untrained_module(run, run.name(min(events[0]))) or 'backbone'}.eval().",
                 fix=partial(evaluated, names=known),
                 severity="warning",
                 count=len(events),
@@ -220,16 +223,6 @@ def _of_network(run: Run, norms: RunWithoutGradients) -> Finding:
     )
 
 
-def _part(run: Run, names: list[str]) -> str:
-    """Return the module that holds all these and nothing that is trained."""
-    paths = [name.split(".")[:-1] for name in names]
-    path = ".".join(
-        parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
-    )
-    trained = (run.name(number) for number in run.owned & run.reached)
-    return path if path and not any(name.startswith(f"{path}.") for name in trained) else "backbone"
-
-
 def _in_numbers(drift: tuple[float, float]) -> str:
     if not any(drift):
         return ""
@@ -252,8 +245,7 @@ def _freezing_line(run: Run, ids: Ids) -> Frame | None:
     words = {word for number in ids for word in run.name(number).split(".") if not word.isdigit()}
     lines = []
     for file in files_of({event.site for event in run.of(Stepped)}):
-        tree = tree_of(file)
-        for node in ast.walk(tree) if tree is not None else ():
+        for node in nodes_of([file]):
             value = requires_grad(node)
             if value is not None and getattr(value, "value", None) is not True:
                 text = ast.unparse(node)

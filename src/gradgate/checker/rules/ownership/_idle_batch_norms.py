@@ -38,7 +38,7 @@ def run_without_gradients(run: Run) -> Iterator[RunWithoutGradients]:
     networks: dict[str, list[Ids]] = defaultdict(list)
     for ids, times in idle.items():
         if times >= _STEPS:
-            networks[_holder(run, run.name(min(ids)))].append(ids)
+            networks[untrained_module(run, run.name(min(ids)))].append(ids)
     for holder, norms in networks.items():
         together: Ids = frozenset().union(*norms)
         modes = [mode for mode in run.of(ModeSet) if together <= mode.parameters]
@@ -51,10 +51,10 @@ def run_without_gradients(run: Run) -> Iterator[RunWithoutGradients]:
             )
 
 
-def _holder(run: Run, name: str) -> str:
+def untrained_module(run: Run, name: str) -> str:
     """Return the largest module around a parameter that holds nothing that is trained: "model.features"."""
     parts = name.split(".")[:-1]
-    trained = [run.name(number) for number in run.owned | run.reached]
+    trained = [run.name(number) for number in run.owned & run.reached]
     for length in range(1, len(parts) + 1):
         path = ".".join(parts[:length])
         if not any(each.startswith(f"{path}.") for each in trained):

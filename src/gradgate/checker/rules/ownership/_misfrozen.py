@@ -9,7 +9,7 @@ from functools import partial
 
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._slices import files_of
-from gradgate.checker.analysis._source import tree_of
+from gradgate.checker.analysis._source import nodes_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Delete, Fix, Insert
 from gradgate.checker.rules._finding import Finding
@@ -48,8 +48,7 @@ def _setting_line(run: Run, parameter: Parameter) -> Frame | None:
     """Return the line that sets the attribute from outside: a class may have such a field of its own."""
     parts = parameter.name.split(".")[:-1]
     for file in files_of({event.site for event in run.of(Stepped)}):
-        tree = tree_of(file)
-        for node in ast.walk(tree) if tree is not None else ():
+        for node in nodes_of([file]):
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             if not isinstance(target, ast.Attribute) or target.attr != parameter.misfrozen:
                 continue

@@ -2,8 +2,8 @@
 
 ## What it does
 Looks for parameters that losses reach again and again, that are in no optimizer and never change: layers in a
-plain list, which ``parameters()`` doesn't see; a module made after the optimizer, or not passed to it; the
-parameters of a criterion. Also looks for layers that are built anew in each forward pass.
+plain list, which ``parameters()`` doesn't see; a module made after the optimizer, or not passed to it, or
+unfrozen after it; the parameters of a criterion. Also looks for layers that are built anew in each forward pass.
 
 ## Why is this bad?
 They keep their random initial values, and the rest of the model has to adapt to them. The loss falls anyway.
@@ -36,10 +36,10 @@ from functools import partial
 from gradgate.checker.analysis._origins import comprehension_line, list_line
 from gradgate.checker.analysis._parameter_usage import Left, left_out, temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._scopes import definitions, imported, scope_at, scopes_of
+from gradgate.checker.analysis._scopes import definitions, imported, last_name, scope_at, scopes_of
 from gradgate.checker.analysis._slices import files_of
 from gradgate.checker.analysis._source import statement_at
-from gradgate.checker.analysis._statement import Statement, last_name
+from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
@@ -68,6 +68,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         elif reason == _PLAIN:
             fix = _made_parameter
             advice = "Make it a parameter: nn.Parameter(...)."
+        elif reason.startswith("unfrozen"):
+            advice = f"Add them where they are unfrozen: {name}.add_param_group({{'params': ...}})."
         elif reason == _UNLISTED:
             fix = partial(_added, names=[run.name(number) for number in ids])
             advice = f"Pass {name} all parameters that are to be trained."
@@ -149,11 +151,15 @@ def _reason(run: Run, left: Left, optimizer: int) -> str:
         return _PLAIN
     if not left.listed and not _is_loose(run, left):
         return _HIDDEN
+    if left.unfrozen is not None:
+        return f"unfrozen after {run.optimizer(optimizer)} was made without them"
     return f"made after {run.optimizer(optimizer)}" if left.later else _UNLISTED
 
 
 def _line(run: Run, left: Left, optimizer: int) -> Frame | Site:
     first = min((run.parameters[number] for number in left.ids), key=lambda parameter: parameter.made_at)
+    if left.unfrozen is not None:
+        return left.unfrozen
     if not left.listed and first.made and (frame := _plain_list(first)) is not None:
         return frame
     if first.made and _reason(run, left, optimizer) != _UNLISTED:

@@ -29,8 +29,8 @@ the last.
 FSDP, pipeline and tensor parallelism, and compiled modules are not judged. Ranks that communicate large tensors
 in another way (parameters, flat buffers) are judged only if they do so between all steps and never hold equal
 values again. Values are compared by a sum or norm of some of them, in the first 60 steps. A sum that is never
-divided is reported for SGD only. A loss that is divided by a total over all ranks and then averaged again by DDP
-isn't found.
+divided is reported for SGD only, and so is a rate divided by the number of ranks. A sum divided by the items of all
+ranks, which DDP averages again, is found for losses of class indices whose number of targets changes between steps.
 
 ## Sources
 ``torch.nn.parallel.DistributedDataParallel`` in the documentation: "gradients are averaged", and ``no_sync``.
@@ -45,7 +45,8 @@ from itertools import pairwise
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._means import divided_twice, never_divided, sums_over_ranks
+from gradgate.checker.rules.ranks._divided_twice import divided_by_all_items, divided_twice, rate_divided
+from gradgate.checker.rules.ranks._means import LEAST, never_divided, sums_over_ranks
 from gradgate.checker.rules.ranks._not_averaged import (
     different_weights,
     left_out,
@@ -56,8 +57,6 @@ from gradgate.checker.rules.ranks._not_averaged import (
 from gradgate.checker.rules.ranks._replicas import ended_apart
 from gradgate.events import Backward, Ids, Reduced, Site, Wrapped, Written
 
-_LEAST = 3  # steps
-
 
 def _judge(run: Run) -> Iterator[Finding]:
     if run.log.world < 2 and not run.of(Wrapped):
@@ -65,15 +64,16 @@ def _judge(run: Run) -> Iterator[Finding]:
     first = never_averaged(run, RULE)
     if first is not None:
         yield first
-    elif len(run.windows) >= _LEAST:
-        for judge in (unsynchronized_ends, left_out, never_divided, divided_twice):
+    elif len(run.windows) >= LEAST:
+        for judge in (unsynchronized_ends, left_out, never_divided, divided_twice, rate_divided):
             yield from judge(run, RULE)
         yield from _reduced_at_each(run)
         yield from _synchronized_at_each(run)
 
 
 def _judge_ranks(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    found = [*different_weights(runs, rule), *never_steps(runs, rule)]
+    judges = (different_weights, never_steps, divided_by_all_items)
+    found = [finding for judge in judges for finding in judge(runs, rule)]
     yield from found
     if not found and not any(finding.severity != "info" for run in runs for finding in _judge(run)):
         yield from ended_apart(runs, rule)

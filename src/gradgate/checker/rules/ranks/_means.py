@@ -1,4 +1,4 @@
-"""The mean over the ranks: taken twice, not at all, or over unequal numbers of items."""
+"""The mean over the ranks: not taken, or over unequal numbers of items."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from gradgate.checker.analysis._history import StepWindow
-from gradgate.checker.analysis._loss_weights import Share, columns_of, spread
+from gradgate.checker.analysis._loss_weights import Share, columns_of, listed, spread
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import text_of, tree_of
 from gradgate.checker.analysis._trainers import one_line
-from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._finding import Finding, Severity
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Reduced, Site, Term, Written
+from gradgate.events import Reduced, Site, Written
 
-_LEAST = 3  # steps
+LEAST = 3  # steps, or backward calls: of fewer, nothing is said
 _UNEQUAL = 1.05
-_MOSTLY = 4  # one window in so many has to be unequal for an error
-_RANKS = re.compile(r"world|rank|replica|gpu|proc|device|worker", re.IGNORECASE)
+RANKS = re.compile(r"world|rank|replica|gpu|proc|device|worker", re.IGNORECASE)
 
 
 def sums_over_ranks(event: Reduced) -> bool:
@@ -46,67 +45,10 @@ def averaged(run: Run, window: StepWindow) -> bool:
     return reduced and abs(factor * run.log.world - 1) < 1e-3
 
 
-# Divided twice
-
-
-def divided_twice(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report losses and gradients divided by the number of ranks, where gradients are averaged over ranks too."""
-    found: dict[tuple[Site, str], list[StepWindow]] = defaultdict(list)
-    for window in run.windows:
-        if averaged(run, window):
-            for place in {*_in_the_loss(run, window), *_in_the_gradients(run, window)}:
-                found[place].append(window)
-    for (site, what), windows in found.items():
-        if len(windows) < 2:
-            continue
-        yield rule.finding(
-            site,
-            f"The {what} is divided by {run.log.world} ranks, and the gradients are averaged over the ranks as "
-            f"well, in {len(windows)} steps.",
-            why=f"The gradient is {run.log.world} times too small.",
-            advice=f"Don't divide the {what}: the gradients are already averaged over the ranks"
-            + (", when backward() returns." if what == "gradient" else "."),
-            severity="error",
-            count=len(windows),
-            evidence={"ranks": run.log.world, "steps": len(windows)},
-            about=windows[0].parameters,
-        )
-
-
-def _in_the_loss(run: Run, window: StepWindow) -> Iterator[tuple[Site, str]]:
-    for term in (term for number in window.micro for term in run.backward(number).terms):
-        for op, divisor, site in term.factors if not _undone(run, term) else ():
-            ranks = divisor if op == "div" else 1 / divisor if divisor else 0.0
-            if _divides_by_ranks(run, ranks, site):
-                yield site, "loss"
-
-
-def _in_the_gradients(run: Run, window: StepWindow) -> Iterator[tuple[Site, str]]:
-    events = [run.backward(number) for number in window.micro]
-    if not (events and events[-1].synced) or any(event.managed for event in events):
-        return
-    if any(_undone(run, term) for event in events for term in event.terms):
-        return
-    for event in run.events[min(window.micro) : window.step]:
-        if not isinstance(event, Written) or event.target != "gradient" or not event.factor:
-            continue
-        if event.parameters & window.parameters and _divides_by_ranks(run, 1 / event.factor, event.site):
-            yield event.site, "gradient"
-
-
-def _undone(run: Run, term: Term) -> bool:
-    """Say whether a loss is multiplied by the number of ranks, so that the mean over them is a sum."""
-    return any(op == "mul" and _is_multiple(number, run.log.world) for op, number, _ in term.factors)
-
-
-def _divides_by_ranks(run: Run, divisor: float, site: Site) -> bool:
-    """Say whether a divisor is the number of ranks, or a multiple, and the line names it as that."""
-    return _is_multiple(divisor, run.log.world) and bool(_RANKS.search(text_of(innermost(site))))
-
-
-def _is_multiple(number: float, ranks: int) -> bool:
-    times = number / ranks
-    return times >= 1 and abs(times - round(times)) < 1e-6
+def is_one_mean(run: Run, window: StepWindow) -> bool:
+    """Say whether the window's losses add up to one mean over the rank's items."""
+    columns = columns_of(run, window, list(window.micro))
+    return len(columns) == 1 and abs(sum(share.factor or 0.0 for share in columns[0]) - 1) < 1e-3
 
 
 # Never divided
@@ -120,7 +62,7 @@ def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
         if site is not None:
             sites[window.optimizer].append(site)
     for optimizer, several in sites.items():
-        if len(several) < max(_LEAST, run.stepping[optimizer] - 1):
+        if len(several) < max(LEAST, run.stepping[optimizer] - 1):
             continue
         if _divides_somewhere(several[-1]):
             continue
@@ -146,7 +88,7 @@ def _divides_somewhere(site: Site) -> bool:
             scales = isinstance(node.op, (ast.Div, ast.Mult))
         else:
             scales = isinstance(node, ast.Call) and bool(re.search("div|mul", getattr(node.func, "attr", "")))
-        if scales and _RANKS.search(ast.unparse(node)):
+        if scales and RANKS.search(ast.unparse(node)):
             return True
     return False
 
@@ -157,7 +99,7 @@ def _summed_only(run: Run, window: StepWindow) -> Site | None:
         return None
     for made in run.made[window.optimizer]:
         # Others don't depend on a gradient's size; and a rate may be meant for a sum.
-        if made.kind != "SGD" or _RANKS.search(text_of(innermost(made.site))):
+        if made.kind != "SGD" or RANKS.search(text_of(innermost(made.site))):
             return None
     if any(
         contribution.clips or contribution.backward < 0 for contribution in (*window.fresh, *window.stale)
@@ -172,20 +114,22 @@ def _summed_only(run: Run, window: StepWindow) -> Site | None:
     once = len(times) == len(set(times)) and set(times) == window.parameters
     if not once or not all(map(sums_over_ranks, summed)):
         return None
-    columns = columns_of(run, window, list(window.micro))
-    if len(columns) != 1 or abs(sum(share.factor or 0.0 for share in columns[0]) - 1) > 1e-3:
-        return None
-    return summed[-1].site
+    return summed[-1].site if is_one_mean(run, window) else None
 
 
 # Over unequal numbers of items
+
+
+def unless_rare(unequal: int, windows: int) -> Severity | None:
+    """Return the severity of unequal windows: in fewer than a quarter, which may be the ends of epochs, a note."""
+    return None if unequal * 4 >= windows else "info"
 
 
 def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
     """Report means over the ranks of means over each rank's own items, where these are not equally many."""
     found: dict[Site, list[list[tuple[float, float]]]] = defaultdict(list)
     compared = 0
-    for windows in _side_by_side(runs):
+    for windows in side_by_side(runs):
         pairs = list(zip(runs, windows, strict=True))
         if not all(averaged(run, window) for run, window in pairs):
             continue
@@ -201,11 +145,10 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
     for site, unequal in found.items():
         worst = max(unequal, key=lambda ranks: spread(weight / items for weight, items in ranks))
         items = [count for _, count in worst]
-        shown = ", ".join(f"{count:g}" for count in items[:6]) + (", ..." if len(items) > 6 else "")
         times = spread(weight / count for weight, count in worst)
         yield rule.finding(
             site,
-            f"Ranks take means over {shown} items, and their gradients are averaged as if the counts were "
+            f"Ranks take means over {listed(items)} items, and their gradients are averaged as if the counts were "
             f"equal: an item on the rank with the fewest weighs {times:.3g} times as much as an item on the "
             "rank with the most.",
             why=(
@@ -215,14 +158,13 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
             advice=one_line(runs[0])
             or "Add up the items over the ranks (all_reduce of their number) and use "
             "loss.sum() * world_size / items_of_all_ranks, or use gradgate.Accumulator, which does this.",
-            # The last batch of an epoch alone, in one step of many: most people would leave it.
-            severity=None if len(unequal) * _MOSTLY >= compared else "info",
+            severity=unless_rare(len(unequal), compared),
             count=len(unequal),
             evidence={"items": items, "times": times, "ranks": len(runs)},
         )
 
 
-def _side_by_side(runs: Sequence[Run]) -> Iterator[tuple[StepWindow, ...]]:
+def side_by_side(runs: Sequence[Run]) -> Iterator[tuple[StepWindow, ...]]:
     """Yield the windows that ranks ended together: those of each optimizer in their order, if all have as many."""
     by_optimizer = []
     for run in runs:

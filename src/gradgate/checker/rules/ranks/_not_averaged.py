@@ -12,7 +12,7 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._means import averaged
+from gradgate.checker.rules.ranks._means import LEAST, averaged
 from gradgate.events import (
     Backward,
     Cleared,
@@ -27,7 +27,6 @@ from gradgate.events import (
     Wrapped,
 )
 
-_LEAST = 3  # steps, or backward calls
 _DIVIDES_DATA = re.compile(
     r"\[[^\]]*rank\b[^\]]*\]|\bshard\(|num_replicas"
 )  # x[rank::world_size], chunks[rank]
@@ -39,7 +38,7 @@ _WHY = "Every rank trains its own model on its part of the data, and the models 
 def never_averaged(run: Run, rule: Rule) -> Finding | None:
     """Report ranks that are meant to train one model, and never average a gradient before a step uses it."""
     windows = [window for window in run.windows if window.micro]
-    if len(windows) < _LEAST:
+    if len(windows) < LEAST:
         return None
     synced = {run.backward(number).synced for window in windows for number in window.micro}
     with_ddp = synced != {None}
@@ -161,7 +160,7 @@ def left_out(run: Run, rule: Rule) -> Iterator[Finding]:
             alone[window.optimizer] |= window.parameters - averaged
             steps[window.optimizer] += 1
     for optimizer, count in steps.items():
-        if count < max(_LEAST, run.stepping[optimizer] - 1):
+        if count < max(LEAST, run.stepping[optimizer] - 1):
             continue
         ids = alone[optimizer]
         where, advice = _outside(run, ids, wrapped) if wrapped else (events[-1].site, "")
@@ -197,11 +196,11 @@ def _outside(run: Run, ids: set[int], wrapped: Sequence[Wrapped]) -> tuple[Frame
 
 def never_steps(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
     """Report ranks that take part in every average and never step, while others do."""
-    stepping = next((run for run in runs if len(run.of(Stepped)) >= _LEAST), None)
+    stepping = next((run for run in runs if len(run.of(Stepped)) >= LEAST), None)
     idle = [run for run in runs if not run.of(Stepped) and run.of(OptimizerMade)]
     for run in idle[:1] if stepping is not None else ():
         count = sum(bool(event.synced) for event in run.of(Backward))
-        if stepping is None or count < _LEAST or _communicates(run):
+        if stepping is None or count < LEAST or _communicates(run):
             continue
         yield rule.finding(
             stepping.of(Stepped)[0].site,
@@ -221,7 +220,7 @@ def different_weights(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
     """Report parameters whose gradients are averaged, and which didn't begin with the same values on all ranks."""
     first = runs[0]
     windows = [window for window in first.windows if averaged(first, window)]
-    if len(windows) < _LEAST:
+    if len(windows) < LEAST:
         return
     differing = [
         number

@@ -10,10 +10,9 @@ from itertools import pairwise
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.ranks._means import averaged, sums_over_ranks
+from gradgate.checker.rules.ranks._means import LEAST, averaged, sums_over_ranks
 from gradgate.events import Backward, Gap, Ids, Reduced, Scheduled, SchedulerMade, Site, Stepped, Written
 
-_LEAST = 3  # steps
 _EQUAL = 1e-6  # relative: the values are compared by norms
 _WHY = "The ranks train different models from there on, and the mean gradient is right for none of them."
 
@@ -60,7 +59,7 @@ def _uneven_steps(runs: Sequence[Run], rule: Rule, optimizer: int) -> Iterator[F
     steps = [run.stepping[optimizer] for run in runs]
     calls = [sum(bool(event.synced) for event in run.of(Backward)) for run in runs]
     finished = all(run.ended == "finished" and not run.of(Gap) for run in runs)
-    if len(set(steps)) == 1 or min(steps) < _LEAST or len(set(calls)) > 1 or not calls[0] or not finished:
+    if len(set(steps)) == 1 or min(steps) < LEAST or len(set(calls)) > 1 or not calls[0] or not finished:
         return
     event = next(event for event in runs[0].of(Stepped) if event.optimizer == optimizer)
     yield rule.finding(
@@ -78,7 +77,7 @@ def _uneven_steps(runs: Sequence[Run], rule: Rule, optimizer: int) -> Iterator[F
 def _parted(runs: Sequence[Run], optimizer: int) -> _Parting | None:
     several = [_looked_at(run, optimizer) for run in runs]
     length = min(map(len, several))
-    if length < _LEAST + 1 or len({run.stepping[optimizer] for run in runs}) > 1:
+    if length < LEAST + 1 or len({run.stepping[optimizer] for run in runs}) > 1:
         return None
     columns = [
         [{number: rest for number, *rest in step.norms} for _, step in steps[:length]] for steps in several
@@ -86,13 +85,13 @@ def _parted(runs: Sequence[Run], optimizer: int) -> _Parting | None:
     same = frozenset.intersection(*(frozenset(norms) for column in columns for norms in column))
     parted: dict[int, set[int]] = defaultdict(set)
     for number in same:
-        if len({(run.name(number), run.parameter(number).shape) for run in runs}) > 1:
+        if len({(run.name(number), run.parameters[number].shape) for run in runs}) > 1:
             continue
         differ = [_differ([column[place][number][2] for column in columns]) for place in range(length)]
         if (
             not differ[0]
             and all(differ[(first := differ.index(True) if True in differ else length) :])
-            and (length - first >= _LEAST)
+            and (length - first >= LEAST)
         ):
             parted[first].add(number)
     if not parted:
@@ -143,7 +142,7 @@ def _is_one_model(runs: Sequence[Run], optimizer: int, parting: _Parting) -> boo
         if isinstance(event, Reduced) and sums_over_ranks(event) and event.numel > 2
     ]
     between = sum(any(first < number < second for number in exchanges) for first, second in pairwise(steps))
-    return between >= max(_LEAST, len(windows) - 2)
+    return between >= max(LEAST, len(windows) - 2)
 
 
 def _cause(runs: Sequence[Run], optimizer: int, parting: _Parting) -> tuple[Site, str, str]:

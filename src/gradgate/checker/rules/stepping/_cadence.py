@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from gradgate.checker.analysis._origins import counts_as_a_loop_does
 from gradgate.checker.analysis._run import Run
 from gradgate.events import (
     Backward,
@@ -103,6 +104,29 @@ def low(run: Run, cadence: Cadence) -> float:
 def near(first: float, second: float) -> bool:
     """Say whether two lengths are about the same."""
     return 0.8 * second <= first <= 1.25 * second
+
+
+def is_in_epochs(run: Run, cadence: Cadence, length: float) -> bool:
+    """Say whether a length counts a finished run's epochs: of its data loaders, or the passes of an outer loop."""
+    calls, epochs = len(cadence.calls), cadence.epochs
+    if run.ended != "finished":
+        return False
+    if cadence.made.kind == "MultiStepLR":
+        return length <= epochs <= calls / 3
+    if cadence.made.kind == "LambdaLR" and not _has_fallen(rates(run, cadence), int(length)):
+        return False  # its length is a guess
+    if epochs and calls != epochs * epochs:  # as many epochs as batches in each: either may be meant
+        return length == epochs
+    passes = counts_as_a_loop_does(cadence.made.site, run.events[cadence.calls[-1]].site)
+    return passes and epochs in (0, length) and calls % length == 0
+
+
+def _has_fallen(found: list[float], length: int) -> bool:
+    """Say whether the rate is at its lowest after so many calls, and well below its highest."""
+    begin = found[: length + 2]
+    peak = begin.index(max(begin))
+    lowest = min(begin[peak:])
+    return lowest <= 0.5 * begin[peak] and lowest <= 1.01 * min(found[peak:])
 
 
 def unit(cadence: Cadence) -> str:

@@ -21,7 +21,9 @@ Nothing is trained. The loss goes up and down with the batches, which looks like
 
 ## Known limits
 A rate of zero at the start of a warm-up is right. A rate that is zero throughout while other optimizers step is
-reported as a note. If a run is stopped early, a rate that might still rise is not reported.
+reported as a note. If a run is stopped early, a rate that might still rise is not reported. Parameters that are
+updated in a dict for ``functional_call`` and never copied back to their module are not found: the loop may use the
+dict alone.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html, "Taking an optimization step"
@@ -31,14 +33,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from functools import partial
 
 from gradgate.checker.analysis._origins import computed_rate, rate_set_by_hand, rounded_for, rounds
 from gradgate.checker.analysis._parameter_usage import misdirected, replaced
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._source import tree_of
 from gradgate.checker.analysis._statement import Statement, method, operand
-from gradgate.checker.fixes import Fix, Move, Replace
+from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
@@ -185,7 +188,10 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
     name = run.optimizer(optimizer)
     files = {frame.file for event in (*reaching, *run.made[optimizer]) for frame in event.site}
     named = [Frame(file, line, "") for file in files for line in _named_only(tree_of(file))]
-    if not named and (run.ended != "finished" or any(_calls_step(tree_of(file), name) for file in files)):
+    lost = sum(part.is_lost for part in run.contributions if part.atom & held)
+    # Lines that step others are no place where it may step later, if it is cleared again and again.
+    ran = {frame[:2] for event in run.of(Stepped) for frame in event.site if lost >= _LEAST}
+    if not named and (run.ended != "finished" or any(_calls_step(file, name, ran) for file in files)):
         return None
     if not named and not all(
         run.parameters[parameter].still for parameter in held if parameter in run.parameters
@@ -195,8 +201,8 @@ def _not_stepped(run: Run, optimizer: int) -> Finding | None:
         named[0] if named else reaching[-1].site,
         f"{name}.step is never called: {len(reaching)} backward calls give gradients that no step uses.",
         why=_WHY,
-        advice=f"Call {name}.step(), with parentheses, after backward().",
-        fix=_called,
+        advice=f"Call {name}.step(){', with parentheses,' if named else ''} after backward().",
+        fix=_called if named else partial(_step_too, name=name),
         count=len(reaching),
         evidence={"backward_calls": len(reaching)},
         about=held,
@@ -209,16 +215,25 @@ def _named_only(tree: ast.Module | None) -> Iterator[int]:
             yield node.lineno
 
 
-def _calls_step(tree: ast.Module | None, name: str) -> bool:
-    """Say whether the source steps what may be the optimizer, or what steps it."""
+def _calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
+    """Say whether the source steps what may be the optimizer, or what steps it, at a line that stepped no other."""
+    tree = tree_of(file)
     nodes = ast.walk(tree) if tree is not None else ()
     steps = [
-        ast.unparse(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "step"
+        ast.unparse(node.value)
+        for node in nodes
+        if isinstance(node, ast.Attribute) and node.attr == "step" and (file, node.lineno) not in ran
     ]
     return any(name in of or re.search(r"opt|scaler|accelerator|engine", of, re.IGNORECASE) for of in steps)
 
 
 # The fix
+
+
+def _step_too(at: Statement, *, name: str) -> Fix:
+    """Step behind the other steps that follow the backward call."""
+    steps = at.later("step")
+    return (Insert(f"{name}.step()", after=steps[-1].lineno),) if steps and at.knows(name) else ()
 
 
 def _after_backward(at: Statement) -> Fix:

@@ -1,10 +1,11 @@
 """Trained parameters are overwritten by hand, which undoes the optimizer's work.
 
 ## What it does
-Follows writes to parameters that an optimizer didn't make. Reports writes between a forward and its backward,
-a manual descent step with a gradient that the optimizer uses as well, rounding that reverts the steps, a pull
-towards values that never change (a soft update in the wrong direction), and values that an evaluation writes
-and doesn't restore (averaged weights, a perturbation).
+Follows writes to parameters that an optimizer didn't make. Reports writes between a forward and its backward, a
+manual descent step with a gradient that the optimizer uses as well, rounding that reverts the steps, a pull
+towards values that never change (a soft update in the wrong direction), values that an evaluation writes and
+doesn't restore (averaged weights, a perturbation), and an initialization of the whole model that runs again, such
+as in each epoch, while the optimizer keeps its momentum.
 
 ## Why is this bad?
 Gradients of one set of weights are applied to another, or what was learned is overwritten. No error is raised:
@@ -28,9 +29,9 @@ writes through ``.data`` or under ``no_grad`` bypass autograd's checks.
 or evaluate the averages in a model of their own.
 
 ## Known limits
-Clamping, masks, projections, noise, averages of other models, restored checkpoints and repeated
-initialization are not reported. Writes before the first step, and those in the later part of a long run, are
-not seen.
+Clamping, masks, projections, noise, averages of other models, restored checkpoints and the initialization of some
+layers are not reported, nor that of a whole model for each seed or fold, or with an optimizer without momentum.
+Writes before the first step, and those in the later part of a long run, are not seen.
 
 ## Sources
 ``torch.Tensor.data`` and "In-place correctness checks" in https://docs.pytorch.org/docs/stable/notes/autograd.html
@@ -48,6 +49,7 @@ from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._source import same_statement
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.stepping._initialized_again import initialized_again
 from gradgate.events import Backward, Frame, Ids, ModeSet, NoGradEntered, OptimizerMade, Stepped, Written
 
 _Writes: TypeAlias = dict[int, Written]  # by the number of the event
@@ -55,6 +57,7 @@ _Writes: TypeAlias = dict[int, Written]  # by the number of the event
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _before_backward(run)
+    yield from initialized_again(run, RULE)
     places: dict[Frame, _Writes] = defaultdict(dict)
     for number, event in run.numbered(Written):
         if (

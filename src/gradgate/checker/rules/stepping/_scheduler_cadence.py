@@ -29,10 +29,10 @@ of the run. The loss still falls, only more slowly.
 
 ## Known limits
 A schedule that is too slow is found only in a run that ends by itself and has as many steps, or micro-batches, as
-the schedule is long; a run that is stopped early is not reported. Without a length, and where no DataLoader shows
-the epochs, only a rate that is close to zero for a large part of the run is reported. The names of variables are
-not read. Schedules written by hand are not followed, nor are a scheduler that is built anew in each epoch and a
-``LambdaLR`` without a known length.
+the schedule is long; a run that is stopped early is not reported. Where no DataLoader shows the epochs, a length
+counts epochs if an outer loop has the same one: ``T_max=epochs`` and ``for epoch in range(epochs)``. Otherwise
+only a rate that is close to zero for a large part of the run is reported. Schedules written by hand are not
+followed, nor are a scheduler that is built anew in each epoch and a ``LambdaLR`` without a known length.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
@@ -45,8 +45,9 @@ from collections.abc import Iterator
 
 from gradgate.checker.analysis._origins import length_line
 from gradgate.checker.analysis._run import Run, innermost
+from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import loops_around, statement_at, tree_of
-from gradgate.checker.analysis._statement import Statement, last_name, method, owner
+from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
@@ -54,6 +55,7 @@ from gradgate.checker.rules.stepping._cadence import (
     GONE,
     Cadence,
     cadences,
+    is_in_epochs,
     low,
     micro_batches,
     near,
@@ -144,7 +146,9 @@ def _fast(run: Run, cadence: Cadence) -> Finding | None:
             f"Its patience of {length:g} counts batches: it is advanced {cadence.counts} in {epochs} epochs."
         )
         return _finding(run, cadence, message, "after each epoch, with the validation loss", _after_epoch)
-    has_course = length is not None and kind in (*_ONE_COURSE, "MultiStepLR")
+    found = rates(run, cadence)
+    falls = kind == "LinearLR" and bool(found) and found[-1] < found[0]
+    has_course = length is not None and (kind in (*_ONE_COURSE, "MultiStepLR") or falls)
     if calls >= 1.5 * steps and cadence.filled() < 0.8:
         over = has_course and calls >= 1.5 * (length or 0)
         fits = length is None or 2 * length < calls or (kind in _ONE_COURSE and near(length, steps))
@@ -155,22 +159,16 @@ def _fast(run: Run, cadence: Cadence) -> Finding | None:
             if length is not None and length <= max(epochs, steps / 5 if kind == "MultiStepLR" else 0):
                 return _finding(run, cadence, message, "once an epoch", _after_epoch)
             return _finding(run, cadence, message, "only where optimizer.step() is", _after_step)
-    elif has_course and epochs and run.ended == "finished" and calls >= 1.5 * (length or 0):
-        in_epochs = length == epochs or (kind == "MultiStepLR" and (length or 0) <= epochs <= calls / 3)
-        if in_epochs:
-            message = f"{kind} is {length:g} epochs long and is advanced at each batch, {cadence.counts}."
-            return _finding(run, cadence, message, f"once an epoch, or make it {calls} long", _after_epoch)
+    elif has_course and calls >= 1.5 * (length or 0) and is_in_epochs(run, cadence, length or 0):
+        message = f"{kind} is {length:g} epochs long and is advanced at each batch, {cadence.counts}."
+        return _finding(run, cadence, message, f"once an epoch, or make it {calls} long", _after_epoch)
     return _soon_over(run, cadence)
 
 
 def _soon_over(run: Run, cadence: Cadence) -> Finding | None:
     """Report a rate that is close to zero for a large part of the run, where each step advances the schedule."""
-    kind, length, calls, steps = (
-        cadence.made.kind,
-        cadence.made.horizon,
-        len(cadence.calls),
-        len(cadence.steps),
-    )
+    kind, length = cadence.made.kind, cadence.made.horizon
+    calls, steps = len(cadence.calls), len(cadence.steps)
     if calls < 0.9 * steps or steps < 8:
         return None
     milestones = kind == "MultiStepLR" and steps >= 12 and run.ended == "finished"
