@@ -173,3 +173,16 @@ def test_an_accumulator_that_divides_by_itself_is_not_judged_by_its_losses() -> 
                 story.backward(4, mean(8, line=3), managed=managed)
             story.step(6).clear(7)
         assert bool(story.judged("GG101", "GG102", "GG103")) is not managed
+
+
+def test_class_weights_that_differ_are_a_note_without_an_edit() -> None:
+    story = Story("w", source=LOOP).optimizer()
+    for _ in range(4):
+        for items in (9.0, 13.0):
+            story.backward(4, mean(items, ("div", 2), line=3, weighted=True))
+        story.step(6).clear(7)
+    found = story.judged("GG103")
+    assert said(found) == [
+        "train.py:3: GG103 info: 2 micro-batches whose class weights add up to 9, 13 have equal weight: an item of "
+        "the smallest weighs 1.44 times as much as an item of the largest."
+    ]

@@ -28,30 +28,38 @@ def unmoved(log: Log) -> Iterator[str]:
     for optimizer, several in steps.items():
         name = log.optimizers.get(optimizer) or "optimizer"
         late = several[len(several) - len(several) // _LATE :]
-        for ids in _parts(log, held.get(optimizer, ())) if len(several) >= _LEAST else ():
-            if ids & reported:
+        for whole, called in _parts(log, held.get(optimizer, ())) if len(several) >= _LEAST else ():
+            ids = frozenset(number for number in whole if log.parameters[number].trainable)
+            if whole & reported:
                 continue
-            ever = any(event.moved & ids for event in several)
-            still = all(log.parameters[number].still for number in ids)
-            if not ever and still:
-                yield f"None of {counted(len(several), 'step')} of {name} moved {_names(log, ids)}."
-            elif ever and len(late) >= _LEAST and not any((e.moved | e.changed) & ids for e in late):
-                yield f"{_names(log, ids)} moved at first, and not in the last {len(late)} steps of {name}."
+            if any(event.moved & whole for event in several):
+                if len(late) < _LEAST or any((e.moved | e.changed) & whole for e in late):
+                    continue
+                shown = called or _names(log, whole)
+                yield f"{shown} moved at first, and not in the last {len(late)} steps of {name}."
+            elif ids and all(log.parameters[number].still for number in ids):
+                yield f"None of {counted(len(several), 'step')} of {name} moved {called or _names(log, ids)}."
             else:
                 continue
-            reported |= ids
+            reported |= whole
 
 
-def _parts(log: Log, groups: Sequence[Ids]) -> Iterator[Ids]:
-    """Yield the trainable parameters of an optimizer: all, those of each group, and those of each network."""
-    known = log.parameters
-    trained = [frozenset(n for n in ids if n in known and known[n].trainable) for ids in groups]
+def _parts(log: Log, groups: Sequence[Ids]) -> Iterator[tuple[Ids, str]]:
+    """Yield what an optimizer holds: all, each group, each network, and each module within one, with its name."""
+    groups = [frozenset(number for number in ids if number in log.parameters) for ids in groups]
+    held = frozenset[int]().union(*groups)
     by_root: dict[str, set[int]] = defaultdict(set)
-    for number in frozenset[int]().union(*trained):
+    by_path: dict[str, set[int]] = defaultdict(set)
+    for number in held:
         by_root[_root(log, number)].add(number)
-    for ids in (frozenset[int]().union(*trained), *trained, *map(frozenset, by_root.values())):
+        parts = log.parameters[number].name.split(".")
+        for length in range(2, max(len(parts), 3)):
+            by_path[".".join(parts[:length])].add(number)
+    for ids in (held, *groups, *map(frozenset, by_root.values())):
         if ids:
-            yield ids
+            yield ids, ""
+    for path in sorted(by_path, key=lambda path: path.count(".")):
+        yield frozenset(by_path[path]), path
 
 
 def _root(log: Log, number: int) -> str:

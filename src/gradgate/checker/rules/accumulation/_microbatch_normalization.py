@@ -122,7 +122,9 @@ def _unequal(run: Run, site: Site, unequal: list[list[Share]], windows: _Windows
         advice=trainer
         or "Weigh each mean by its items, (loss * items).backward(), and divide the gradients once, before the "
         "step, by all items of the window.",
-        fix=lambda at: one_line_fix(run, site, at) if trainer else divided_by_its_items(at),
+        fix=lambda at: (
+            () if weighted else one_line_fix(run, site, at) if trainer else divided_by_its_items(at)
+        ),
         severity="info" if weighted else unless_rare(len(unequal), len(windows)),
         count=len(unequal),
         evidence={"items": counts, "times": times},

@@ -68,14 +68,10 @@ def _of_module(run: Run, ids: Ids, backward: Site, *, fixed: bool) -> Finding:
     passes = any(event.beyond & ids for event in run.of(Backward))
     where = calling_line(_uses(run, ids, backward), backward) or backward
     network = whole_module(run, ids) or "the network"
-    freeze = (
-        f"freeze it where it is made: {network}.requires_grad_(False). Not torch.no_grad(): what is trained gets "
-        "its gradient through it."
-    )
+    off = f"freeze it where it is made: {network}.requires_grad_(False)."
+    freeze = f"{off} Not torch.no_grad(): what is trained gets its gradient through it."
     if not passes:
-        freeze = (
-            f"run it under torch.no_grad(), or freeze it where it is made: {network}.requires_grad_(False)."
-        )
+        freeze = f"run it under torch.no_grad(), or {off}"
     if not fixed:
         freeze = f"if it is to be trained, pass its parameters to an optimizer; if not, {freeze}"
     names = {part for number in ids for part in run.name(number).split(".")}
@@ -108,6 +104,8 @@ def _of_others(run: Run) -> Iterator[Finding]:
             elif any(run.stepping[owner] for owner in owners):
                 wasted[site, owners] |= each.atom
     stepped: Ids = frozenset().union(*(event.used for event in run.of(Stepped)))
+    by_hand = (each.atom for each in run.contributions if each.backward < 0 and each.consumed)
+    stepped = stepped.difference(*by_hand)  # read and put together by hand: gradient surgery
     times = Counter(event.site for event in run.of(Backward))
     networks: dict[tuple[frozenset[int], bool], dict[Site, Ids]] = defaultdict(dict)
     for (site, owners), numbers in wasted.items():

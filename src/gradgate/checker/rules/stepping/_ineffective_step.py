@@ -145,10 +145,11 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
     if not meant or any(swap.optimizer == optimizer for swap in replaced(run)):
         return None
     frozen = not any(run.parameters[number].trainable for number in held if number in run.parameters)
+    are = ", which is frozen" if len(held) == 1 else ", which are frozen"
     return RULE.finding(
         run.made[optimizer][0].site,
         f"None of {len(steps)} steps of {name} had a gradient: it holds {run.names(held)}"
-        f"{', which are frozen' if frozen else ''}, and the losses reach {run.names(meant)}, "
+        f"{are if frozen else ''}, and the losses reach {run.names(meant)}, "
         "which no optimizer holds.",
         why=_WHY,
         advice=f"Pass {name} the parameters that are to be trained: {run.names(meant)}.",
