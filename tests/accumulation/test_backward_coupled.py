@@ -20,6 +20,7 @@ from gradgate.errors import (
     ShapeError,
     UpdateError,
 )
+from tests.accumulation.one_weight import stopped_by
 from tests.coupled import Towers, batch, contrastive, gradient, in_one_graph, sizes_of
 from tests.laws.modules import Averaging, Counter
 from tests.messages import raises
@@ -417,6 +418,15 @@ def test_one_batch_or_an_empty_window_is_refused() -> None:
         run(accumulator, net, [batch(4)], spread, budget_bytes="2 cats")
     with raises(UpdateError, "after the block", "backward_coupled", "new"):
         accumulator.update().backward_coupled(net, [batch(4)], spread)
+
+
+def test_a_call_without_a_name_for_each_micro_batch_is_refused_too() -> None:
+    net = on_device(nn.Linear(5, 3))
+    before = net.weight.detach().clone()
+    with stopped_by(UpdateError), gg.Accumulator(sgd(net)).update() as update:
+        for part in update.micro_batches(batch(4).split(2)):
+            update.backward_coupled(net, [part], spread)
+    assert net.weight.equal(before)
 
 
 def test_a_call_for_each_micro_batch_is_refused() -> None:

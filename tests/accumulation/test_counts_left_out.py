@@ -5,11 +5,12 @@ refused; there is no third case.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
 
@@ -91,6 +92,15 @@ def test_any_other_loss_is_asked_for_its_count(name: str) -> None:
 def test_as_many_parameters_as_there_may_be_samples_are_not_taken_for_features(samples: int) -> None:
     model, (part, _) = net(), batch().split([samples, 6 - samples])
     assert count_in_graph((ce(model, part) * model.logs).mean()) is None
+
+
+@pytest.mark.parametrize("texts", [1, 3])
+@pytest.mark.parametrize("flat", [lambda logits: logits.flatten(0, 1), lambda logits: logits.view(-1, 5)])
+def test_texts_of_one_token_are_read_as_longer_ones_are(texts: int, flat: Callable[[Tensor], Tensor]) -> None:
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5))
+    for length in (1, 2):
+        ids = torch.zeros(texts, length, dtype=torch.int64)
+        assert count_in_graph(F.cross_entropy(flat(model(ids)), ids.flatten())) == texts * length
 
 
 def test_an_update_reads_and_asks_as_its_parts_do() -> None:

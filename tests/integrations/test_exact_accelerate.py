@@ -90,6 +90,26 @@ def test_every_backward_may_synchronize_the_ranks() -> None:
         assert error(ours, loop.truth(part)) < 1e-12
 
 
+@pytest.mark.parametrize("windows_before", [0, 1])
+def test_losses_that_bypass_the_accelerator_are_an_error(windows_before: int) -> None:
+    class Bypasses(Loop):
+        calls = 0
+
+        def back(self, x: Tensor, y: Tensor) -> None:
+            self.calls += 1
+            if self.calls > 4 * windows_before:
+                tokens(self.model, x, y).backward()
+            else:
+                super().back(x, y)
+
+    loop = Bypasses(rate=0.1)
+    steps = []
+    loop.inner.register_step_post_hook(lambda *_: steps.append(1))
+    with pytest.raises(UpdateError, match="steps on gradients of a window to which no loss was added"):
+        loop.run()
+    assert len(steps) == windows_before
+
+
 def test_a_count_may_be_passed() -> None:
     class Counts(Loop):
         def back(self, x: Tensor, y: Tensor) -> None:

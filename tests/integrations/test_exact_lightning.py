@@ -14,7 +14,7 @@ from lightning.pytorch.loops.optimization.automatic import _AutomaticOptimizatio
 from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor
 
-from gradgate.errors import CountError, CountWarning, OptionError, UpdateError
+from gradgate.errors import CountError, CountWarning, DividedTwiceWarning, OptionError, UpdateError
 from gradgate.integrations.lightning import ExactAccumulation, WatchGradients
 from tests.integrations.exact_cases import LABELS, QUIET, TEXTS, error, gradients, net, squares, tokens
 
@@ -161,12 +161,18 @@ def test_a_count_that_the_graph_contradicts_is_warned_of() -> None:
         received(Module(), ExactAccumulation(lambda batch: len(batch[0])))
 
 
+def test_means_divided_by_hand_are_warned_of_where_counts_are_passed() -> None:
+    divided = Module(lambda *batch: tokens(*batch) / 4)
+    with pytest.warns(DividedTwiceWarning, match="a mean divided by 4, the number of micro-batches"):
+        received(divided, ExactAccumulation(lambda batch: (batch[1] != -100).sum()))
+
+
 @pytest.mark.parametrize(
     ("loss", "says"),
     [
         (lambda *batch: F.mse_loss(squares(*batch).reshape(1), torch.zeros(1), reduction="sum"), "is a sum"),
         (lambda model, x, y: tokens(model, x, torch.full_like(y, -100)), "have count 0"),
-        (lambda *batch: tokens(*batch) / 4, "DivBackward0"),
+        (lambda *batch: tokens(*batch) / 4, "is a mean divided by 4"),
     ],
 )
 def test_what_cannot_be_exact_is_an_error_before_the_step(loss: Any, says: str) -> None:

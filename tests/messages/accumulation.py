@@ -103,6 +103,13 @@ def another_micro_batch_or_another_loss() -> None:
         update.backward(weight * 1, count=1)
 
 
+def drawn_ahead() -> None:
+    weight, _, accumulator = named()
+    with accumulator.update() as update:
+        for gradient in list(update.micro_batches([1.0, 2.0])):
+            update.backward(weight * gradient, count=1)
+
+
 def after_the_block() -> None:
     weight, _, accumulator = named()
     update_by(accumulator, weight, [(1.0, 1)]).backward(weight * 1, count=1)
@@ -469,6 +476,7 @@ CASES: dict[str, Any] = {
     "a users gradient": a_users_gradient,
     "owned twice": owned_twice,
     "another micro batch or another loss": another_micro_batch_or_another_loss,
+    "drawn ahead": drawn_ahead,
     "after the block": after_the_block,
     "not finite": not_finite,
     "does not fit": does_not_fit,

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import gradgate as gg
@@ -49,6 +50,12 @@ def inner_model(rank: int) -> None:
     model = nn.Linear(2, 1)
     wrapped = DistributedDataParallel(model)
     update(rank, wrapped, gg.Accumulator(torch.optim.SGD(model.parameters(), lr=1.0), model=model))
+
+
+def sharded_in_another_dtype(rank: int) -> None:
+    model = fully_shard(nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    update(rank, model, gg.Accumulator(optimizer, model=model, accumulate_dtype=torch.float64))
 
 
 def stopped(rank: int, sync: Any = "last") -> None:
@@ -122,6 +129,7 @@ CASES: dict[str, Callable[[int], None]] = {
     "ranks without a model": no_model,
     "ranks with half a model": half_a_model,
     "a static graph": static_graph,
+    "a dtype for sharded sums": sharded_in_another_dtype,
     "a wrapper around the model": inner_model,
     "a rank that stopped": stopped,
     "a rank that stopped in the last pass": stopped_on_the_way,

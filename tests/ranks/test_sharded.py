@@ -11,7 +11,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradgate as gg
-from gradgate.errors import RankError, UpdateError
+from gradgate.errors import OptionError, RankError, UpdateError
 from tests.ranks.processes import together
 from tests.ranks.test_update import dealt, everybody
 from tests.ranks.work import SAMPLES, Cut, adam, data, model, of_one_process
@@ -119,6 +119,12 @@ def several(rank: int) -> Any:
             update.backward(gg.clip_gradient(net(x), max_value=1.0).mean(), count=len(x))
     except UpdateError as error:
         said.append(str(error))
+    try:
+        gg.Accumulator(adam(net), model=net, accumulate_dtype=torch.float32).step_window(
+            lambda x: net(x).mean(), [x]
+        )
+    except OptionError as error:
+        said.append(str(error))
     net(x[: 12 * (rank + 1)]).sum().backward()
     return said, [one.grad.full_tensor() for one in net.parameters()]  # type: ignore[union-attr, operator]
 
@@ -130,6 +136,7 @@ def test_what_cannot_be_is_refused_and_the_engine_is_given_back() -> None:
         assert "rank 1 has no micro-batch in this window, another has 1" in said[0]
         assert "'b' is a second loss, and under fully_shard there is one sum for all losses" in said[1]
         assert "the graph holds gg.clip_gradient" in said[2]
+        assert "fully_shard, which adds gradients up in a dtype of its own, here torch.float64" in said[3]
         assert_same(gradients, [one.grad for one in net.parameters()])
 
 

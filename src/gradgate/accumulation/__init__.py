@@ -9,9 +9,10 @@ from gradgate.accumulation._counts import (
     divided_by,
     divisor_in_graph,
     is_sum,
+    refuse_divided,
 )
 from gradgate.accumulation._gradients import dense_values, multiply, total_norm
-from gradgate.accumulation._loss_checks import check_scalar
+from gradgate.accumulation._loss_checks import check_scalar, divided_twice
 from gradgate.accumulation._open_window import register
 from gradgate.accumulation._running_sum import RunningSum
 from gradgate.accumulation._settings import Decay, decay, is_sharded
@@ -35,10 +36,12 @@ __all__ = [
     "decay",
     "dense_values",
     "divided_by",
+    "divided_twice",
     "divisor_in_graph",
     "is_sharded",
     "is_sum",
     "multiply",
+    "refuse_divided",
     "register",
     "scale_lr",
     "total_norm",

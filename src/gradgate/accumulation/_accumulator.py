@@ -57,9 +57,9 @@ class Accumulator(CoupledSteps, Checkpointed):
             default with a scaler), or "step" anyway, which saves a synchronization with the device.
         clear: what happens to gradients after a step: "none" drops them, "zero" fills them with zeros, and
             ``gradgate.decay(factor)`` carries a fraction of them into the next update.
-        accumulate_dtype: the dtype in which gradients are summed. By default the parameter's own, and float32 for
-            bfloat16 and float16 parameters, which costs 4 bytes per parameter. torch's optimizers then receive the
-            float32 gradient; fused optimizers and those of other libraries, the gradient rounded once.
+        accumulate_dtype: the dtype in which gradients are summed (not those of ``fully_shard``). By default the
+            parameter's own, and float32 for bfloat16 and float16 parameters, which costs 4 bytes per parameter.
+            torch's optimizers then receive the float32 gradient; fused ones and other libraries', it rounded once.
         batch_norm: "micro_batch" leaves batch norms as torch runs them, and warns once if they make a split
             inexact. "window" updates their running statistics once per window, from all its samples.
         undo_step: keep a copy of parameters and optimizer state during ``optimizer.step``, so that a step that

@@ -105,6 +105,16 @@ def divided_by(loss: Tensor) -> float | None:
     return float(divisor)
 
 
+def refuse_divided(where: str, loss: Tensor) -> None:
+    """Raise CountError for a mean that was divided by hand and whose count is missing."""
+    divided = divided_by(loss)
+    if divided is not None:
+        raise CountError(
+            f"{where}: count is missing, and the loss is a mean divided by {divided:g}. The update "
+            "divides once, by all counts. Pass the mean itself, without the division."
+        )
+
+
 def _reduced(loss: Tensor) -> Any:
     """Return the node of the mean or sum that produced a loss, ignoring changes of sign and shape."""
     node: Any = loss.grad_fn
@@ -158,12 +168,7 @@ def _read_or_ask(loss: Tensor, reduction: Reduction) -> Count:
             return count_in_graph(loss)
         except NotUnderstoodError as unknown:
             why = f"the loss's graph does not prove it: {unknown}"
-        divided = divided_by(loss)
-        if divided is not None:
-            raise CountError(
-                f"backward: count is missing, and the loss is a mean divided by {divided:g}. The update "
-                "divides once, by all counts. Pass the mean itself, without the division."
-            )
+        refuse_divided("backward", loss)
     raise CountError(
         f"backward: count is missing, and {why}. Micro-batches are weighted by their counts, so a guess would "
         "give a wrong update. Pass the number of items in this loss: count=len(y) for samples, "

@@ -156,13 +156,16 @@ def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:
     """Warn about the ``/ N`` that an ordinary accumulation loop needs and an update does not."""
     divisor = divided_by(loss) if micro_batches > 1 else None
     if divisor is not None and math.isclose(divisor, micro_batches):
-        warnings.warn(
-            f"backward: loss is a mean divided by {micro_batches}, the number of micro-batches of this "
-            f"window. The update divides once, by all counts, so its gradient will be {micro_batches} times "
-            "too small. Pass the loss without the division.",
-            DividedTwiceWarning,
-            stacklevel=4,
-        )
+        warnings.warn(divided_twice("backward", micro_batches), DividedTwiceWarning, stacklevel=4)
+
+
+def divided_twice(where: str, micro_batches: int) -> str:
+    """Return the warning about means that were also divided by the number of micro-batches."""
+    return (
+        f"{where}: loss is a mean divided by {micro_batches}, the number of micro-batches of this "
+        f"window. The update divides once, by all counts, so its gradient will be {micro_batches} times "
+        "too small. Pass the loss without the division."
+    )
 
 
 def check_scalar(loss: Tensor) -> None:

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.accumulation._settings import is_sharded, owned_parameters
-from gradgate.errors import UpdateError
+from gradgate.errors import OptionError, UpdateError
 
 _NARROW = (torch.bfloat16, torch.float16)
 
@@ -48,8 +48,17 @@ def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None, wide: list[Wi
         dtype: as the accumulator was given it.
         wide: gets an entry for each parameter, before its ``.grad_dtype`` is set. A ``.grad`` of another
             dtype is dropped; the caller saves it if it is still needed.
+
+    Raises:
+        OptionError: ``dtype`` is given, and a sharded parameter's gradients are added up in another one.
     """
     for parameter in parameters:
+        if dtype not in (None, parameter.dtype) and is_sharded(parameter):
+            raise OptionError(
+                f"update: accumulate_dtype={dtype} with parameters under fully_shard, which adds gradients up in "
+                f"a dtype of its own, here {parameter.dtype}. Leave it out, and for float32 sums shard float32 "
+                "parameters with MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)."
+            )
         wanted = sum_dtype(parameter, dtype)
         if parameter.dtype == wanted:
             continue

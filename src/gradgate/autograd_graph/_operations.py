@@ -176,8 +176,10 @@ def viewed(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     while old and new and old[-1][1] == new[-1]:
         back.append(old.pop()[0])
         del new[-1]
-    if any(size == 1 and held != FEATURES for held, size in old):
-        # Perhaps a batch of one sample. A larger batch would be merged with the dimension beside it.
+    beside = {*front[-1:], *back[-1:]}
+    if SAMPLES not in beside and any(size == 1 and held != FEATURES for held, size in old):
+        # Perhaps a batch of one sample. A larger batch would be merged with the dimension beside it. Where samples
+        # are beside it, this is one token of each: x.view(-1, classes) merges both.
         front, back = ([*near[:-1], SAMPLES] if near[-1:] == [FEATURES] else near for near in (front, back))
     middle = _any_of([held for held, _ in old])
     return known._replace(holds=(*front, *[middle] * len(new), *reversed(back)), shape=shape)

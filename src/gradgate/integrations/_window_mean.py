@@ -23,12 +23,14 @@ from gradgate.accumulation import (
     count_in_graph,
     dense_values,
     divided_by,
+    divided_twice,
     divisor_in_graph,
     is_sum,
     multiply,
+    refuse_divided,
 )
 from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, inputs_of
-from gradgate.errors import CountError, CountWarning, UpdateError
+from gradgate.errors import CountError, CountWarning, DividedTwiceWarning, UpdateError
 from gradgate.ranks import RankGroup
 from gradgate.tally import Tally
 
@@ -55,12 +57,11 @@ class WindowMean:
     """
 
     def __init__(self, library: str, advice: str, ranks: int = 1) -> None:
-        self._library, self._advice = library, advice
-        self.ranks = ranks
+        self._library, self._advice, self.ranks = library, advice, ranks
         self._unit: Count | None = None
         self._guards: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()
-        self.divides_in_closure = False
-        """Whether a step is running whose closure ends the window and divides."""
+        self.divides_in_closure = False  # whether a step is running whose closure ends the window and divides
+        self.divided = True  # False from where a micro-batch is known to begin to the division of its window
         self.start()
 
     def start(self) -> None:
@@ -70,6 +71,7 @@ class WindowMean:
         self._arrived: list[Tensor] = []
         self._passed: list[tuple[Any, Any]] = []
         self._counted: tuple[float, float] | None = None
+        self._divisors: set[float | None] = set()  # of means that were divided by hand
 
     def restart(self) -> None:
         """Begin a window after gradients were cleared. A micro-batch without its backward pass belongs to it."""
@@ -127,6 +129,7 @@ class WindowMean:
             CountError: the window holds no items.
             UpdateError: the trainer scales the losses in a way that this class does not expect.
         """
+        self.divided = True
         running, arrived = self._running, [float(gradient) for gradient in self._arrived]
         if len(arrived) != self._expected or len(set(arrived)) > 1:
             raise self._changed(
@@ -139,6 +142,8 @@ class WindowMean:
                     f"{self._library}: a loss was divided by {float(divisor):g}, but its micro-batch holds "
                     f"{float(passed):g} items (num_items_in_batch), so its count is unknown. {self._advice}"
                 )
+        if self._expected > 1 and self._divisors == {self._expected}:
+            warnings.warn(divided_twice(self._library, self._expected), DividedTwiceWarning, stacklevel=2)
         tally = running.tally()
         sent: dict[str, Any] = {"total": tally.total, "count": tally.count, "micro_batches": self._expected}
         sent["per_item"] = (
@@ -147,8 +152,7 @@ class WindowMean:
         all_sent = [sent] if self.ranks == 1 else RankGroup().exchange(sent)
         self.start()
         whole = sum((Tally(each["total"], each["count"]) for each in all_sent), Tally())
-        factors = {each["per_item"] for each in all_sent} - {None}
-        if len(factors) > 1:
+        if len(factors := {each["per_item"] for each in all_sent} - {None}) > 1:
             raise self._changed(f"the ranks multiplied their losses by different factors: {sorted(factors)}")
         if not factors:
             raise self._changed("the window ended, but no micro-batch was added to it")
@@ -179,13 +183,17 @@ class WindowMean:
             handle.remove()
         self._guards.clear()
 
-    def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.divides_in_closure:
+            return
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # the first argument is the optimizer
-        if (self.open or closure is not None) and not self.divides_in_closure:
+        if self.open or closure is not None:
             raise self._changed(
                 f"an optimizer steps in the middle of a window, after {self._expected} micro-batches, before their "
                 "gradients were divided"
             )
+        if not self.divided and any(p.grad is not None for p in of_optimizers([optimizer])):
+            raise self._changed("an optimizer steps on gradients of a window to which no loss was added")
 
     def _changed(self, what: str) -> UpdateError:
         return UpdateError(
@@ -204,6 +212,7 @@ class WindowMean:
         if count is not None:
             checked = checked_count(loss, count, "mean")
             self._warn_if_counted_otherwise(loss, checked)
+            self._divisors.add(divided_by(loss))
             return checked
         try:
             return count_in_graph(loss)
@@ -213,6 +222,7 @@ class WindowMean:
             if divisor is not None:
                 self._passed.append((divisor, passed))
                 return checked_count(loss, passed, "mean")
+            refuse_divided(self._library, loss)
             raise CountError(
                 f"{self._library}: the count of a micro-batch is missing: the loss's graph does not prove it: "
                 f"{unknown}. Micro-batches are weighted by their counts, so a guess would give a wrong update. "

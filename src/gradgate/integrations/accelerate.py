@@ -79,6 +79,10 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
 
         @contextmanager
         def accumulate(self, *models: Any) -> Iterator[None]:
+            accelerator: Any = self
+            mean = self._gradgate_mean
+            mean.guard(accelerator._optimizers)
+            mean.divided = False
             with super().accumulate(*models):
                 self._gradgate_models = models
                 try:
@@ -97,7 +101,6 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
                 )
             accelerator: Any = self
             mean = self._gradgate_mean
-            mean.guard(accelerator._optimizers)
             self._gradgate_check()
             mean.add(loss, count)
             with on_purpose():

@@ -21,6 +21,7 @@ class CoupledWindow(OpenWindow):
     _coupled_micro_batches = 0
     _encoding = -1  # the number of the micro-batch that runs in a coupled loss
     _coupled: tuple[str, ...] = ()  # names of coupled losses so far
+    _unnamed = "", 0  # the last one without a name, and the micro-batch of the loop that it was called in
 
     def backward_coupled(
         self,
@@ -82,7 +83,11 @@ class CoupledWindow(OpenWindow):
         """
         self._require_open("backward_coupled")
         check_window(micro_batches, "backward_coupled")
-        name = name or ("coupled" if not self._coupled else f"coupled {len(self._coupled) + 1}")
+        if name is None:
+            (before, at), now = self._unnamed, self._counter.micro_batches
+            name = "coupled" if not self._coupled else f"coupled {len(self._coupled) + 1}"
+            name = before if 0 < at < now else name  # the same call, in another iteration of the loop
+            self._unnamed = name, now
         if name in self._coupled or (name in self._sums.by_name and self._shared.unfinished is None):
             raise UpdateError(
                 f"backward_coupled: this update has a loss {name!r} already. A coupled loss is one call for the "
