@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from gradgate.batch_layout import check_batch, layout_of, looks_like_window
 from gradgate.errors import OptionError
+from tests.messages import raises
 from tests.tensors import arange, tensor
 
 
@@ -139,17 +140,17 @@ def test_what_is_said_settles_it(batch: Any, said: Any, taken: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("said", "cause"),
     [
-        ({"y": None}, "batch_dim names batch\\[\"y\"\\], and the batch has 'x'"),
-        ({"x": -1}, "batch_dim is -1 for"),
-        ({"x": 1}, "it has 1 dimension, not batch_dim=1"),
-        ({"x": "list"}, "it has 1 dimension, not batch_dim='list'"),
-        ("rows", "batch_dim is 'rows' for batch"),
+        ({"y": None}, ("an unknown field", 'batch["y"]', "'x'")),
+        ({"x": -1}, ("a dimension that is a word", "-1")),
+        ({"x": 1}, ("a dimension too many", "batch_dim=1")),
+        ({"x": "list"}, ("a dimension too many", "batch_dim='list'")),
+        ("rows", ("a dimension that is a word", "'rows'")),
     ],
 )
-def test_what_is_said_wrongly_is_refused(said: Any, message: str) -> None:
-    with pytest.raises(OptionError, match=message):
+def test_what_is_said_wrongly_is_refused(said: Any, cause: tuple[str, ...]) -> None:
+    with raises(OptionError, *cause):
         layout_of({"x": SIX}, said)
 
 
@@ -201,13 +202,19 @@ def test_what_a_tokenizer_knows_of_each_sample_goes_with_it() -> None:
         [{"x": SIX, "texts": ["a"]}],
         [["a", "b"], ["c"]],
         [torch.zeros(4, 3), torch.zeros(1, 3)],
-        iter([SIX]),
-        torch.utils.data.DataLoader([1, 2]),
     ],
 )
 def test_several_batches_in_place_of_one_are_refused(several: Any) -> None:
-    with pytest.raises(OptionError, match="batch is one batch, and this"):
+    with raises(OptionError, "a window as a batch"):
         check_batch(several, "step", "step_window")
+
+
+@pytest.mark.parametrize(
+    "iterable", [iter([SIX]), torch.utils.data.DataLoader([1, 2])], ids=["iterator", "loader"]
+)
+def test_an_iterable_in_place_of_a_batch_is_refused(iterable: Any) -> None:
+    with raises(OptionError, "an iterator as a batch", type(iterable).__name__):
+        check_batch(iterable, "step", "step_window")
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,7 @@ def test_nothing_is_stepped_and_nothing_behind_the_step_happens(tmp_path: Path) 
             "def train():\n    for x, y in loader:\n        for h in [x]:\n            if h is None:\n"
             "                return\n            h = model(h)\n        h.square().mean().backward()\n"
             "        optimizer.step()\ntrain()",
-            "the statement in line 12 cannot stand in a function of its own",
+            "the statement in line 12 cannot be moved into a function",
         ),
         ("print('nothing')", "train.py made no step of a torch optimizer in this process"),
     ],

@@ -15,6 +15,8 @@ SOURCE = Path(gradgate.__file__).parent
 PACKAGES = (
     "accumulation",
     "batch_layout",
+    "checker",
+    "checker/reports",
     "gates",
     "losses",
     "planning",
@@ -43,6 +45,8 @@ ELSEWHERE = (
     "update: rank {} of {} waited for",
     "Accumulator: ranks is a mesh of",
     "Accumulator: ranks is given, but this torch was built without",
+    # a whole report, in tests/checker/test_watch.py
+    "watch: the loop shows mistakes",
     # in tests/accumulation
     "backward: the graph holds {}, which runs its own backward pass",
     "backward_coupled: a tensor of shape",

@@ -84,7 +84,7 @@ ADVICE_ONLY = {
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
     ),
-    "missing-zero-grad": "master_weights shared_by_a_worker shared_in_a_class",
+    "missing-zero-grad": "line_by_hand master_weights shared_by_a_worker shared_in_a_class",
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
         "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
@@ -291,6 +291,40 @@ def test_what_a_script_computes_is_compared(tmp_path: Path) -> None:
     first = run(script, watch=False)
     script.write_text("import torch\nw = torch.full((3,), 1e-45)\n")
     assert run(script, watch=False).computed != first.computed
+
+
+IN_A_CONTAINER = """\
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(8):
+    out = model(torch.randn(16, 4))
+    losses = {{"fit": out.square().mean()}}
+    losses["size"] = out.abs().mean()
+    loss = {total}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "total",
+    [
+        "sum(losses.values())",
+        'sum([losses["fit"], losses["size"].detach()])',
+        'sum({"fit": losses["fit"], "size": losses["size"].detach()}.values())',
+        'sum({**losses, "size": losses["size"].detach()}.values())',
+        'torch.stack((-losses["fit"], -losses["size"].detach())).sum()',
+    ],
+    ids=["right", "list", "dict", "unpacked dict", "negated"],
+)
+def test_a_constant_among_the_losses_of_a_container_is_found(tmp_path: Path, total: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(IN_A_CONTAINER.format(total=total), "utf-8")
+    found = [(each.category, each.line) for each in run(script, watch=True).findings]
+    assert found == ([("broken-graph", 9)] if "detach" in total else [])
 
 
 @pytest.mark.parametrize("script", WRONG, ids=name)

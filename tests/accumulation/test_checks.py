@@ -17,20 +17,20 @@ from tests.tensors import ones, tensor, zeros
 
 
 @pytest.mark.parametrize(
-    ("loss", "complaint"),
+    ("loss", "cause"),
     [
-        (3.0, "loss is a float, but it must be a tensor with a graph"),
-        (None, "loss is a NoneType"),
-        (zeros(8), r"loss has shape \[8\], but it must be a scalar. Pass loss.mean\(\) and count=8"),
-        (zeros(0), r"loss has shape \[0\]"),
-        (torch.tensor(3), "loss is torch.int64, but it must be a real floating-point dtype"),
-        (torch.tensor(3j), "loss is torch.complex64"),
+        (3.0, ("a loss that is a number", "float")),
+        (None, ("a loss that is a number", "NoneType")),
+        (zeros(8), ("a vector", "[8]", "count=8")),
+        (zeros(0), ("a vector", "[0]")),
+        (torch.tensor(3), ("a loss of integers", "torch.int64")),
+        (torch.tensor(3j), ("a loss of integers", "torch.complex64")),
     ],
     ids=["a number", "nothing", "a vector", "empty", "whole", "complex"],
 )
-def test_a_loss_is_a_floating_scalar(loss: object, complaint: str) -> None:
+def test_a_loss_is_a_floating_scalar(loss: object, cause: tuple[str, ...]) -> None:
     weight, _, accumulator = one_weight()
-    with pytest.raises(ShapeError, match=complaint), accumulator.update() as update:
+    with raises(ShapeError, *cause), accumulator.update() as update:
         update.backward(loss, count=1)  # type: ignore[arg-type]
     assert weight.grad is None
 

@@ -85,25 +85,25 @@ def test_a_count_can_come_from_numpy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "complaint"),
+    ("count", "cause"),
     [
-        (-1, "count is -1, but it must be finite and at least 0"),
-        (labels(-1), "count is -1, but it must be finite and at least 0"),
-        (math.nan, "count is nan"),
-        (math.inf, "count is inf"),
-        (tensor(math.nan), "count is nan"),
-        (True, "count is True, but it must be a number or a tensor with one element"),
-        (labels(1) > 0, "count is True"),
-        ("3", "count is '3', but it must be a number"),
-        (labels([1, 2]), r"count has shape \[2\], but it must be a single number"),
-        (labels([]), r"count has shape \[0\]"),
-        (torch.tensor(1j), "count is 1j"),
+        (-1, ("a negative count", "count is -1")),
+        (labels(-1), ("a negative count", "count is -1")),
+        (math.nan, ("a negative count", "count is nan")),
+        (math.inf, ("a negative count", "count is inf")),
+        (tensor(math.nan), ("a negative count", "count is nan")),
+        (True, ("a count that is a word", "count is True")),
+        (labels(1) > 0, ("a count that is a word", "count is True")),
+        ("3", ("a count that is a word", "count is '3'")),
+        (labels([1, 2]), ("a count of a vector", "[2]")),
+        (labels([]), ("a count of a vector", "[0]")),
+        (torch.tensor(1j), ("a count that is a word", "count is 1j")),
     ],
     ids=repr,
 )
-def test_anything_else_is_refused(count: object, complaint: str) -> None:
+def test_anything_else_is_refused(count: object, cause: tuple[str, ...]) -> None:
     weight, _, accumulator = one_weight()
-    with pytest.raises(CountError, match=complaint):
+    with raises(CountError, *cause):
         update_by(accumulator, weight, [(1.0, count)])
     assert weight.item() == 0.0
     assert weight.grad is None
@@ -132,10 +132,7 @@ def test_a_loss_that_knows_better_contradicts_the_reduction(said: str, is_one: s
 def test_a_window_without_items_is_an_error_and_no_step(window: list[tuple[float, object]]) -> None:
     weight, optimizer, accumulator = one_weight()
     optimizer.register_step_pre_hook(lambda *_: pytest.fail("stepped"))
-    complaint = (
-        rf"all micro-batches .* \({len(window)}\) have count 0" if window else "no backward was called"
-    )
-    with pytest.raises(CountError, match=complaint):
+    with raises(CountError, *(("no items", f"({len(window)})") if window else ("nothing at all",))):
         update_by(accumulator, weight, window)
     assert weight.grad is None
 

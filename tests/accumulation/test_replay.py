@@ -442,30 +442,30 @@ def test_a_batch_is_read_once_however_often_it_is_split() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "cause"),
     [
         (
             lambda a, f: a.step(f, [arange(4)], plan=object(), batch_dim=0),
-            "batch_dim and collate belong to the plan",
+            "a dimension beside a plan",
         ),
         (
             lambda a, f: a.step(f, arange(4), plan=object(), collate=list),
-            "batch_dim and collate belong to the plan",
+            "a dimension beside a plan",
         ),
-        (lambda a, f: a.step(f, arange(4), deal="whole"), "deal needs a plan"),
-        (lambda a, f: a.step(f, gg.windows([arange(4)], size=1)), "one batch, and this is a Windows"),
+        (lambda a, f: a.step(f, arange(4), deal="whole"), "a deal without a plan"),
+        (lambda a, f: a.step(f, gg.windows([arange(4)], size=1)), "an iterator as a batch"),
         (
             lambda a, f: a.step(f, next(iter(gg.windows([arange(4)], size=1)))),
-            "one batch, and this is a Window",
+            "an iterator as a batch",
         ),
-        (lambda a, f: a.step(f, iter([arange(4)])), "one batch, and this is a list_iterator"),
-        (lambda a, f: a.step(f, [(arange(4), arange(4))]), "looks like several"),
-        (lambda a, f: a.step_window(f, arange(4)), "a window is a sequence of micro-batches"),
-        (lambda a, f: a.step_window(f, (ones(4, 2), arange(4))), "look like the fields of one batch"),
+        (lambda a, f: a.step(f, iter([arange(4)])), "an iterator as a batch"),
+        (lambda a, f: a.step(f, [(arange(4), arange(4))]), "a window as a batch"),
+        (lambda a, f: a.step_window(f, arange(4)), "a tensor as a window"),
+        (lambda a, f: a.step_window(f, (ones(4, 2), arange(4))), "a batch as a window"),
     ],
 )
-def test_what_is_no_batch_or_no_window_is_refused(call: Any, message: str) -> None:
+def test_what_is_no_batch_or_no_window_is_refused(call: Any, cause: str) -> None:
     weight, _, accumulator = one_weight()
-    with pytest.raises(OptionError, match=message):
+    with raises(OptionError, cause):
         call(accumulator, lambda x: (weight * x).mean())
     assert weight.item() == 0.0

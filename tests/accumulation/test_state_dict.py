@@ -195,10 +195,10 @@ def test_a_resumed_window_that_is_given_up_leaves_everything_as_before() -> None
 # -- states that do not fit ---------------------------------------------------------------------------------
 
 
-def refused(accumulator: gg.Accumulator, state: Any, complaint: str, kind: type = StateError) -> None:
+def refused(accumulator: gg.Accumulator, state: Any, *cause: str, kind: type = StateError) -> None:
     optimizers = accumulator._settings.optimizers
     before, own = standing(optimizers[0]), copy.deepcopy(accumulator.state_dict())
-    with pytest.raises(kind, match=complaint):
+    with raises(kind, *cause):
         accumulator.load_state_dict(state)
     assert differences(standing(optimizers[0]), before) == []
     assert same(accumulator.state_dict(), own)
@@ -208,16 +208,17 @@ def refused(accumulator: gg.Accumulator, state: Any, complaint: str, kind: type 
     "state", [None, {}, {"format": 0}, {"format": 1}, {"format": 2, "shapes": []}, [1]], ids=repr
 )
 def test_what_is_no_state_of_an_accumulator_is_refused(state: Any) -> None:
-    refused(one_weight()[2], state, "load_state_dict: format is .*, but this version reads 1")
+    found = state.get("format") if isinstance(state, dict) else type(state).__name__
+    refused(one_weight()[2], state, "a state of another version", str(found))
 
 
 def test_other_parameters_are_refused() -> None:
     weight, _, accumulator = one_weight()
     state = stopped_after(1, accumulator, weight)
     two = gg.Accumulator(SGD([nn.Parameter(tensor(0.0)), nn.Parameter(zeros(2))], lr=1.0))
-    refused(two, state, "1 in number, the optimizer has 2")
+    refused(two, state, "other parameters", "1 in number, the optimizer has 2")
     other = gg.Accumulator(SGD([nn.Parameter(zeros(2))], lr=1.0))
-    refused(other, state, "the first that differs is parameter 0")
+    refused(other, state, "other parameters", "the first that differs is parameter 0")
 
 
 def test_decayed_gradients_are_refused_where_nothing_decays() -> None:
@@ -225,14 +226,14 @@ def test_decayed_gradients_are_refused_where_nothing_decays() -> None:
     update_by(accumulator, weight, WINDOW)
     state = accumulator.state_dict()
     optimizer.zero_grad()
-    refused(gg.Accumulator(optimizer), state, "the state holds decayed gradients, but clear is 'none'")
+    refused(gg.Accumulator(optimizer), state, "a state with decayed gradients")
 
 
 def test_decayed_gradients_are_not_put_over_other_ones() -> None:
     weight, optimizer, accumulator = one_weight(clear=gg.decay(0.5))
     update_by(accumulator, weight, WINDOW)
     state = accumulator.state_dict()
-    refused(gg.Accumulator(optimizer, clear=gg.decay(0.5)), state, "already hold a gradient", GradientError)
+    refused(gg.Accumulator(optimizer, clear=gg.decay(0.5)), state, "a users gradient", kind=GradientError)
     accumulator.load_state_dict(state)  # its own may be replaced
     assert weight.grad.item() == 1.0
 
@@ -243,7 +244,13 @@ def test_a_scaled_window_needs_a_scaler_and_the_other_way_round(saved_with: bool
     weight, _, accumulator = one_weight(**(scaled if saved_with else plain))
     state = stopped_after(1, accumulator, weight)
     other = one_weight(**(plain if saved_with else scaled))[2]
-    refused(other, state, f"was saved {'with' if saved_with else 'without'} a GradScaler")
+    refused(
+        other,
+        state,
+        "a state with a scaler",
+        "with a" if saved_with else "without a",
+        "none" if saved_with else "one",
+    )
 
 
 def test_sums_of_another_type_are_refused() -> None:
@@ -252,7 +259,11 @@ def test_sums_of_another_type_are_refused() -> None:
     state = stopped_after(1, gg.Accumulator(optimizer), weight)
     other = gg.Accumulator(optimizer, accumulate_dtype=torch.bfloat16)
     refused(
-        other, state, "holds torch.float32 sums for parameter 0, but this accumulator sums in torch.bfloat16"
+        other,
+        state,
+        "a state with other sums",
+        "torch.float32 sums for parameter 0",
+        "sums in torch.bfloat16",
     )
 
 

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gradgate.errors import OptionError, ShapeError
 from gradgate.gates import Flow, Stop, flow
+from tests.messages import raises
 
 ONES = torch.ones(4, 3)
 
@@ -382,19 +383,19 @@ def test_names_in_the_figure_stay_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("loss", "model", "kind", "message"),
+    ("loss", "model", "kind", "cause"),
     [
-        (torch.ones(2), nn.Linear(1, 1), ShapeError, r"flow: the loss has shape \[2\]"),
-        (lambda: 3.0, nn.Linear(1, 1), OptionError, "flow: the function returned a float"),
-        (3.0, nn.Linear(1, 1), OptionError, "flow: the loss is a float"),
-        (torch.ones(()), nn.ReLU(), OptionError, "flow: ReLU has no parameters"),
-        (torch.ones(()), [nn.ReLU()], OptionError, "flow: the model is a list"),
+        (torch.ones(2), nn.Linear(1, 1), ShapeError, ("flow of a vector", "[2]")),
+        (lambda: 3.0, nn.Linear(1, 1), OptionError, ("flow of a function without a loss", "float")),
+        (3.0, nn.Linear(1, 1), OptionError, ("flow of a number", "float")),
+        (torch.ones(()), nn.ReLU(), OptionError, ("flow in no parameters", "ReLU")),
+        (torch.ones(()), [nn.ReLU()], OptionError, ("flow in a tensor", "list")),
     ],
 )
 def test_what_is_no_loss_or_no_model_is_refused(
-    loss: Any, model: nn.Module, kind: type[Exception], message: str
+    loss: Any, model: nn.Module, kind: type[Exception], cause: tuple[str, ...]
 ) -> None:
-    with pytest.raises(kind, match=message):
+    with raises(kind, *cause):
         flow(loss, model)
 
 

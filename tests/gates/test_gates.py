@@ -203,23 +203,23 @@ def test_a_masked_nan_does_not_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "error", "cause"),
     [
-        (lambda x: scale_gradient(x, float("nan")), OptionError, "the factor is nan. Pass a finite number"),
-        (lambda x: scale_gradient(x, "half"), OptionError, "the factor is 'half'"),
+        (lambda x: scale_gradient(x, float("nan")), OptionError, ("a factor that is a word", "nan")),
+        (lambda x: scale_gradient(x, "half"), OptionError, ("a factor that is a word", "'half'")),
         (
             lambda x: scale_gradient(x, torch.ones(2)),
             ShapeError,
-            r"the factor has shape \[2\] and the tensor \[3\]",
+            ("a factor of another shape", "[2]", "[3]"),
         ),
-        (lambda x: mask_gradient(x, torch.ones(4, 3)), ShapeError, r"the mask has shape \[4, 3\]"),
-        (lambda x: clip_gradient(x), OptionError, "Give one of them, above 0"),
-        (lambda x: clip_gradient(x, max_norm=1.0, max_value=1.0), OptionError, "Give one of them"),
-        (lambda x: clip_gradient(x, max_norm=-1.0), OptionError, "max_norm is -1.0"),
+        (lambda x: mask_gradient(x, torch.ones(4, 3)), ShapeError, ("a mask of another shape", "[4, 3]")),
+        (lambda x: clip_gradient(x), OptionError, ("two limits of a clip",)),
+        (lambda x: clip_gradient(x, max_norm=1.0, max_value=1.0), OptionError, ("two limits of a clip",)),
+        (lambda x: clip_gradient(x, max_norm=-1.0), OptionError, ("two limits of a clip", "-1.0")),
     ],
 )
-def test_what_cannot_be_meant_is_refused(call: Gate, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_what_cannot_be_meant_is_refused(call: Gate, error: type[Exception], cause: tuple[str, ...]) -> None:
+    with raises(error, *cause):
         call(leaf(1.0, 2.0, 3.0))
 
 

@@ -345,47 +345,55 @@ def renormalising() -> nn.Embedding:
 
 
 @pytest.mark.parametrize(
-    ("call", "kind", "message"),
+    ("call", "kind", "cause"),
     [
         (
             lambda e: train_rows(e, [7, 8, 9, 10]),
             OptionError,
-            "rows 7, 8, 9 and 1 more are out of range: .* 0 to 6",
+            ("rows out of range", "rows 7, 8, 9 and 1 more", "0 to 6"),
         ),
-        (lambda e: train_rows(e, [-1]), OptionError, "row -1 is out of range"),
-        (lambda e: train_rows(e, [2, 2]), OptionError, "row 2 is given twice"),
-        (lambda e: train_rows(e, []), OptionError, "no id is given"),
+        (lambda e: train_rows(e, [-1]), OptionError, ("rows out of range", "row -1 is")),
+        (lambda e: train_rows(e, [2, 2]), OptionError, ("rows given twice", "row 2")),
+        (lambda e: train_rows(e, []), OptionError, ("no rows",)),
         (
             lambda e: train_rows(e, torch.ones(7, dtype=torch.bool)),
             OptionError,
-            r"ids is torch.bool of shape \[7\]",
+            ("rows by fractions", "torch.bool", "[7]"),
         ),
-        (lambda e: train_rows(e, [0.5]), OptionError, "ids is torch.float32"),
-        (lambda e: train_rows(e, 1), OptionError, r"ids is torch.int64 of shape \[\]"),
-        (lambda e: train_rows(nn.ReLU(), [0]), OptionError, "train_rows: it was given a ReLU"),
-        (lambda e: train_rows(e.weight * 2, [0]), OptionError, "it was given a tensor with a graph"),
-        (lambda e: train_rows(renormalising(), [0]), OptionError, "the embedding has max_norm"),
-        (lambda e: train_rows(torch.ones(()), [0]), ShapeError, "is a single number"),
+        (lambda e: train_rows(e, [0.5]), OptionError, ("rows by fractions", "torch.float32")),
+        (lambda e: train_rows(e, 1), OptionError, ("rows by fractions", "torch.int64", "[]")),
+        (lambda e: train_rows(nn.ReLU(), [0]), OptionError, ("rows of a module without a weight", "ReLU")),
+        (lambda e: train_rows(e.weight * 2, [0]), OptionError, ("rows of a computed tensor",)),
+        (lambda e: train_rows(renormalising(), [0]), OptionError, ("rows of an embedding with max_norm",)),
+        (lambda e: train_rows(torch.ones(()), [0]), ShapeError, ("rows of a number",)),
         (
             lambda e: train_mask(e.weight, torch.ones(7, 2, dtype=torch.bool)),
             ShapeError,
-            r"the mask has shape \[7, 2\]",
+            ("a mask that is too small", "[7, 2]"),
         ),
-        (lambda e: train_mask(e.weight, torch.ones(7, 3)), OptionError, "the mask is of torch.float32"),
-        (lambda e: train_mask(e.weight, [True]), OptionError, "the mask is a list"),
-        (lambda e: train_mask(e.weight, torch.zeros(7, 3, dtype=torch.bool)), OptionError, "True nowhere"),
+        (
+            lambda e: train_mask(e.weight, torch.ones(7, 3)),
+            OptionError,
+            ("a mask of numbers", "torch.float32"),
+        ),
+        (lambda e: train_mask(e.weight, [True]), OptionError, ("a mask that is a list", "list")),
+        (
+            lambda e: train_mask(e.weight, torch.zeros(7, 3, dtype=torch.bool)),
+            OptionError,
+            ("a mask of nothing",),
+        ),
         (
             lambda e: train_mask(torch.ones(2, dtype=torch.int), torch.ones(2).bool()),
             OptionError,
-            "torch.int32",
+            ("rows of integers", "torch.int32"),
         ),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(
-    call: Callable[..., Any], kind: type[Exception], message: str
+    call: Callable[..., Any], kind: type[Exception], cause: tuple[str, ...]
 ) -> None:
     embedding = nn.Embedding(WORDS, WIDTH)
-    with pytest.raises(kind, match=message):
+    with raises(kind, *cause):
         call(embedding)
     train_rows(embedding, [0]).remove()  # nothing is left of it
 

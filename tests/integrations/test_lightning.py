@@ -14,6 +14,7 @@ from torch import nn
 from gradgate.errors import FindingError, OptionError
 from gradgate.integrations.lightning import WatchGradients
 from tests.integrations import lightning_modules as modules
+from tests.messages import raises
 
 # Of the library itself, in every fit.
 pytestmark = [
@@ -168,13 +169,13 @@ def test_it_serves_the_trainer_of_pytorch_lightning_too() -> None:
 
 
 def test_what_is_misspelt_is_said_before_the_fit(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="watch: select: no rule has the code or category 'GGX'"):
+    with raises(OptionError, "watching for an unknown rule", "'GGX'"):
         WatchGradients(select="GGX")
-    with pytest.raises(OptionError, match="watch: raise_on is 'info'"):
+    with raises(OptionError, "watching for an unknown severity", "'info'"):
         WatchGradients(raise_on="info")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="names no format"):
+    with raises(OptionError, "a report of an unknown format", "report.pdf"):
         WatchGradients(output=tmp_path / "report.pdf")
-    with pytest.raises(OptionError, match="in a folder that does not exist"):
+    with raises(OptionError, "a report in a missing folder", "report.json"):
         WatchGradients(output=tmp_path / "missing" / "report.json")
 
 

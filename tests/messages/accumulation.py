@@ -140,6 +140,10 @@ def a_window_as_a_batch() -> None:
     )
 
 
+def an_iterator_as_a_batch() -> None:
+    named()[2].step(lambda _: torch.ones(()), iter([torch.ones(4)]))
+
+
 def a_batch_as_a_window() -> None:
     named()[2].step_window(lambda _: torch.ones(()), (torch.ones(4, 2), torch.ones(4)))
 
@@ -471,6 +475,7 @@ CASES: dict[str, Any] = {
     "cannot be cut": cannot_be_cut,
     "no model": no_model,
     "a window as a batch": a_window_as_a_batch,
+    "an iterator as a batch": an_iterator_as_a_batch,
     "a batch as a window": a_batch_as_a_window,
     "torn step": torn_step,
     "closure": closure,

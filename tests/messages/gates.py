@@ -100,6 +100,8 @@ CASES: dict[str, Any] = {
     "no rows": lambda: gg.train_rows(linear(), []),
     "rows out of range": lambda: gg.train_rows(linear(), [2, 3, 4, 5, 6]),
     "rows given twice": lambda: gg.train_rows(linear(), [1, 1]),
+    "rows of a module without a weight": lambda: gg.train_rows(nn.ReLU(), [0]),
+    "a mask that is a list": lambda: gg.train_mask(linear().weight, [True]),
     "a mask of numbers": lambda: gg.train_mask(linear().weight, torch.ones(3, 4)),
     "a mask that is too small": lambda: gg.train_mask(linear().weight, torch.ones(3) > 0),
     "a mask of nothing": lambda: gg.train_mask(linear().weight, torch.zeros(3, 4) > 0),

@@ -373,21 +373,23 @@ def test_without_a_budget_what_is_free_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "options", "message"),
+    ("batch", "options", "cause"),
     [
-        (torch.ones(0, 3), {}, "the batch has no samples"),
+        (torch.ones(0, 3), {}, ("a batch without samples",)),
         (
             (torch.ones(3, 2), torch.ones(4)),
             {},
-            "it has 4 along dimension 0, and batch\\[0\\] holds 3 samples",
+            ("fields of different sizes", "4 along dimension 0", "batch[0] holds 3"),
         ),
-        ({"x": torch.ones(3, 2)}, {"lengths": "mask"}, "does not have \\('x'\\)"),
-        (torch.ones(3, 2), {"lengths": [1, 2]}, "Give one length for each sample"),
-        (torch.ones(3, 2), {"lengths": 5}, "lengths is of type int. Pass a mask"),
+        ({"x": torch.ones(3, 2)}, {"lengths": "mask"}, ("lengths by an unknown key", "('x')")),
+        (torch.ones(3, 2), {"lengths": [1, 2]}, ("lengths of fewer samples",)),
+        (torch.ones(3, 2), {"lengths": 5}, ("lengths that are a number", "int")),
     ],
 )
-def test_what_cannot_be_planned_is_refused(batch: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
+def test_what_cannot_be_planned_is_refused(
+    batch: Any, options: dict[str, Any], cause: tuple[str, ...]
+) -> None:
+    with raises(OptionError, *cause):
         gg.plan(lambda b: F.relu(b).mean(), batch, budget_bytes="1MiB", **options)
 
 

@@ -263,16 +263,16 @@ def test_a_later_batch_is_trimmed_as_the_first_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trim", "message"),
+    ("trim", "cause"),
     [
-        (["image"], r'trim names batch\["image"\]; the fields that have samples and columns are'),
-        (["scores"], r'trim names batch\["scores"\], of shape \[6, 5\], and the samples have 12 columns'),
-        ({"ids": 0}, r'trim names batch\["ids"\], of shape \[6, 12\]'),
+        (["image"], ("trimming an unknown field", 'batch["image"]')),
+        (["scores"], ("trimming a field of another width", 'batch["scores"]', "[6, 5]", "12")),
+        ({"ids": 0}, ("trimming a field of another width", 'batch["ids"]', "[6, 12]")),
     ],
 )
-def test_what_is_named_wrongly_is_refused(trim: Any, message: str) -> None:
+def test_what_is_named_wrongly_is_refused(trim: Any, cause: tuple[str, ...]) -> None:
     batch = {**texts(), "scores": torch.rand(SAMPLES, 5)}
-    with pytest.raises(OptionError, match=message):
+    with raises(OptionError, *cause):
         lengths_of(batch, trim=trim)
 
 

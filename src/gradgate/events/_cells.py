@@ -1,4 +1,4 @@
-"""Cells of notebooks. Where another program has a file name, a cell has ``train.ipynb cell 3``."""
+"""Cells of notebooks. In place of a file, a cell has a name such as ``train.ipynb cell 3``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Cell(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The name that stands for the cell's source in events and tracebacks."""
+        """The cell's name where events and tracebacks name a file."""
         return f"{self.notebook} cell {self.number}"
 
 
 def cell_of(file: str) -> Cell | None:
-    """Return the cell that a name stands for, or None for a file."""
+    """Return the cell of this name, or None if the name is that of a file."""
     before, between, number = file.rpartition(_BETWEEN)
     return Cell(f"{before}.ipynb", int(number)) if between and number.isdecimal() else None

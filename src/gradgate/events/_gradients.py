@@ -91,7 +91,7 @@ class Combined(Event):
         Literal["own target", "advantage", "broadcast", "teacher", "summand", "itself"],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "the target of a divergence, whose parameters get no other gradient; a summand that shares no parameter "
-        "with the others; a ratio of equal values",
+        "with the others; a ratio of equal values, or the distance between them",
     ]
     parameters: Annotated[Ids, "parameters behind the value that is judged"]
     backward: Annotated[Site, "where the loss was back-propagated"]
@@ -124,7 +124,7 @@ class Differentiated(Event):
 
     create: Annotated[bool, "called with create_graph"]
     reached: Annotated[Ids, "parameters that the graph leads to"]
-    asked: Annotated[Ids, "parameters whose gradients were asked for"]
+    asked: Annotated[Ids, "parameters whose gradients were requested"]
     nodes: Annotated[int, "nodes of the graph"] = 0
     old_nodes: Annotated[int, "those made before the line's last call"] = 0
     old_site: Annotated[Site, "where most of the older ones were made"] = ()

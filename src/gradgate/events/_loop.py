@@ -55,11 +55,11 @@ class Unscaled(Event):
 
 @dataclass(frozen=True, slots=True)
 class ScalerStepped(Event):
-    """A gradient scaler was asked to step an optimizer."""
+    """A gradient scaler's ``step()`` was called."""
 
     scaler: Annotated[int, "its number"]
     optimizer: Annotated[int, "the optimizer to step"]
-    skipped: Annotated[bool, "gradients were inf or nan, so there was no step"] = False
+    skipped: Annotated[bool, "gradients were inf or nan, so the optimizer did not step"] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,4 +131,4 @@ class Gap(Event):
 class Ended(Event):
     """The run is over. ``site`` is empty."""
 
-    how: Annotated[Literal["finished", "stopped", "failed"], "'stopped': after the steps that were asked for"]
+    how: Annotated[Literal["finished", "stopped", "failed"], "'stopped': after the requested number of steps"]

@@ -136,6 +136,8 @@ def train(held: list[Any]) -> None:
             model.train()
             model.zero_grad()
             loss = model(x, held, a, key=b).square().mean()
+            inner = counted(torch.distributions.Normal)(loss.reshape(1), torch.ones(1))
+            torch.distributions.Independent(inner, 1).sample()
             torch.autograd.backward(counted(Sequence)(loss), retain_graph=True)
             kept.append(counted(dict)(loss=loss, key=c))
             torch.autograd.grad(loss, counted(Sequence)(*parameters[:2]), retain_graph=True)

@@ -108,7 +108,7 @@ def _needed(statements: Sequence[ast.stmt], loss: ast.expr) -> list[ast.stmt]:
         if needed & set(_names(statement, ast.Store)):
             if any(isinstance(node, _LEAVES) for node in ast.walk(statement)):
                 raise UnknownLossError(
-                    f"the statement in line {statement.lineno} cannot stand in a function of its own"
+                    f"the statement in line {statement.lineno} cannot be moved into a function"
                 )
             kept.append(statement)
             needed |= set(_names(statement, ast.Load))

@@ -158,7 +158,7 @@ class Run:
             found[self.events[number].site].append(number)
         return found
 
-    def asks_again(self, window: StepWindow) -> bool:
+    def repeats_closure(self, window: StepWindow) -> bool:
         """Say whether an optimizer called its closure several times for one step. Trainers' closures run once."""
         return sum(self.backward(number).closure for number in window.micro) > 1
 
@@ -166,7 +166,7 @@ class Run:
         """Yield optimizer, line and windows for each line that calls backward several times in some window."""
         lines: dict[tuple[int, Site], list[tuple[StepWindow, list[int]]]] = defaultdict(list)
         for window in self.windows:
-            if self.asks_again(window):
+            if self.repeats_closure(window):
                 continue
             for site, micro in self.by_line(window.micro).items():
                 if any(self.backward(number).managed for number in micro):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ _MOST_NODES = 5_000
 _MOST_DEPTH = 12
 _ERRORS = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "L1LossBackward0")
 _DIFFERENCES = ("SubBackward0", *_ERRORS)
+_COMPARISONS = ("ExpBackward0", "DivBackward0", "PowBackward0", "AbsBackward0", "LinalgVectorNormBackward0")
 _SUMS = ("AddBackward0", "SubBackward0")
 _MEANS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "NegBackward0")
 _MOST_SUMMANDS = 12  # of a loss that is split into summands
@@ -53,6 +55,7 @@ class _Reader:
 
     def read(self) -> Iterator[Combined]:
         """Yield the combinations, those nearest to the loss first."""
+        compared: dict[Site, list[tuple[Any, bool]]] = defaultdict(list)
         for node in self._graph.nodes:
             name = node.name()
             if name in _DIFFERENCES:
@@ -61,11 +64,15 @@ class _Reader:
                 yield from self._advantage(node)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
-            if name in ("ExpBackward0", "DivBackward0") and _is_ratio_of_equals(node):
-                yield self._event("itself", node, self._ids(node))
+            if name in _COMPARISONS and (equal := _compares_equals(node)) is not None:
+                compared[line_of(node)].append((node, equal))
             if name in _ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
+
+        for several in compared.values():
+            if all(equal for _, equal in several):  # a loop over all pairs has some of equal values
+                yield self._event("itself", several[0][0], self._ids(several[0][0]))
 
     def _event(self, how: Any, node: Any, ids: Ids, sizes: tuple[int, ...] = ()) -> Combined:
         return Combined(line_of(node), how, ids, self._backward, sizes)
@@ -149,7 +156,7 @@ class _Reader:
 
     def _summands(self) -> Iterator[Combined]:
         """Find the summands of the loss, also inside a mean, that share no parameter with the others."""
-        found: list[tuple[Ids, Any]] = []
+        nodes: list[tuple[Any, Any]] = []
         todo = [(root, root) for root in self._graph.roots]
         while todo:
             node, joint = todo.pop()
@@ -157,10 +164,11 @@ class _Reader:
             scaled = node.name() in ("MulBackward0", "DivBackward0") and len(inputs) == 1
             if inputs and (scaled or node.name() in (*_SUMS, *_MEANS, *RESHAPES)):
                 todo += [(child, joint if len(inputs) == 1 else node) for child in inputs]
-            elif len(found) < _MOST_SUMMANDS:
-                found.append((self._ids(node), joint))
+            elif len(nodes) < _MOST_SUMMANDS:
+                nodes.append((node, joint))
             else:
                 return
+        found = [(self._ids(node), joint) for node, joint in nodes] if len(nodes) > 1 else []
         for place, (ids, joint) in enumerate(found):
             others = frozenset[int]().union(*(theirs for theirs, _ in found[:place] + found[place + 1 :]))
             if ids and others and not ids & others:
@@ -215,17 +223,20 @@ def _is_outer(node: Any, user: Any, size: int) -> bool:
     return bool(rest.abs().max() <= 1e-5 * values.abs().max())
 
 
-def _is_ratio_of_equals(node: Any) -> bool:
-    """Return whether a ratio, or the exponential of a difference, has equal sides that both carry gradient."""
-    below = node
-    if node.name() == "ExpBackward0":
+def _compares_equals(node: Any) -> bool | None:
+    """Return whether a ratio or a distance has equal sides; None if it is none, or one side has no gradient."""
+    name, below = node.name(), node
+    if name != "DivBackward0":
         below = _inputs(node)[0]
-        if below.name() != "SubBackward0" or not bool((node._saved_result == 1).all()):
-            return False
-    elif not isinstance(node._saved_self, Tensor) or not torch.equal(node._saved_self, node._saved_other):
-        return False
-    shape = _shape(node, 0)
-    return len(_inputs(below)) == 2 and math.prod(shape) > 1
+    if below.name() not in ("SubBackward0", "DivBackward0") or len(_inputs(below)) != 2:
+        return None
+    if math.prod(_shape(node, 0)) < 2:
+        return None
+    if name == "DivBackward0":
+        return torch.equal(node._saved_self, node._saved_other)
+    return (
+        bool((node._saved_result == 1).all()) if name == "ExpBackward0" else not bool(node._saved_self.any())
+    )
 
 
 _REDUCTIONS = ("MeanBackward0", "SumBackward0", "WhereBackward0", "ClampBackward1", "ClampMinBackward0")

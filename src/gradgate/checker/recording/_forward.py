@@ -92,18 +92,12 @@ class Cuts:
     def sampled(self, distribution: Any, *_: Any, **__: Any) -> Around:
         """Remember a sample drawn without a graph from a distribution that also has ``rsample``."""
         values = yield
-        site = self._recorder.site()
-        if (
-            not isinstance(values, Tensor)
-            or values.grad_fn is not None
-            or len(self._samples) >= _MOST_SAMPLES
-        ):
+        site, inner = self._recorder.site(), _innermost(distribution)
+        if not is_a(values, Tensor) or values.grad_fn is not None or len(self._samples) >= _MOST_SAMPLES:
             return
-        torchs = type(distribution).__module__.startswith("torch.distributions.")
-        if torchs and self._cuts[site] < _EVENTS_PER_LINE and distribution.has_rsample:
-            inner = getattr(distribution, "base_dist", distribution)
+        if inner is not None and self._cuts[site] < _EVENTS_PER_LINE and distribution.has_rsample:
             given = [
-                each for each in vars(inner).values() if isinstance(each, Tensor) and each.grad_fn is not None
+                each for each in fields_of(inner).values() if is_a(each, Tensor) and each.grad_fn is not None
             ]
             ids = self._recorder.parameters.same(number for each in given for number in self._behind(each))
             if ids:
@@ -174,6 +168,16 @@ class Cuts:
             parameters.number(leaf) if isinstance(leaf, nn.Parameter) else parameters.numbers.known(leaf)
             for leaf in Graph(tensor).leaves.values()
         )
+
+
+def _innermost(distribution: Any) -> Any:
+    """Return the distribution inside those of torch that wrap it; None if any class of them is the user's."""
+    while type(distribution).__module__.startswith("torch.distributions."):
+        inner = fields_of(distribution).get("base_dist")
+        if inner is None:
+            return distribution
+        distribution = inner
+    return None
 
 
 class Modes:

@@ -154,7 +154,7 @@ def _show_at_caller(
     if frame is None:
         original(message, category, filename, lineno, *rest)
         return
-    # Python shows a warning once for each line, but our line stands for many lines of the user's.
+    # Python shows a warning once for each line, but many lines of the user's pass through our one line.
     for name in [name for name in sys.modules if name.startswith("gradgate.checker.recording.")]:
         vars(sys.modules[name]).pop("__warningregistry__", None)
     warnings.warn_explicit(

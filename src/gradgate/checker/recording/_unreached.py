@@ -84,7 +84,7 @@ class UnreachedParameters:
                 self._wrap(type(module))
 
     def _wrap(self, kind: type[nn.Module]) -> None:
-        # The forward of a compiled module is no plain function.
+        # The forward of a compiled module is not a plain function.
         original = inspect.getattr_static(kind, "forward")
         if kind not in self._classes and isinstance(original, types.FunctionType):
             self._classes.add(kind)

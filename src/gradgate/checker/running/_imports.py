@@ -29,7 +29,7 @@ class _Waiting:
     ) -> ModuleSpec | None:
         if name != self._name or self._asking:
             return None
-        self._asking = True  # other _Waiting finders may be asked in turn
+        self._asking = True  # other finders of this class call this one in turn
         try:
             specs = (finder.find_spec(name, path, target) for finder in list(sys.meta_path))
             spec = next((each for each in specs if each is not None), None)

@@ -24,9 +24,9 @@ representation that it is meant to measure.
 or ``update.backward(loss)`` of two ``gradgate.Accumulator``: each fills only what it owns.
 
 ## Known limits
-Two losses that are both back-propagated before either optimizer steps are assumed to be a sum unless they pull
-against each other. If they don't, and the other loss comes first in the loop, the leftover may be intended
-(BicycleGAN's latent loss), and the finding is a note.
+A probe is recognized by its name. Two losses that are both back-propagated before either optimizer steps are
+assumed to be a sum unless they pull against each other. If they don't, and the other loss comes first in the loop,
+the leftover may be intended (BicycleGAN's latent loss), and the finding is a note.
 
 ## Sources
 docs/accumulation.md, "several losses".
@@ -107,7 +107,7 @@ def _left_behind(run: Run, optimizer: int, steps: set[int], theirs: Frame, mine:
 
 def _leaked(run: Run, window: StepWindow) -> Iterator[Contribution]:
     """Yield contributions that another optimizer's step had used before this window's own loss."""
-    if not window.micro or run.asks_again(window):
+    if not window.micro or run.repeats_closure(window):
         return
     last = window.micro[-1]
     for contribution in window.fresh:

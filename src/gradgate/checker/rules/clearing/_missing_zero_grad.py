@@ -3,7 +3,8 @@
 ## What it does
 Follows every gradient contribution, parameter by parameter. Reports steps whose new gradients were added to
 old ones that the same optimizer has already used: nothing was cleared, or the wrong parameters were, or only
-some of them. Also reports a model that makes the gradients for another one's parameters and is never cleared.
+some of them. Also reports a model that makes the gradients for another one's parameters and is never cleared, and
+a loop without an optimizer, whose updates by hand (``p -= lr * p.grad``) are never followed by a clearing.
 
 ## Why is this bad?
 Each step repeats all earlier ones. The gradient grows with the number of steps; the loss may fall for a while.
@@ -37,12 +38,13 @@ from collections.abc import Container, Iterable, Iterator
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, innermost
-from gradgate.checker.analysis._source import loops_around, tree_of
+from gradgate.checker.analysis._scopes import last_name
+from gradgate.checker.analysis._source import loops_around, nodes_of, tree_of
 from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Backward, Cleared, Frame, Ids, Site, Written
+from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Stepped, Written
 
 _LEAST = 3  # steps with gradients that were given
 _WHY = "Every step applies the gradients of all earlier steps again, and the update keeps growing."
@@ -50,6 +52,7 @@ _WHY = "Every step applies the gradients of all earlier steps again, and the upd
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
+    yield from _stepped_by_hand(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
     reported: set[int] = set()
     for window in run.windows:
@@ -64,7 +67,7 @@ def _judge(run: Run) -> Iterator[Finding]:
         where, cleared = _line(run, windows, repeated, step)
         advice = f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward()."
         fix = functools.partial(_cleared, name=run.optimizer(optimizer))
-        if all(run.asks_again(window) for window in windows):
+        if all(run.repeats_closure(window) for window in windows):
             where = innermost(run.backward(windows[-1].micro[-1]).site)
             advice = f"Call {run.optimizer(optimizer)}.zero_grad() in the closure, before its backward()."
             fix = functools.partial(_cleared_in_closure, step=innermost(step))
@@ -120,6 +123,45 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
                 evidence={"steps": len(windows), "parameters": len(source)},
                 about=source | receivers,
             )
+
+
+def _stepped_by_hand(run: Run) -> Iterator[Finding]:
+    """Report a loop without an optimizer that updates parameters by hand, in a run that clears no gradient."""
+    if run.made or run.of(Stepped, Cleared) or any(event.target == "gradient" for event in run.of(Written)):
+        return
+    evaluated = frozenset[int]().union(*(event.parameters for event in run.of(ModeSet) if not event.training))
+    lines: dict[Frame, Counter[int]] = defaultdict(Counter)
+    for event in run.of(Backward):
+        lines[innermost(event.site)].update(event.reached - evaluated)
+    for frame, times in lines.items():
+        ids = frozenset(number for number, count in times.items() if count > _LEAST)
+        update = _update_in_loop(frame) if ids else None
+        if update is not None:
+            yield RULE.finding(
+                update,
+                "Nothing clears the gradients between these updates by hand: each of "
+                f"{max(times.values())} backward calls adds to those of all earlier ones.",
+                why=_WHY,
+                advice="Clear after the update: p.grad = None, for each parameter.",
+                count=max(times.values()),
+                evidence={"backwards": max(times.values()), "parameters": len(ids)},
+                about=ids,
+            )
+
+
+def _update_in_loop(backward: Frame) -> Frame | None:
+    """Return the line that subtracts a gradient in place, in the loop of a backward call or in what it calls."""
+    for loop in loops_around(backward)[:1]:
+        called = {last_name(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
+        functions = [node for node in nodes_of([backward.file]) if getattr(node, "name", "") in called]
+        for node in (inner for part in (loop, *functions) for inner in ast.walk(part)):
+            if not isinstance(node, (ast.AugAssign, ast.Expr)):
+                continue
+            subtracts = isinstance(getattr(node, "op", None), ast.Sub) or method(node) in ("add_", "sub_")
+            text = ast.unparse(node.value) if subtracts else ""
+            if ".grad" in text and ".sign" not in text:  # the sign is an attack's, on its input
+                return Frame(backward.file, node.lineno, backward.function)
+    return None
 
 
 def _closures(run: Run, reported: Container[int]) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     lines: dict[tuple[int, Site], list[StepWindow]] = defaultdict(list)
     for window in run.windows:
         sites = {run.events[number].site for number in window.micro}
-        if len(sites) == 1 and not run.asks_again(window):
+        if len(sites) == 1 and not run.repeats_closure(window):
             lines[window.optimizer, sites.pop()].append(window)
     for (optimizer, site), windows in lines.items():
         sizes = [len(window.micro) for window in windows]

@@ -108,8 +108,11 @@ def _lost(run: Run, number: int) -> list[Contribution]:
     """Return what a backward call gave to owned parameters, if all of it was cleared unused."""
     event = run.backward(number)
     owned = [contribution for contribution in run.by_backward[number] if run.owned & contribution.atom]
-    if not event.seen or event.others or event.create or not all(part.is_lost for part in owned):
+    if not event.seen or event.create or not all(part.is_lost for part in owned):
         return []
+    inputs = event.others or any(not run.parameters[leaf].root for leaf in event.reached - run.owned)
+    if inputs and any(step.used & event.reached for step in run.of(Stepped)):
+        return []  # for the gradient of an input
     ids = frozenset().union(*(contribution.atom for contribution in owned))
     meanwhile = run.events[number : max((part.cleared or number for part in owned), default=number)]
     for other in meanwhile:

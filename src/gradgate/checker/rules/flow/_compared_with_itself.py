@@ -5,8 +5,8 @@ Looks for distances (``mse_loss``, ``smooth_l1_loss``, ``huber_loss``, a power o
 whose two sides were equal, element by element, in each backward call, and for divergences and cross entropies
 between two distributions that were equal up to rounding: a target that is made of the output it is compared with,
 a teacher that is the student, two views that no augmentation has made different. Also finds labels that the
-model's own predictions overwrite before the loss uses them, and ratios whose two sides are equal and both carry
-gradient: PPO's, with the new log-probability in place of the old.
+model's own predictions overwrite before the loss uses them, and ratios, and distances inside a term, whose
+two sides are equal and both carry gradient: PPO's ratio with the new log-probability in place of the old.
 
 ## Why is this bad?
 The gradient of such a term is zero. Next to other terms this is easy to miss: the loss falls, and the term
@@ -22,8 +22,8 @@ trains nothing.
         target = teacher(x)
 
 ## Known limits
-Reported from the fifth backward call on (a ratio: the third), if the sides were equal in all of them.
-Distributions are compared if one of them is computed by ``log_softmax``. A cross entropy with the model's own
+A term is reported from the fifth backward call on, a part of one from the third, if the sides were equal in all of
+them. Distributions are compared if one of them is computed by ``log_softmax``. A cross entropy with the model's own
 predictions is only reported where these get the name of the labels: pseudo-labels look the same. A target that is
 computed from the input is not seen: an autoencoder's is, too.
 
@@ -34,10 +34,10 @@ docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html.
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator
 
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, definitions, own_nodes, scope_at
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.rules._finding import Finding
@@ -45,12 +45,13 @@ from gradgate.checker.rules._rule import Rule
 from gradgate.events import Backward, Combined, Frame, Ids, Site, Stepped
 
 _LEAST = 5  # backward calls
-_READ = 3  # backward calls whose ratios are known
+_READ = 3  # backward calls whose graphs are read for this
 
 
 def _judge(run: Run) -> Iterator[Finding]:
-    yield from _ratios(run)
-    yield from _equal_sides(run)
+    terms = list(_equal_sides(run))
+    yield from terms
+    yield from _parts(run, {(one.file, one.line) for one in terms})
     yield from _overwritten_labels(run)
 
 
@@ -61,8 +62,11 @@ def _equal_sides(run: Run) -> Iterator[Finding]:
         for place, term in enumerate(event.terms if event.reached & run.owned and not event.create else ()):
             equal[term.site, place].append(term.equal)
             reached[term.site] |= event.reached
+    terms = Counter(site for site, _ in equal)
+    found = Counter(site for (site, _), calls in equal.items() if len(calls) >= _LEAST and all(calls))
     for (site, _), calls in equal.items():
-        if site and len(calls) >= _LEAST and all(calls):
+        # A loop over all pairs meets each value with itself, too.
+        if site and len(calls) >= _LEAST and all(calls) and 2 * found[site] > terms[site]:
             yield RULE.finding(
                 site,
                 f"This term compares two values that are equal, in each of {len(calls)} backward calls.",
@@ -124,24 +128,25 @@ def _overwritten_before(loss: ast.AST, frame: Frame) -> tuple[int, int] | None:
     return (sorted(lines)[-2], max(lines)) if called(made) == "argmax" and output in operands else None
 
 
-def _ratios(run: Run) -> Iterator[Finding]:
-    """Report ratios, such as that of PPO, whose two sides are equal and both carry gradient."""
-    ratios: dict[Site, dict[int, Combined]] = defaultdict(dict)
+def _parts(run: Run, terms: Container[tuple[str, int]]) -> Iterator[Finding]:
+    """Report ratios, such as that of PPO, and distances inside a term, if their sides are equal and attached."""
+    found: dict[Site, dict[int, Combined]] = defaultdict(dict)
     for number, event in run.numbered(Combined):
         if isinstance(event, Combined) and event.how == "itself" and event.parameters & run.owned:
-            ratios[event.site][number] = event
-    for site, events in ratios.items():
+            found[event.site][number] = event
+    for site, events in found.items():
         first = events[min(events)]
         calls = [event for event in run.of(Backward) if event.site == first.backward]
+        read = max(_READ, sum(bool(event.uses) for event in calls))
         between = [event for event in run.events[min(events) : max(events)] if isinstance(event, Stepped)]
+        # Two networks may be equal before their first step.
         changed = any(event.moved & first.parameters for event in between)
-        # Only the first calls are read. Two networks may be equal before their first step.
-        if site and changed and len(events) >= max(_READ, sum(bool(event.uses) for event in calls)):
+        if site and innermost(site)[:2] not in terms and changed and len(events) >= read:
             yield RULE.finding(
                 site,
-                "This ratio divides a value by itself: it is always 1.",
+                "This line compares a value with itself: the difference is always 0, and a ratio 1.",
                 why="Both sides carry gradient, and the two gradients cancel: the term trains nothing.",
-                advice="Divide by an earlier value: PPO stores the log-probability when it draws the sample.",
+                advice="Compare with another value. PPO stores the log-probability when it draws the sample.",
                 count=len(calls),
                 evidence={"backwards": len(calls)},
                 about=first.parameters,

@@ -31,11 +31,23 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import called, definitions, key_of, own_nodes, scope_at, statements_at
+from gradgate.checker.analysis._scopes import (
+    Scope,
+    called,
+    definitions,
+    functions,
+    key_of,
+    may_be_module,
+    own_nodes,
+    part_of,
+    returned,
+    scope_at,
+    statements_at,
+)
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import loops_around, nodes_of, statement_at
 from gradgate.checker.rules._finding import Finding
@@ -104,13 +116,20 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
     if statement is None or scope is None:
         return {}
     inside = set(ast.walk(statement))
-    files = files_of([backward])
+    sites = [
+        each for event in run.of(Backward) for each in (event.site, *(term.site for term in event.terms))
+    ]
+    files = files_of([*sites, (shown,)])
     in_loss = [node for _, node in slice_at(backward, files).nodes]
     read = [node for node in own_nodes(scope.node) if _is_read(node)]
     idle = _of_unread_sums(scope.node, {node.id for node in read})
     elsewhere = {node.id for node in read if node not in inside and node not in idle}
     made = {node.id for node in inside if isinstance(node, ast.Name) and definitions(scope).get(node.id)}
     names = made - elsewhere - {node.id for node in in_loss if _is_read(node)}
+    lost = statement_at(backward[0]) if scope == scope_at(backward[0]) else None
+    back_propagated = {node.id for node in ast.walk(lost) if _is_read(node)} if lost is not None else set()
+    in_terms = _made_by(back_propagated, scope, files, deep=True)
+    names = {name for name in names if _made_by([name], scope, files).isdisjoint(in_terms)}
     left: dict[str, Weight | None] = {name: None for name in names if _TERM.search(name)}
     used = {key_of(node).lstrip(".") for node in in_loss}
     for weight in unused_weights(files):
@@ -121,6 +140,33 @@ def _shown_only(run: Run, shown: Frame, backward: Site) -> dict[str, Weight | No
                 left[name] = weight
     dicts = {node.id for node in inside if isinstance(node, ast.Name) and "loss" in node.id.lower()}
     return left | {entry: None for each in dicts for entry in _left_entries(each, in_loss, backward)}
+
+
+def _made_by(
+    names: Iterable[str], scope: Scope, files: tuple[str, ...], *, deep: bool = False
+) -> set[ast.AST]:
+    """Return the expressions that names' values come from, also through other names and returned tuples.
+
+    With ``deep``, those of the names in these expressions as well.
+    """
+    found: set[ast.AST] = set()
+    todo = [(scope, each.value, each.place) for name in names for each in definitions(scope).get(name, ())]
+    for inner, value, place in todo:  # which grows meanwhile
+        several: list[tuple[Scope, ast.expr, int | None]] = []
+        if isinstance(value, ast.Call):
+            scopes = functions(called(value), files)
+            if place is not None and not scopes and may_be_module(value, inner.file, files):
+                scopes = functions("forward", files)
+            parts = [(each, part) for each in scopes for part in returned(each)]
+            several = [
+                (each, *(part_of(part, place) if place is not None else (part, None))) for each, part in parts
+            ]
+        found |= set() if several or isinstance(value, ast.Name) else {value}
+        for node in ast.walk(value) if deep or isinstance(value, ast.Name) else ():
+            made = definitions(inner).get(node.id, ()) if _is_read(node) else ()
+            several += [(inner, each.value, each.place) for each in made]
+        todo += [each for each in several if each not in todo]
+    return found
 
 
 def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:

@@ -66,7 +66,7 @@ def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
     """Return by pairs of optimizers what both stepped with one gradient, and the steps of the second one."""
     found: dict[tuple[int, int], tuple[Ids, set[int]]] = defaultdict(lambda: (frozenset(), set()))
     for window in run.windows:
-        for contribution in window.fresh if not run.asks_again(window) else ():
+        for contribution in window.fresh if not run.repeats_closure(window) else ():
             for number in contribution.consumed:
                 pair = run.stepped(number).optimizer, window.optimizer
                 if (

@@ -131,7 +131,11 @@ def _synchronized_at_each(run: Run) -> Iterator[Finding]:
         events = [run.backward(number) for number in window.micro]
         losses = {event.terms[0].site if event.terms else () for event in events}
         lines = {event.site for event in events}
-        if len(losses) == 1 < len(lines) == len(events) and not run.asks_again(window) and losses != {()}:
+        if (
+            len(losses) == 1 < len(lines) == len(events)
+            and not run.repeats_closure(window)
+            and losses != {()}
+        ):
             windows.setdefault((window.optimizer, events[0].site), []).append(list(window.micro))
     for (_, site), several in windows.items():
         if len(several) >= 2 and all(run.backward(number).synced for micro in several for number in micro):

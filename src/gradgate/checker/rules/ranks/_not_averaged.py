@@ -114,7 +114,7 @@ def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
     """Report windows whose last micro-batch DDP doesn't synchronize: it averages what was summed until then."""
     found: Counter[tuple[Frame | Site, bool]] = Counter()
     for window in run.windows:
-        if window.micro and not run.asks_again(window):
+        if window.micro and not run.repeats_closure(window):
             last = run.backward(window.micro[-1])
             if last.synced is False and not last.managed and (last.uses or not last.around):
                 found[_past_wrapper(last) if last.around else last.site, last.around] += 1

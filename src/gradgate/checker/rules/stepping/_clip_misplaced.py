@@ -156,7 +156,7 @@ def _at_each(run: Run, where: Frame, calls: dict[int, Clipped]) -> Iterator[Find
     windows = [
         (window, within)
         for window in run.windows
-        if not run.asks_again(window) and (within := _within(run, window) & calls.keys())
+        if not run.repeats_closure(window) and (within := _within(run, window) & calls.keys())
     ]
     if not windows or len(windows) * 2 < len(several) - 1:
         return
