@@ -103,7 +103,7 @@ ADVICE_ONLY = {
     ),
     "stale-optimizer-params": "folds folds_again growing_vocab new_head pretrained_vectors trainer_copy unit_rows",
     "train-eval-mode": "eval_stays teacher_dropout",
-    "wasted-gradient": "layerwise_lr zero_lr_group zero_rate_group",
+    "wasted-gradient": "target_within_a_learner layerwise_lr zero_lr_group zero_rate_group",
     "zero-grad-misplaced": "grad_monitor saliency_log",
     "zero-gradient": (
         "clamped_scale dense_detector lora_adapter lora_zeros prototype_scores relu_scores "

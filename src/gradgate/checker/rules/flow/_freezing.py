@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Insert
-from gradgate.events import Ids
+from gradgate.events import Backward, Frame, Ids, Site
 
 
 def whole_module(run: Run, ids: Ids) -> str:
@@ -42,3 +42,10 @@ def frozen(at: Statement, run: Run, ids: Ids) -> Fix:
     if len(made) != 1 or not isinstance(made[0].value, ast.Call):
         return ()
     return (Insert(f"{names[0]}.requires_grad_(False)", after=made[0].lineno),)
+
+
+def runs_trained(run: Run, where: Site | Frame) -> bool:
+    """Say whether a line, or what it calls, also uses what an optimizer steps: under no_grad that would stop."""
+    line = where if isinstance(where, Frame) else innermost(where)
+    uses = (site for event in run.of(Backward) for number, site in event.uses if number in run.owned)
+    return any(frame[:2] == line[:2] for site in uses for frame in site)

@@ -46,7 +46,7 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, PutUnder, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.flow._freezing import frozen, whole_module
+from gradgate.checker.rules.flow._freezing import frozen, runs_trained, whole_module
 from gradgate.events import Backward, Frame, Ids, ModeSet, Site, Stepped
 
 _LEAST_SHARE = 0.05  # of a step's FLOPs: less is not worth a note
@@ -82,7 +82,7 @@ def _of_module(run: Run, ids: Ids, backward: Site, *, fixed: bool) -> Finding:
         f"optimizer steps{'; nothing clears them, so that they add up' if grows else ''}.",
         why=_WHY,
         advice=freeze[:1].upper() + freeze[1:],
-        fix=fix if fixed else (),
+        fix=fix if fixed and (passes or not runs_trained(run, where)) else (),
         severity="warning" if grows and not _evaluating(run, ids) else None,
         count=times,
         evidence={"parameters": len(ids), "bytes": _bytes(run, ids), "cleared": not grows},

@@ -81,11 +81,21 @@ def _judge(run: Run) -> Iterator[Finding]:
             why="It is in the graph and in the optimizer, but never learns.",
             advice=_advice(several, frame, factors),
             fix=_not_rounded,
-            severity="info" if _written_as_zero(frame, factors) or run.ended == "stopped" else None,
+            severity="info"
+            if _written_as_zero(frame, factors) or _has_floor(frame) or run.ended == "stopped"
+            else None,
             count=max(looks),
             evidence={"parameters": len(several), "steps": min(looks)},
             about=ids,
         )
+
+
+def _has_floor(frame: Frame) -> bool:
+    """Say whether a line clamps a mean or a sum: a term of the loss counts from there on (free bits)."""
+    calls = [node for node in ast.walk(statement_at(frame) or ast.Pass()) if isinstance(node, ast.Call)]
+    clamps = [call for call in calls if called(call) in ("clamp", "clamp_min", "clip", "maximum")]
+    inner = (node for call in clamps for node in ast.walk(call) if isinstance(node, ast.Call))
+    return any(called(node) in ("mean", "sum") for node in inner)
 
 
 def _advice(several: list[Parameter], frame: Frame, factors: list[ast.expr]) -> str:
