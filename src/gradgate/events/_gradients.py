@@ -110,6 +110,13 @@ class Miscounted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DividedTwice(Event):
+    """gradgate's accumulator was given a mean that was divided by the number of the window's micro-batches."""
+
+    micro_batches: Annotated[int, "the micro-batches of the window"]
+
+
+@dataclass(frozen=True, slots=True)
 class NonfiniteMade(Event):
     """An operation, whose line is ``site``, turned a finite gradient into inf or nan in the backward pass."""
 

@@ -2,7 +2,8 @@
 
 ## What it does
 Reads from each loss's graph what its mean is multiplied by before it is back-propagated, and adds that up over
-the micro-batches of a window. For the update of the whole batch the sum is 1.
+the micro-batches of a window. For the update of the whole batch the sum is 1. Reports means that are divided by the
+number of micro-batches and then passed to ``gradgate.Accumulator``, which divides by all counts.
 
 ## Why is this bad?
 Gradients add: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long (or
@@ -44,6 +45,7 @@ from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.accumulation._divided_by_hand import divided_by_hand
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
 from gradgate.checker.rules.accumulation._trainer_edit import one_line_fix
 from gradgate.checker.rules.accumulation._undivided_terms import undivided
@@ -69,6 +71,7 @@ _TO_A_TRAINER = (
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from divided_by_hand(run, RULE)
     yield from spanning_divisors(run, RULE)
     if any(event.parameters for event in run.of(Reduced)):
         return  # ranks are summed by hand: their number belongs in the divisor
