@@ -52,7 +52,7 @@ class _Thread(threading.local):
 
 
 class Recorder:
-    """State of one watcher. Its parts record into it, from wherever torch calls them."""
+    """The state of a watcher. Its parts record events here, from wherever torch calls them."""
 
     site = staticmethod(here)  # returns where the user's code is
 
