@@ -51,7 +51,7 @@ class Backward(Event):
     around: Annotated[bool, "no forward pass of the DDP that holds these parameters came before it"] = False
     uses: Annotated[
         tuple[tuple[int, Site], ...],
-        "(parameter, first use), ordered by last use; only for the first calls and those past DDP",
+        "(parameter, first use), ordered by last use; only for the first calls and for calls that bypass DDP",
     ] = ()
     through: Annotated[
         tuple[tuple[int, Site], ...], "(parameter, where it was used), of parameters in no optimizer"
