@@ -24,7 +24,7 @@ Around: TypeAlias = Generator[None, Any, None]
 """Runs up to its ``yield`` before a call, and is resumed with the call's result."""
 
 
-_HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  (as code objects spell it)
+_HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  (the path as code objects spell it)
 _MISSING = object()
 _beneath: dict[int, tuple[Any, Any]] = {}  # by replacement that could not be undone, what it replaced
 

@@ -142,7 +142,7 @@ class Recorder:
         return time.perf_counter() - self.seconds
 
     def took(self, doing: Doing, start: float, at: int) -> None:
-        """Record that an activity ends now, which began at ``start`` on the clock, after ``at`` events."""
+        """Record an activity that ends now. It began at clock time ``start``, after ``at`` events."""
         if len(self.spans) < _MOST_SPANS:
             self.spans.append((doing, start, time.perf_counter() - self.seconds, at))
 

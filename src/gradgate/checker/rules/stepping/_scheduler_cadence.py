@@ -218,7 +218,7 @@ def _slow(run: Run, cadence: Cadence) -> Finding | None:
 
 
 def _in_micro_batches(run: Run, cadence: Cadence, micro: int) -> Finding | None:
-    """Report a schedule as long as the micro-batches that advances per window, unless the source divides it."""
+    """Report a schedule that advances per window but is sized in micro-batches, if no division adjusts it."""
     line, divided = length_line(cadence.made.site)
     if divided:
         return None  # a longer run, of which this is a part
