@@ -3,7 +3,8 @@
 ## What it does
 Looks for a value with a graph that is only turned into a number for display, in a function that back-propagates a
 loss without it. Either its name says that it is a term of a loss (``kl_loss``, ``l1_penalty``), or the script sets
-a weight for it, other than 0, and never reads this weight: ``entropy`` and ``ent_coef = 0.01``.
+a weight for it, other than 0, and never reads this weight: ``entropy`` and ``ent_coef = 0.01``. Also looks for a
+loss that each of n passes of a loop computes and divides by n, with ``backward()`` only after the loop.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.
@@ -52,6 +53,7 @@ from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import loops_around, nodes_of, statement_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.flow._last_pass import only_the_last
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
 from gradgate.events import Backward, Cut, Frame, Site
 
@@ -71,6 +73,7 @@ _COMPREHENSIONS = (
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from only_the_last(run, RULE)
     reported: set[str] = set()
     for cut in run.of(Cut):
         if cut.op not in ("item", "detach", "tolist", "numpy") or not cut.scalar or not cut.site:
