@@ -20,6 +20,7 @@ TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
 WHY = "The displayed loss includes the detached part, but training does not minimize it."
 WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph of its own."
 _RESAMPLE = "Draw it with rsample(), or as mean + std * torch.randn_like(std)."
+_LOOKS = 3  # at gradients that are all zero
 _CALLS = 2  # whose terms are followed to the parameters
 
 
@@ -132,8 +133,9 @@ def _adds(total: ast.BinOp, without: set[str], beside: set[str]) -> bool:
 
 def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]) -> Iterator[Finding]:
     """Report each line that draws a sample, without its graph, from what the loss trains."""
+    in_losses = list(in_losses)
     scores = [node for node in in_losses if isinstance(node, ast.Call) and called(node) == "log_prob"]
-    for frame, ids in _samples(run).items():
+    for frame, ids in (_samples(run) | _idle_samples(run, in_losses)).items():
         if not ids or ids & missing or any(_may_score(frame, score) for score in scores):
             continue
         call = "sample()" if ".sample" in text_of(frame) else "This"
@@ -159,6 +161,20 @@ def _samples(run: Run) -> dict[Frame, Ids]:
         elif event.op == "sample" and event.site:
             drawn[event.site[0]] = event.parameters & following & run.owned
     return drawn
+
+
+def _idle_samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
+    """Return the lines in a loss that draw a sample, with those behind it whose gradients are zero in each step."""
+    several = run.parameters.values()
+    idle = {each.id for each in several if each.looks >= _LOOKS and each.looks == each.zeros} & run.owned
+    drawn = [event for event in run.of(Cut) if event.op == "drawn" and event.site and event.parameters & idle]
+    in_loss = {id(node) for node in in_losses if isinstance(node, ast.Attribute) and node.attr == "sample"}
+    found: dict[Frame, Ids] = {}
+    for event in drawn:
+        statement = statement_at(event.site[0])
+        if statement is not None and any(id(node) in in_loss for node in ast.walk(statement)):
+            found[event.site[0]] = event.parameters & idle
+    return found
 
 
 def _may_score(drawn: Frame, score: ast.Call) -> bool:
