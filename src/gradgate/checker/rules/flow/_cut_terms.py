@@ -178,7 +178,7 @@ def _idle_samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
 
 
 def _may_score(drawn: Frame, score: ast.Call) -> bool:
-    """Say whether a ``log_prob`` may be that of a sample: its gradient then reaches the distribution.
+    """Return whether a ``log_prob`` may be that of a sample: its gradient then reaches the distribution.
 
     In the function that draws the sample, the name shows whose it is: a decoder's log-probability is one of data.
     """
