@@ -52,7 +52,7 @@ class Ran(Event):
 
 @dataclass(frozen=True, slots=True)
 class StatisticsMoved(Event):
-    """A batch norm's running statistics changed although its parameters are frozen, or in no loss so far."""
+    """A batch norm's running statistics changed though its parameters are frozen, in no loss so far, or at rest."""
 
     module: Annotated[str, "its class"]
     parameters: Annotated[Ids, "its parameters"]

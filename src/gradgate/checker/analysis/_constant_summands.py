@@ -130,6 +130,8 @@ class _Lines:
         cut = isinstance(node, ast.Call) or getattr(node, "attr", "") == "data"
         if cut and not isinstance(of, ast.BinOp) and any((file, n, name) in self._cuts for n in _lines(node)):
             return Frame(file, node.lineno, "")
+        if isinstance(node, ast.Call) and (end := self._of_cut_values(file, node)) is not None:
+            return end
         block = no_grad_around(Frame(file, node.lineno, ""))
         # A decorated function turns gradients off at the line that calls it.
         for scope in functions(name, self._files) if isinstance(node, ast.Call) else ():
@@ -140,6 +142,22 @@ class _Lines:
         around = scope_at(Frame(file, node.lineno, ""))
         value = Slice([(around, node)] if around is not None else [], self._files)
         return block if any(self._is_trained(*each) for each in value.nodes) else None
+
+    def _of_cut_values(self, file: str, call: ast.Call) -> Frame | None:
+        """Return the cut if a criterion's first argument is a module that runs on a cut value, the others numbers.
+
+        As in ``criterion(discriminator(fake.detach()), True)`` at a line that uses no trained parameter.
+        """
+        others = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+        first = call.args[0] if call.args else None
+        if not isinstance(first, ast.Call) or not all(isinstance(each, ast.Constant) for each in others):
+            return None
+        if any((file, line) in self._live for line in _lines(call)) or not may_be_module(
+            first, file, self._files
+        ):
+            return None
+        ends = [self.cut(file, given) for given in first.args]
+        return ends[0] if ends and None not in ends and not first.keywords else None
 
     def runs_on_cut(self, file: str, call: ast.Call) -> bool:
         """Return whether a module is called with a detached value, as in ``discriminator(fake.detach())``."""

@@ -29,6 +29,7 @@ from gradgate.torch_compat import anything_compiled, tensor_version
 _RUNS = 4  # forward passes of each suspect that are recorded
 _MOST_UNOWNED = 512  # parameters of no optimizer whose values are compared
 _NORM_STEPS = (2, 8, 32)  # steps after which new batch norms are looked for
+_RESTING = 6  # passes of a batch norm since its parameters last changed: it is not trained now
 
 
 class UnreachedParameters:
@@ -53,6 +54,9 @@ class UnreachedParameters:
         self._first: dict[
             int, tuple[Tensor, Tensor]
         ] = {}  # the norms' means and variances when they were met
+        self._resting: dict[
+            int, tuple[tuple[int, ...], int]
+        ] = {}  # versions of a norm's parameters, steps with them
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
 
     def look(self) -> None:
@@ -117,7 +121,7 @@ class UnreachedParameters:
             recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled(), training=training))
 
     def _norm_statistics(self) -> None:
-        """Record the batch norms whose statistics changed although nothing trains their parameters."""
+        """Record the batch norms whose statistics changed although nothing trains their parameters, or not now."""
         recorder = self._recorder
         known, records = recorder.parameters.numbers.known, recorder.parameters.records
         if self._versions is None or recorder.steps in _NORM_STEPS:
@@ -138,7 +142,12 @@ class UnreachedParameters:
             trained = not numbers.isdisjoint(recorder.parameters.owners) or any(
                 records[each].reached for each in numbers
             )
-            if not trained or not any(parameter.requires_grad for parameter in own):
+            versions = tuple(map(tensor_version, own))
+            last, times = self._resting.get(number, ((), 0))
+            times = times + 1 if versions == last else 0
+            self._resting[number] = versions, times
+            frozen = not any(parameter.requires_grad for parameter in own)
+            if not trained or frozen or times >= _RESTING:
                 drift = statistics_drift(self._first.get(number), _statistics(module))
                 recorder.add(
                     StatisticsMoved(

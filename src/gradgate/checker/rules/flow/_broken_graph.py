@@ -5,9 +5,10 @@ Looks for trainable parameters that no gradient reaches because their module ran
 output went to a part that ran without one (``no_grad`` in the middle), or because the value was taken out of
 the graph (``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for summands
 of a loss that were computed from trained parameters and carry no gradient, such as a gradient penalty without
-``create_graph=True``, for parameters that only an inner gradient without a graph leads to (a learned loss), for
-those that only reach parameters that no step moves, such as a generator's adversarial loss of
-``discriminator(fake.detach())``, and samples drawn by ``sample()`` where ``rsample()`` would keep the graph.
+``create_graph=True`` or one derivative of a residual that lacks it, for parameters that only an inner gradient
+without a graph leads to (a learned loss), for those that only reach parameters that no step moves, such as a
+generator's adversarial loss of ``discriminator(fake.detach())``, and samples drawn by ``sample()`` where
+``rsample()`` would keep the graph.
 
 ## Why is this bad?
 The printed loss includes the term, but its gradient doesn't: the term falls only by chance.
@@ -52,7 +53,14 @@ from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
-from gradgate.checker.rules.flow._cut_terms import TENSORS, WHY, cut_samples, idle_terms
+from gradgate.checker.rules.flow._cut_terms import (
+    TENSORS,
+    WHY,
+    WITH_GRAPH,
+    cut_samples,
+    derivatives_without_graph,
+    idle_terms,
+)
 from gradgate.checker.rules.flow._freezing import whole_module
 from gradgate.checker.rules.flow._graph_fixes import (
     frozen_with_graph,
@@ -67,19 +75,19 @@ from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site
 
 _LEAF, _OFF = "A new leaf", "Running without gradients"
 _NO_GRAPH = "autograd.grad without create_graph=True"
-_WITH_GRAPH = "Pass create_graph=True, so that the gradient has a graph of its own."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
     missing = unreached(run)
     for swap in replaced(run):
         missing -= swap.old
-    for frame, (ids, how) in cut_off(run, missing).items():
+    without = cut_off(run, missing)
+    for frame, (ids, how) in without.items():
         cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))
         fix = {_LEAF: without_leaf, _NO_GRAPH: with_graph, ".sample()": resampled}.get(how, cut)
         advice = "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor of it."
         if how == _NO_GRAPH:
-            advice = _WITH_GRAPH
+            advice = WITH_GRAPH
         network = whole_module(run, ids)
         if how == _OFF or "detach" in how:
             optimizer = run.optimizer(min(owner for number in ids for owner in run.owners[number]))
@@ -109,7 +117,12 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=run.log.steps,
             evidence={"parameters": len(ids), "steps": run.log.steps},
         )
-    yield from _constants(run)
+    constants = list(_constants(run))
+    yield from constants
+    lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants}
+    for each in derivatives_without_graph(run, RULE, _files(run)):
+        if (each.file, each.line) not in lines:
+            yield each
     yield from idle_terms(run, RULE, _files(run))
     losses = [slice_at(site, _files(run)) for site in _losses(run, missing)]
     yield from cut_samples(run, RULE, missing, [node for each in losses for _, node in each.nodes])
@@ -248,7 +261,7 @@ def _constants(run: Run) -> Iterator[Finding]:
             f"`{ast.unparse(part)}` is added to the loss at line {site[0].line} as a constant: "
             "its graph is cut here.",
             why=WHY,
-            advice=_WITH_GRAPH if penalty else "Add the value itself instead of a copy without its graph.",
+            advice=WITH_GRAPH if penalty else "Add the value itself instead of a copy without its graph.",
             fix=with_graph if penalty else partial(without_cut, ops=("detach", "item", "data"), part=part),
             count=times[site],
             evidence={"added_at": site[0].line, "times": times[site]},

@@ -4,7 +4,8 @@
 Looks for a value that has a graph but is only converted to a number for display, in a function that
 back-propagates a loss without it. The value counts as a loss term if its name says so (``kl_loss``,
 ``l1_penalty``), or if the script sets a nonzero weight for it and never reads that weight: ``entropy`` and
-``ent_coef = 0.01``.
+``ent_coef = 0.01``. It also looks for a loss that each of n passes of a loop computes and divides by n, with
+``backward()`` only after the loop.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.
@@ -53,6 +54,7 @@ from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import loops_around, nodes_of, statement_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.flow._last_pass import only_the_last
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
 from gradgate.events import Backward, Cut, Frame, Site
 
@@ -72,6 +74,7 @@ _COMPREHENSIONS = (
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from only_the_last(run, RULE)
     reported: set[str] = set()
     for cut in run.of(Cut):
         if cut.op not in ("item", "detach", "tolist", "numpy") or not cut.scalar or not cut.site:

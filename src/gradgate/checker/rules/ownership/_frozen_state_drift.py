@@ -4,8 +4,8 @@
 Looks for frozen parameters (``requires_grad`` is off, or their gradients are set to zero by hand) that an optimizer
 still moves, by a gradient that was left over, by momentum or by weight decay. Looks for parameters that are only
 seemingly frozen, by ``module.requires_grad = False`` or a misspelled attribute. Also looks for batch norms whose
-parameters are all frozen for the whole run, or that run only under ``no_grad``, while their running statistics
-follow the new data, and says how far.
+parameters are all frozen for the whole run, or that run only under ``no_grad`` (as those of a teacher after its own
+training), while their running statistics follow the new data, and says how far.
 
 ## Why is this bad?
 The frozen part changes a little in each step. Evaluation uses the statistics of a batch norm, so the frozen
@@ -51,6 +51,7 @@ from gradgate.checker.rules.ownership._freeze_fixes import (
 )
 from gradgate.checker.rules.ownership._idle_batch_norms import (
     RunWithoutGradients,
+    run_after_training,
     run_without_gradients,
     untrained_module,
 )
@@ -68,7 +69,9 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _rows(run)
     yield from _statistics(run)
     for norms in run_without_gradients(run):
-        yield _of_network(run, norms)
+        yield _of_network(norms, "of a network that no loss trains")
+    for norms in run_after_training(run):
+        yield _of_network(norms, f"of {norms.holder}, whose training is over,")
 
 
 def _stepped(run: Run) -> Iterator[Finding]:
@@ -208,12 +211,12 @@ def _statistics(run: Run) -> Iterator[Finding]:
             )
 
 
-def _of_network(run: Run, norms: RunWithoutGradients) -> Finding:
+def _of_network(norms: RunWithoutGradients, whose: str) -> Finding:
     many = len(norms.names) > 1
     return RULE.finding(
         norms.where,
-        f"{len(norms.names)} batch norm{'s' if many else ''} ({', '.join(norms.names[:2])}) of a network that no "
-        f"loss trains {'are' if many else 'is'} in training mode: running statistics moved in {norms.times} steps, "
+        f"{len(norms.names)} batch norm{'s' if many else ''} ({', '.join(norms.names[:2])}) {whose} "
+        f"{'are' if many else 'is'} in training mode: running statistics moved in {norms.times} steps, "
         "and each output depends on the other samples of its batch.",
         why="no_grad stops gradients, not the statistics: the network drifts away from the one that was trained.",
         advice=f"Call {norms.holder}.eval() before the loop, and again after each train() that covers it.",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._run import Run
-from gradgate.events import Frame, Ids, ModeSet, NoGradEntered, Site, StatisticsMoved, Stepped
+from gradgate.checker.analysis._source import statement_at
+from gradgate.events import Backward, Frame, Gap, Ids, ModeSet, NoGradEntered, Site, StatisticsMoved, Stepped
 
 _STEPS = 2
 
@@ -49,6 +51,44 @@ def run_without_gradients(run: Run) -> Iterator[RunWithoutGradients]:
                 holder,
                 max(idle[each] for each in norms),
             )
+
+
+def run_after_training(run: Run) -> Iterator[RunWithoutGradients]:
+    """Yield the networks whose training is over, which then run without gradients, and batch norms keep moving.
+
+    Networks that are trained in turn wait for each other: it is over after twice the longest wait before.
+    """
+    networks: dict[frozenset[int], Ids] = defaultdict(frozenset)  # by the optimizers that train them
+    for number in run.owned & run.reached:
+        networks[frozenset(run.owners[number])] |= {number}
+    for trained in networks.values():
+        waits: list[list[Ids]] = [[]]
+        mode: ModeSet | None = None
+        last: ModeSet | None = None  # the mode when a norm moved
+        for event in run.of(Backward, Gap, ModeSet, StatisticsMoved):
+            if isinstance(event, ModeSet):
+                mode = event if trained <= event.parameters else mode
+            elif isinstance(event, StatisticsMoved):
+                if event.parameters <= trained:
+                    waits[-1].append(event.parameters)
+                    last = mode
+            elif waits[-1] and (isinstance(event, Gap) or event.reached & trained):
+                waits.append([])
+        *before, now = (max(Counter(wait).values(), default=0) for wait in waits)
+        if last is None or not last.training or now < _STEPS or now <= 2 * max(before, default=0):
+            continue
+        if all(run.parameters[number].trainable for number in trained):
+            names = sorted({run.name(min(ids)).rpartition(".")[0] for ids in waits[-1]})
+            yield RunWithoutGradients(last.site, tuple(names), _called(last) or names[0].split(".")[0], now)
+
+
+def _called(mode: ModeSet) -> str:
+    """Return what a line calls the network that it puts into a mode: "teacher" of ``teacher.train()``."""
+    nodes = ast.walk(statement_at(mode.site[0]) or ast.Pass()) if mode.site else ()
+    found = [
+        node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr in ("train", "eval")
+    ]
+    return ast.unparse(found[0]) if len(found) == 1 else ""
 
 
 def untrained_module(run: Run, name: str) -> str:
