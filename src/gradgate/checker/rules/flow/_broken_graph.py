@@ -6,8 +6,9 @@ output went to a part that ran without one (``no_grad`` in the middle), or becau
 the graph (``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for summands
 of a loss that were computed from trained parameters and carry no gradient, such as a gradient penalty without
 ``create_graph=True``, for parameters that only an inner gradient without a graph leads to (a learned loss), for
-those that only reach parameters that no step moves, such as a generator's adversarial loss of
-``discriminator(fake.detach())``, and samples drawn by ``sample()`` where ``rsample()`` would keep the graph.
+inner steps of which the first has no graph and a later one has (MAML's), for parameters that only reach parameters
+that no step moves, such as a generator's adversarial loss of ``discriminator(fake.detach())``, and samples drawn by
+``sample()`` where ``rsample()`` would keep the graph.
 
 ## Why is this bad?
 The printed loss includes the term, but its gradient doesn't: the term falls only by chance.
@@ -109,6 +110,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=run.log.steps,
             evidence={"parameters": len(ids), "steps": run.log.steps},
         )
+    yield from _half_a_graph(run)
     yield from _constants(run)
     yield from idle_terms(run, RULE, _files(run))
     losses = [slice_at(site, _files(run)) for site in _losses(run, missing)]
@@ -158,6 +160,38 @@ def _without_graph(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
         if ids and any(each.holds(event.site[0]) for each in slices):
             found[event.site[0]] = found.get(event.site[0], (frozenset(), ""))[0] | ids, _NO_GRAPH
     return found
+
+
+def _half_a_graph(run: Run) -> Iterator[Finding]:
+    """Yield inner gradients of parameters without a graph, on which inner gradients with one build: MAML's."""
+    found: dict[Frame, tuple[Frame, int]] = {}
+    first: dict[Frame, Differentiated] = {}
+    for event in run.of(Differentiated, Stepped):
+        if isinstance(event, Stepped):
+            first.clear()
+        elif event.site and event.create and not event.asked:
+            for frame, earlier in first.items():
+                here = event.site[0]
+                if (
+                    (here.file, here.function) == (frame.file, frame.function)
+                    and earlier.asked <= event.reached
+                    and slice_at(event.site, _files(run)).holds(frame)
+                ):
+                    found[frame] = here, found.get(frame, (here, 0))[1] + 1
+        elif event.site and not event.create and event.asked & run.owned:
+            first[event.site[0]] = event
+    for frame, (later, times) in found.items():
+        yield RULE.finding(
+            frame,
+            f"This inner gradient has no graph, but that of line {later.line}, which builds on it, has one: the "
+            "outer loss is differentiated through some of the inner steps only.",
+            why="The result is neither the gradient of the inner steps nor its first-order form.",
+            advice=f"{_WITH_GRAPH} For a first-order method, leave it out in line {later.line} too.",
+            fix=with_graph,
+            severity="warning",
+            count=times,
+            evidence={"again_in_line": later.line},
+        )
 
 
 def _losses(run: Run, missing: Ids) -> set[Site]:
