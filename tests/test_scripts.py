@@ -24,7 +24,9 @@ import torch
 from gradgate.checker.fixes import apply, edits_for
 from gradgate.checker.recording import Watcher
 from gradgate.checker.reports import report_on
-from gradgate.checker.reports._unmoved import unmoved  # private: the notes, apart from those of the recorder
+
+# private: the notes on what no step moves, apart from what could not be seen
+from gradgate.checker.reports._unmoved import unmoved
 from gradgate.checker.rules import Finding, check, rules
 from gradgate.events import Gap, Log, OptimizerMade, Stepped
 from tests import pages
