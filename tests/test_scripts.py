@@ -52,7 +52,11 @@ NO_CERTIFICATE = {
     "wrong/ineffective-step/target_is_online": "None of 12 steps of optimizer moved model.online",
 }
 MISSED |= NO_CERTIFICATE
-UNUSED = {"right/unusual/norm_in_some_blocks": ["None of 15 steps of opt moved net.0.norm."]}
+UNUSED = {
+    "right/unusual/norm_in_some_blocks": [
+        "None of 15 steps of opt moved net.0.norm. See whether a loss uses it."
+    ]
+}
 OTHER_LINE = {
     "wrong/accumulation-scaling/spectra_autoencoder": "said of the division, marked is the call with the number",
     "wrong/cross-loss-leak/ssl_online_probe": "said of the call of the loss, marked is its inside",

@@ -25,12 +25,17 @@ def stepping(moved: list[str], **facts: object) -> Report:
     ("moved", "said"),
     [
         (["net.a net.b other.a"] * 12, []),
-        (["net.a other.a"] * 12, ["None of 12 steps of optimizer moved net.b."]),
-        ([""] * 12, ["None of 12 steps of optimizer moved net, other (3 tensors)."]),
-        (["net.a net.b"] * 12, ["None of 12 steps of optimizer moved other.a."]),
+        (["net.a other.a"] * 12, ["None of 12 steps of optimizer moved net.b. See whether a loss uses it."]),
+        (
+            [""] * 12,
+            ["None of 12 steps of optimizer moved net, other (3 tensors). See whether a loss uses it."],
+        ),
+        (["net.a net.b"] * 12, ["None of 12 steps of optimizer moved other.a. See whether a loss uses it."]),
         (
             ["net.a net.b other.a"] * 8 + ["net.a net.b"] * 4,
-            ["other.a moved at first, and not in the last 4 steps of optimizer."],
+            [
+                "other.a moved at first, but not in the last 4 steps of optimizer. See whether it is meant to stop."
+            ],
         ),
         ([""] * 2, []),
     ],
@@ -56,7 +61,7 @@ def test_a_module_that_is_frozen_during_the_run_is_named_as_a_whole() -> None:
         story.add(Stepped(site(3), 0, story.ids(None), moved=story.ids(moved), lr=(0.1,)))
     notes = report_on([story.log()]).summary.notes
     assert [note for note in notes if "moved" in note] == [
-        "net.body moved at first, and not in the last 4 steps of optimizer."
+        "net.body moved at first, but not in the last 4 steps of optimizer. See whether it is meant to stop."
     ]
 
 
@@ -64,7 +69,13 @@ def test_a_module_that_is_frozen_during_the_run_is_named_as_a_whole() -> None:
     ("reached", "said"),
     [
         ("net.head.a", []),
-        (None, ["None of 12 steps of optimizer moved net.body: a loss reached it, and then it was frozen."]),
+        (
+            None,
+            [
+                "None of 12 steps of optimizer moved net.body: a loss reached it, and then it was frozen. See whether "
+                "the network that you freeze is this one."
+            ],
+        ),
     ],
     ids=["before", "between the forward and the backward pass"],
 )
@@ -92,10 +103,11 @@ def test_an_optimizer_that_gets_only_zero_gradients_is_reported_though_another_o
         story.clear(1).backward(2, mean(8))
         story.add(Stepped(site(3), 0, every, moved=every, lr=(0.1,)))
         story.add(Stepped(site(4), 1, every, zero=every if zero else frozenset(), lr=(0.1,)))
-    report = report_on([story.log()], selection=None)
-    assert ["None of 6 steps of outer moved net (2 tensors): every gradient was zero."] * zero == [
-        note for note in report.summary.notes if "moved" in note
-    ]
+    report = report_on([story.log()])
+    assert [
+        "None of 6 steps of outer moved net (2 tensors): every gradient was zero. See what the "
+        "gradients are computed from."
+    ] * zero == [note for note in report.summary.notes if "moved" in note]
 
 
 @pytest.mark.parametrize(

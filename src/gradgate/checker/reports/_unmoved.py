@@ -47,13 +47,19 @@ def unmoved(log: Log) -> Iterator[str]:
             if any(event.moved & whole for event in several):
                 if len(late) < _LEAST or any((e.moved | e.changed) & whole for e in late):
                     continue
-                yield f"{shown} moved at first, and not in the last {len(late)} steps of {name}."
+                yield (
+                    f"{shown} moved at first, but not in the last {len(late)} steps of {name}. See whether it is "
+                    "meant to stop."
+                )
             elif ids and all(log.parameters[number].still for number in ids):
-                yield f"{none} {called or _names(log, ids)}."
+                yield f"{none} {called or _names(log, ids)}. See whether a loss uses it."
             elif whole <= lost:
-                yield f"{none} {shown}: a loss reached it, and then it was frozen."
+                yield (
+                    f"{none} {shown}: a loss reached it, and then it was frozen. See whether the network that you "
+                    "freeze is this one."
+                )
             elif ids == everything and all(event.used and event.used <= event.zero for event in several):
-                yield f"{none} {shown}: every gradient was zero."
+                yield f"{none} {shown}: every gradient was zero. See what the gradients are computed from."
             else:
                 continue
             reported |= whole
