@@ -144,7 +144,7 @@ def test_a_mistake_that_cannot_be_seen_any_more_has_its_rule_in_the_report(
     assert blind.computed == found.computed
     assert file.parent.name not in {finding.category for finding in blind.findings}
     assert blind.log is not None
-    (note,) = report_on([blind.log]).summary.notes
+    (note,) = [note for note in report_on([blind.log]).summary.notes if "may miss mistakes" in note]
     assert note.startswith(
         f"gradgate cannot {ENTRIES[name].cannot} with torch {torch.__version__} and Python 3."
     )

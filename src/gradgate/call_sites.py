@@ -1,4 +1,4 @@
-"""Where the user's code is: the running frames that belong neither to torch nor to another library."""
+"""Find the user's code on the call stack: the frames that belong to neither torch nor another library."""
 
 from __future__ import annotations
 

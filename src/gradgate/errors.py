@@ -110,4 +110,4 @@ class CoupledLossWarning(GradgateWarning):
 
 
 class EstimateWarning(GradgateWarning):
-    """An estimate of memory is uncertain, or left fake tensors behind that it could not remove."""
+    """A memory estimate is uncertain, or it left behind fake tensors that could not be removed."""

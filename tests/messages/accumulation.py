@@ -16,6 +16,9 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from torch.utils.checkpoint import checkpoint
 
 import gradgate as gg
+
+# private: a count on a device is read when the window ends; there is no device here
+from gradgate.accumulation._counts import total
 from gradgate.errors import BatchNormWarning
 from tests.accumulation.one_weight import StopError, add, one_weight, update_by
 from tests.tensors import zeros
@@ -494,6 +497,7 @@ CASES: dict[str, Any] = {
     "rate already scheduled": rate_already_scheduled,
     "a count of a vector": counted(torch.ones(2)),
     "a count that is a word": counted("4"),
+    "a count on a device that is nan": lambda: total([4, torch.tensor(float("nan"))]),
     "a negative count": counted(-1),
     "a mean divided without a count": divided,
     "a loss that is a number": lambda: backward(lambda _: 1.0),

@@ -250,7 +250,7 @@ def test_an_estimate_that_a_real_pass_contradicts_is_measured_instead() -> None:
 
     plan = gg.plan(loss_fn, torch.randn(64, WIDTH), budget_bytes="1MiB")
     assert not plan.estimated
-    assert "a pass of 3 samples held" in plan.reason
+    assert "a pass over 3 samples took" in plan.reason
     assert plan.peak_bytes(64) == pytest.approx(tracked(loss_fn, torch.randn(64, WIDTH)), rel=1e-2)
 
 

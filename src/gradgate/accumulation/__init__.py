@@ -12,7 +12,7 @@ from gradgate.accumulation._counts import (
     refuse_divided,
 )
 from gradgate.accumulation._gradients import dense_values, multiply, total_norm
-from gradgate.accumulation._loss_checks import check_scalar, divided_twice
+from gradgate.accumulation._loss_checks import check_scalar, warn_divided_twice
 from gradgate.accumulation._open_window import register
 from gradgate.accumulation._running_sum import RunningSum
 from gradgate.accumulation._settings import Decay, decay, is_sharded
@@ -36,7 +36,6 @@ __all__ = [
     "decay",
     "dense_values",
     "divided_by",
-    "divided_twice",
     "divisor_in_graph",
     "is_sharded",
     "is_sum",
@@ -46,5 +45,6 @@ __all__ = [
     "scale_lr",
     "total_norm",
     "warmup",
+    "warn_divided_twice",
     "windows",
 ]

@@ -187,7 +187,7 @@ def is_zero(count: Count) -> bool:
 
 def as_number(count: Count) -> int | float:
     """Return a count as a number. Synchronizes with the device of a tensor."""
-    return count.item() if isinstance(count, Tensor) else count
+    return _proved(count.item()) if isinstance(count, Tensor) else count
 
 
 def total(counts: list[Count]) -> int | float:
@@ -198,5 +198,16 @@ def total(counts: list[Count]) -> int | float:
         if isinstance(count, Tensor):
             by_device.setdefault(count.device, []).append(count)
     for tensors in by_device.values():
-        known += sum(torch.stack(tensors).tolist())
+        known += _proved(sum(torch.stack(tensors).tolist()))
     return known
+
+
+def _proved(count: int | float) -> int | float:
+    """Raise CountError for nan: a count on a device whose graph turned out not to prove it."""
+    if math.isnan(count):
+        raise CountError(
+            "update: a count on the device is nan. It was passed so, or read from a cross entropy with label "
+            "smoothing whose two parts leave out different targets. Pass the number of items in this loss: "
+            "count=(labels != -100).sum()."
+        )
+    return count

@@ -62,10 +62,10 @@ class GradientSums:
         items: float | None = None,
         also: Sequence[Tensor] = (),
     ) -> None:
-        """Run the backward pass of one loss into its sum; a count of zero runs nothing, unless ``items`` is given.
+        """Add a loss's gradient to its sum. With a count of zero, no backward pass runs unless ``items`` is given.
 
-        Gradients go only to owned parameters in ``receiving`` (by default all) and the leaves in ``also``. For a
-        part of a coupled loss, ``items`` is the divisor of its gradient, and ``count`` what it adds to the count.
+        Gradients are computed only for the owned parameters in ``receiving`` (all by default) and the leaves in
+        ``also``. For a part of a coupled loss, ``items`` divides its gradient, and ``count`` is added to the count.
         """
         self.check()
         chosen = self._current

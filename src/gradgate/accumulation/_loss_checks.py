@@ -156,15 +156,20 @@ def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:
     """Warn about the ``/ N`` that an ordinary accumulation loop needs and an update does not."""
     divisor = divided_by(loss) if micro_batches > 1 else None
     if divisor is not None and math.isclose(divisor, micro_batches):
-        warnings.warn(divided_twice("backward", micro_batches), DividedTwiceWarning, stacklevel=4)
+        warn_divided_twice("backward", micro_batches, stacklevel=5)
 
 
-def divided_twice(where: str, micro_batches: int) -> str:
-    """Return the warning about means that were also divided by the number of micro-batches."""
-    return (
+def warn_divided_twice(where: str, micro_batches: int, *, stacklevel: int) -> None:
+    """Warn about means that were also divided by the number of micro-batches."""
+    from gradgate import events  # its import takes as long as everything else here, and it is rarely needed
+
+    events.emit(lambda: events.DividedTwice((), micro_batches))
+    warnings.warn(
         f"{where}: loss is a mean divided by {micro_batches}, the number of micro-batches of this "
         f"window. The update divides once, by all counts, so its gradient will be {micro_batches} times "
-        "too small. Pass the loss without the division."
+        "too small. Pass the loss without the division.",
+        DividedTwiceWarning,
+        stacklevel=stacklevel,
     )
 
 

@@ -69,7 +69,7 @@ class Checkpointed:
                 "state_by_rank: under fully_shard the sum of an unfinished window is inside the engine and "
                 "cannot be read. Save between two windows."
             )
-        file = io.BytesIO()  # as bytes: the ranks that load it do not know its size
+        file = io.BytesIO()  # as bytes, because the ranks that load it do not know its size
         torch.save(self.state_dict(), file)
         return {"ranks": ranks, f"rank {rank}": file.getvalue()}
 
@@ -184,7 +184,7 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
         raise StateError(
             "load_state_dict: the unfinished window was saved "
             f"{'with' if scaled else 'without'} a GradScaler, but this accumulator has "
-            f"{'none' if scaled else 'one'}. Create it with the settings with which it was saved."
+            f"{'none' if scaled else 'one'}. Create the accumulator with the same settings as when it was saved."
         )
 
 

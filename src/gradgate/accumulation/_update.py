@@ -185,7 +185,7 @@ class Update(CoupledWindow):
 
     @property
     def stepped(self) -> bool:
-        """Whether the parameters were updated: False until the block ends, and if the update was skipped."""
+        """Whether the parameters were updated. False before the block ends, and if the update was skipped."""
         return self._stepped
 
     @property

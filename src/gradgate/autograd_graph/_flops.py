@@ -1,4 +1,4 @@
-"""How many floating-point operations (FLOPs) a node of a graph stands for, in both passes."""
+"""Count the floating-point operations (FLOPs) of a graph node, in the forward and the backward pass."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _Shape = tuple[int, ...]
 def flops_of(node: Any) -> tuple[float, list[float]]:
     """Return the FLOPs of a node's forward pass, and those of the gradient of each of its inputs.
 
-    They follow from shapes alone: nothing is computed, and no saved tensor is unpacked. Products of matrices,
-    convolutions and attention take 2 FLOPs for each multiplication and its addition. Views take none. Everything
-    else takes 1 for each element of its input or output, whichever is larger; fused recurrent layers do, too.
+    They follow from shapes alone: nothing is computed, and no saved tensor is unpacked. Matrix products,
+    convolutions and attention take 2 FLOPs per multiply-add. Views take none. Everything else,
+    including fused recurrent layers, takes 1 per element of its input or output, whichever is larger.
 
     Returns:
-        The two, with 0 for inputs that get no gradient. All are 0 if the shapes are not known.
+        Both, with 0 for inputs that get no gradient. All are 0 if the shapes are unknown.
     """
     edges = node.next_functions
     try:

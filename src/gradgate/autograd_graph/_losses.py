@@ -127,7 +127,7 @@ def _smoothed(node: Any) -> _Smoothed | None:
 
 
 def _chain(node: Any, *names: str) -> dict[str, Any]:
-    """Return the nodes of these names below each other, or {} if one is missing. "?" marks one that may be."""
+    """Return a chain of nodes with these names, or {} if one is missing. Names ending in "?" are optional."""
     found: dict[str, Any] = {}
     for name in names:
         if node is not None and node.name() == name.rstrip("?"):

@@ -50,7 +50,7 @@ class Layout:
         return {path: dim for path, dim in self.dims.items() if dim != _FIELDS}
 
     def mapped(self, batch: T, change: Callable[[Path, Any, FieldDim], Any], path: Path = ()) -> T:
-        """Return a batch of the same types, with ``change(path, value, dim)`` in place of each field."""
+        """Return a batch of the same structure, with each field replaced by ``change(path, value, dim)``."""
         dim = self.dims.get(path, _FIELDS)
         if dim != _FIELDS:
             return change(path, batch, dim)  # type: ignore[no-any-return]
@@ -59,14 +59,14 @@ class Layout:
             return batch
         items = [self.mapped(item, change, (*path, key)) for key, item in inside]
         result: Any = with_children(batch, items)
-        # What a tokenizer keeps for each sample beside its tensors (transformers' BatchEncoding).
+        # A tokenizer's per-sample data next to the tensors (transformers' BatchEncoding).
         encodings = getattr(batch, "_encodings", None)
         if isinstance(encodings, list) and len(encodings) == self.samples:
             result._encodings = change((*path, Attribute("encodings")), encodings, "list")
         return result  # type: ignore[no-any-return]
 
     def take(self, batch: T, chosen: slice | Sequence[int]) -> T:
-        """Return some samples, as a batch of the same types."""
+        """Return the chosen samples, as a batch of the same structure."""
         return self.mapped(batch, lambda _, value, dim: select(value, dim, chosen))
 
     def split(self, batch: T, parts: int) -> Iterator[tuple[T, int]]:
@@ -77,7 +77,7 @@ class Layout:
 
 
 class _UnreadableError(Exception):
-    """A field whose samples cannot be told apart."""
+    """A field that cannot be split into samples."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(path, why)

@@ -1,4 +1,4 @@
-"""Separates gradgate's arguments on a command line from those of the script."""
+"""Separates gradgate's command-line arguments from the script's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_FILES = 200
 
 
 def before_script(args: list[str], flags: Collection[str], names: Collection[str]) -> tuple[list[str], str]:
-    """Put gradgate's options before the script, and "--" between the two, or after the module of ``-m``.
+    """Move gradgate's options before the script, and insert "--" before the script or after ``-m module``.
 
     Options come before the script, as with python. An option after the script is gradgate's if the script reads no
     arguments. Otherwise it is the script's.
@@ -25,8 +25,8 @@ def before_script(args: list[str], flags: Collection[str], names: Collection[str
         names: gradgate's options that take one.
 
     Returns:
-        The command line, and a note for the user about options of gradgate that the script gets; "" if there are
-        none.
+        The command line, and a note for the user about gradgate options that are passed to the script; "" if there
+        are none.
     """
     flags, names = set(flags) - {"-h", "--help"}, set(names) - {"-m"}
     at = _script_at(args, {*flags, "-h", "--help"})

@@ -51,7 +51,7 @@ class Backward(Event):
     around: Annotated[bool, "no forward pass of the DDP that holds these parameters came before it"] = False
     uses: Annotated[
         tuple[tuple[int, Site], ...],
-        "(parameter, first use), ordered by last use; only for the first calls and those past DDP",
+        "(parameter, first use), ordered by last use; only for the first calls and for calls that bypass DDP",
     ] = ()
     through: Annotated[
         tuple[tuple[int, Site], ...], "(parameter, where it was used), of parameters in no optimizer"
@@ -107,6 +107,13 @@ class Miscounted(Event):
     first_count: Annotated[float, "the count of the window's first loss of this name"]
     first_items: Annotated[float, "the items that its graph shows"]
     proved: Annotated[bool, "the accumulator would read the items if the count were left out"]
+
+
+@dataclass(frozen=True, slots=True)
+class DividedTwice(Event):
+    """gradgate's accumulator was given a mean that was divided by the number of the window's micro-batches."""
+
+    micro_batches: Annotated[int, "the micro-batches of the window"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ Site: TypeAlias = tuple[Frame, ...]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A tensor that a loss reached or an optimizer holds, with what was measured of it during the run."""
+    """A tensor that a loss reached or an optimizer holds, with measurements taken during the run."""
 
     id: Annotated[int, "the number by which events refer to it"]
     name: Annotated[str, "'model.fc1.weight'; '' if no module or variable holds it"]

@@ -23,14 +23,14 @@ from gradgate.accumulation import (
     count_in_graph,
     dense_values,
     divided_by,
-    divided_twice,
     divisor_in_graph,
     is_sum,
     multiply,
     refuse_divided,
+    warn_divided_twice,
 )
 from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, inputs_of
-from gradgate.errors import CountError, CountWarning, DividedTwiceWarning, UpdateError
+from gradgate.errors import CountError, CountWarning, UpdateError
 from gradgate.ranks import RankGroup
 from gradgate.tally import Tally
 
@@ -143,7 +143,7 @@ class WindowMean:
                     f"{float(passed):g} items (num_items_in_batch), so its count is unknown. {self._advice}"
                 )
         if self._expected > 1 and self._divisors == {self._expected}:
-            warnings.warn(divided_twice(self._library, self._expected), DividedTwiceWarning, stacklevel=2)
+            warn_divided_twice(self._library, self._expected, stacklevel=3)
         tally = running.tally()
         sent: dict[str, Any] = {"total": tally.total, "count": tally.count, "micro_batches": self._expected}
         sent["per_item"] = (

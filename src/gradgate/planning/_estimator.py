@@ -80,12 +80,12 @@ class Estimator:
             many = 13
             grid = [self._trace(many, length) for length in self._lengths]
         numbers: tuple[int, ...] = (many // 2 | 1, _PROBE_SAMPLES, 3 * many // 4, many // 4 | 1)
-        # At a length between two of the grid's, so that it confirms the fit over lengths, too.
+        # At a length between two of the grid's, so that it also confirms the fit over lengths.
         between = _length_between(self._samples, self._lengths)
         real = self._real_probe(grid[-1], between)
         probe = real or self._trace(numbers[0], between)
         found = Estimate(grid, probe)
-        if grid[0].operations > 2 * probe.operations:  # a loop over the samples: the fewer, the faster
+        if grid[0].operations > 2 * probe.operations:  # a loop over the samples: fewer are faster
             numbers = (7, 13, 31)
         if not found.exact:
             found = self._refined(self._with_more(grid, probe, numbers, fake=True), probe)
@@ -94,8 +94,8 @@ class Estimator:
             fake, peak = self._trace(real.samples, real.length).peak_bytes, real.peak_bytes
             if abs(fake - peak) > TOLERANCE * peak:
                 raise FakePassError(
-                    f"a pass of {real.samples} samples held {format_bytes(peak)}, and {format_bytes(fake)} on fake "
-                    "tensors"
+                    f"a pass over {real.samples} samples took {format_bytes(peak)}, but "
+                    f"{format_bytes(fake)} with fake tensors"
                 )
         return found
 

@@ -48,7 +48,7 @@ class Plan:
         self.estimated, self.reason = not estimate.reason, estimate.reason
         self.warnings = tuple(sorted(estimate.mixes))
         self._options = options
-        # In a micro-batch. Fewer once memory has run out although the estimate allowed more.
+        # Per micro-batch. Lowered when memory runs out although the estimate said it would not.
         self._most_samples = sys.maxsize
         # Later batches are read as this one was. Its data is not kept.
         self._like = copy.copy(samples)

@@ -195,7 +195,7 @@ def _padded(part: Any, dims: tuple[int, ...], samples: Samples, width: int, valu
 
 
 def _padding_value(path: Path, window: Sequence[Samples], pad: Any) -> Any:
-    """Return the padding value of a field: the one given, or the one that its padding shows."""
+    """Return the padding value of a field: the given one, or else one read from its padding."""
     if isinstance(pad, Mapping):
         if path in pad or (len(path) == 1 and path[0] in pad):
             return pad[path] if path in pad else pad[path[0]]

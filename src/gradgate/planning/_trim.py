@@ -1,10 +1,10 @@
 """Find the fields of a batch whose padding can be trimmed with the lengths of its samples.
 
-Trimming is exact if it removes nothing but padding. Fields that the caller names are trimmed. Without names the
-data has to show its padding: one value beyond the samples' lengths. That is enough for ids, labels and masks; in
-any other field every sample has to end at its length. A field of the same width that shows no padding (an image,
-position ids) is an error. So is padding on the left: trimming it moves what is kept to other columns, and many
-models count columns.
+Trimming is exact if it removes nothing but padding. Fields that the caller names are trimmed. In other fields, the
+padding must be recognizable: a single repeated value beyond the samples' lengths. That is enough for ids, labels
+and masks; in any other field, every sample must also end exactly at its length. A field of the same width without
+recognizable padding (an image, position ids) is an error. So is padding on the left: trimming it shifts the rest
+to other columns, and many models use column numbers as positions.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def dims_to_trim(
 
     Args:
         batch: a batch.
-        layout: where its samples are.
+        layout: the batch's layout.
         lengths: the lengths of the samples.
         trim: the fields that the caller names.
-        known: the dimensions that an earlier batch showed: the same ones are trimmed.
+        known: the dimensions found in an earlier batch. Exactly these are trimmed.
         even_if_full: find the fields even if no sample is shorter than the width.
 
     Raises:
@@ -122,11 +122,11 @@ class _Field:
         return not (rows.is_floating_point() or rows.is_complex()) or bool(((rows == 0) | (rows == 1)).all())
 
     def along(self, width: int) -> list[int]:
-        """Return the dimensions of this size, without the samples' dimension."""
+        """Return the dimensions of this size, except the samples' dimension."""
         return [dim for dim, size in enumerate(self.value.shape) if size == width and dim != self.dim]
 
     def shows(self, lengths: Lengths) -> bool:
-        """Return whether the data is visibly padding beyond the samples' lengths."""
+        """Return whether the data beyond the samples' lengths is recognizably padding."""
         rows = self.rows
         padding = lengths.padding(rows.device)
         beyond = rows[padding]

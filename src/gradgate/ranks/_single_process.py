@@ -26,11 +26,11 @@ class WindowSums(Protocol):
         """The owned parameters."""
 
     def check(self) -> None:
-        """Raise unless the sums are whole and untouched."""
+        """Raise if a backward pass failed midway or other code has changed the sums."""
 
     @property
     def first(self) -> Callable[[], tuple[float, float] | None]:
-        """Returns the squared norm of the first micro-batch's gradient, and its items, if that is measured."""
+        """Returns the squared gradient norm and the items of the first micro-batch, or None if not measured."""
 
     def status(self) -> RankStatus:
         """Return the status that this rank reports at the end of the window."""
@@ -71,7 +71,7 @@ class SingleProcess:
         """Keep the engine from synchronizing on its own."""
 
     def even(self, window: Iterable[T]) -> Iterable[T]:
-        """Return the window; if every pass needs all ranks, as long as the longest window of any rank."""
+        """Return the window. If every pass needs all ranks, extend it to match the rank with the longest window."""
         return window
 
     def begin(self, *, last: bool) -> None:

@@ -277,7 +277,7 @@ SEEN = {
         ANGLES,
         "GG404",
         "torch.acos",
-        "inside of (-1, 1)",
+        "within (-1, 1)",
         [(".clamp(-1, 1)", ".clamp(-1, 1).clamp(-1 + 1e-6, 1 - 1e-6)")],
     ),
     "tokens of unequal micro-batches": (

@@ -99,7 +99,7 @@ def over_ranks(choose: Choose, ranks: int) -> Scenario:
         clear=choose(["none", "none", "zero", "decay"]),
         sync=sync,
         schedule=choose([False, True]),
-        wide=choose([False, False, False, True]),
+        wide=choose([False, False, False, True]) and not sharded,
         late_head=late_head,
         named=choose([True, False]),
         into=two and model != "tied" and not late_head and choose([False, True]),

@@ -119,7 +119,7 @@ class Encoder:
         """Encode a micro-batch again, with its graph.
 
         Raises:
-            UpdateError: its representations differ from those of the first time.
+            UpdateError: its representations differ from those of the first pass.
         """
         for restore in part.random:
             restore()
@@ -238,7 +238,7 @@ def form_of(tree: Any) -> Any:
 
 
 def _check_same(entries: list[Tensor], leaves: list[Tensor]) -> None:
-    """Raise UpdateError if a micro-batch's representations differ from those of the first time."""
+    """Raise UpdateError if a micro-batch's representations differ from those of the first pass."""
     for entry, leaf in zip(entries, leaves, strict=True):
         same = entry.shape == leaf.shape and entry.dtype == leaf.dtype
         if same and entry.is_floating_point() and not torch.equal(entry, leaf):

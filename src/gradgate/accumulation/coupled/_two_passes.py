@@ -209,9 +209,9 @@ class _SeenSeed(torch.autograd.Function):
 
 
 class _Surrogate(torch.autograd.Function):
-    """Makes a scalar whose gradient at some representations is a given gradient.
+    """Makes a scalar whose gradient with respect to some representations is given.
 
-    That gradient contains the seed of its own pass; the seed of this pass replaces it.
+    The given gradient is scaled by the seed of the pass that computed it. This pass's seed replaces that one.
     """
 
     @staticmethod

@@ -142,12 +142,12 @@ class _Lines:
         return block if any(self._is_trained(*each) for each in value.nodes) else None
 
     def runs_on_cut(self, file: str, call: ast.Call) -> bool:
-        """Say whether a module is called with what is cut off, as in ``discriminator(fake.detach())``."""
+        """Return whether a module is called with what is cut off, as in ``discriminator(fake.detach())``."""
         inner = [node for given in call.args for node in ast.walk(given)]
         return may_be_module(call, file, self._files) and any(self.cut(file, node) for node in inner)
 
     def is_live(self, file: str, node: ast.AST) -> bool:
-        """Say whether an expression names a trained module or parameter, or calls one at a line that does so."""
+        """Return whether an expression names a trained module or parameter, or calls one at a line that does so."""
         return last_name(node) in self._names or self._is_trained(file, node)
 
     def _is_trained(self, file: str, node: ast.AST) -> bool:

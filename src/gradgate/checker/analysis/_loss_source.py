@@ -86,7 +86,7 @@ def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
         raise UnknownLossError("the loop that calls backward does not call the model")
     ways = path_to(frame.file, first), here
     shared = next((at for at, (one, other) in enumerate(zip(*ways, strict=False)) if one is not other), None)
-    if shared is None:  # both are one statement, or one of them contains the other
+    if shared is None:  # both are the same statement, or one contains the other
         statements: Sequence[ast.stmt] = ()
         if len(ways[0]) != len(ways[1]) or not isinstance(ways[1][-1], ast.Expr):
             raise UnknownLossError("the model is called where the source does not show it")

@@ -14,10 +14,10 @@ from gradgate.events import Cut, Frame, Ids, NoGradEntered, Ran, Site
 
 
 def no_grad_cuts(run: Run, missing: Ids, slices: Collection[Slice]) -> Iterator[tuple[Frame, Ids]]:
-    """Yield lines that turn gradients off, with the parameters that are cut off there.
+    """Yield lines that turn gradients off, each with the parameters that it detaches from the loss.
 
-    Either their module ran only inside the block, or the block took what their module had computed, and the loss is
-    computed from the block's result. If the source can't be read, it's enough that a module in the block took it.
+    Either the parameters' module ran only inside the block, or the block read the module's output and the loss is
+    computed from the block's result. If the source can't be read, it is enough that a module in the block read it.
     """
     recorded = frozenset().union(*(event.parameters for event in run.of(Ran) if event.recording))
     for number, event in run.numbered(Ran, Cut, NoGradEntered):
@@ -38,7 +38,8 @@ def no_grad_cuts(run: Run, missing: Ids, slices: Collection[Slice]) -> Iterator[
 def _block_around(run: Run, number: int) -> Frame | None:
     """Return the line that turns gradients off for an event.
 
-    The source shows it. Where that can't be read, it is the last such block that was entered before the event.
+    The line is read from the source. If the source can't be read, it is that of the last such block entered before
+    the event.
     """
     site = run.events[number].site
     line = next(filter(None, map(no_grad_around, site)), None)
@@ -56,14 +57,14 @@ def _block_around(run: Run, number: int) -> Frame | None:
 
 
 def readable(site: Site) -> bool:
-    """Say whether the source of all lines of a site can be read."""
+    """Return whether the source of all lines of a site can be read."""
     return all(tree_of(frame.file) is not None for frame in site)
 
 
 def _held_before(
     event: NoGradEntered, missing: Ids, slices: Collection[Slice]
 ) -> Iterator[tuple[Frame, Ids]]:
-    """Yield a block that computes a part of the loss from a variable that holds the graph of missing parameters."""
+    """Yield a block that computes part of the loss from a variable whose graph contains the missing parameters."""
     block = statement_at(event.site[0]) if event.site and event.held else None
     if not isinstance(block, ast.With) or without_gradients(block) is None:
         return

@@ -54,7 +54,7 @@ def rounded_for(made: Site) -> Frame | None:
 
 
 def rounds(frame: Frame) -> bool:
-    """Say whether a statement divides with ``//``."""
+    """Return whether a statement divides with ``//``."""
     statement = statement_at(frame)
     return statement is not None and any(isinstance(node, ast.FloorDiv) for node in ast.walk(statement))
 
@@ -99,7 +99,7 @@ def length_line(site: Site) -> tuple[Frame | None, bool]:
 
 
 def counts_as_a_loop_does(made: Site, call: Site) -> bool:
-    """Say whether a schedule's length is the number of passes of a loop around the one that advances it.
+    """Return whether a schedule's length is the number of passes of a loop around the one that advances it.
 
     Both are read from the source, ``T_max=args.epochs`` and ``for epoch in range(args.epochs)``: the same name, not
     multiplied by anything.

@@ -161,7 +161,7 @@ def left_out(run: Run) -> Iterator[Left]:
 
 
 def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
-    """Say whether a tensor is no ``nn.Parameter``, but an attribute of a module that is trained."""
+    """Return whether a tensor is no ``nn.Parameter``, but an attribute of a module that is trained."""
     holder, dot, attribute = parameter.name.rpartition(".")
     if parameter.registered or parameter.made or parameter.root or not dot or "[" in attribute:
         return False
@@ -218,7 +218,7 @@ def _unfrozen(run: Run, ids: Ids, backward: Site) -> Frame | None:
 
 
 def _compares(run: Run, ids: Ids, backward: Site) -> bool:
-    """Say whether a network computes features of two inputs for a loss. Such a network is fixed on purpose."""
+    """Return whether a network computes features of two inputs for a loss. Such a network is fixed on purpose."""
     events = [event for event in run.of(Backward) if event.site == backward and event.reached & ids]
     sites = [site for event in events[:1] for number, site in event.through if number in ids]
     line = calling_line(sites, backward)
@@ -233,13 +233,13 @@ def _compares(run: Run, ids: Ids, backward: Site) -> bool:
 
 
 def _in_evaluation(run: Run, ids: Ids) -> bool:
-    """Say whether a module of these parameters alone was put into evaluation mode, and stayed in it."""
+    """Return whether a module of these parameters alone was put into evaluation mode, and stayed in it."""
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
     return bool(modes) and not modes[-1].training and modes[-1].parameters <= ids
 
 
 def _is_twin(run: Run, several: list[Parameter]) -> bool:
-    """Say whether a module of the same shapes is trained. Then this one is its target network, or a copy."""
+    """Return whether a module of the same shapes is trained. Then this one is its target network, or a copy."""
     if len(several) < 2:
         return False
     root, parts = several[0].root, {_part(each) for each in several}

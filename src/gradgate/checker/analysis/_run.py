@@ -139,14 +139,14 @@ class Run:
         return f"{', '.join(known[:most])} and {len(known) - most} more"
 
     def name(self, number: int) -> str:
-        """Return what the user calls a parameter."""
+        """Return a parameter's name in the user's code."""
         parameter = self.parameters.get(number)
         if parameter is None:
             return f"parameter {number}"
         return parameter.name or f"a parameter of shape {list(parameter.shape)}"
 
     def optimizer(self, number: int) -> str:
-        """Return what the user calls an optimizer."""
+        """Return an optimizer's name in the user's code."""
         return self.log.optimizers.get(number, "optimizer")
 
     # Windows
@@ -159,7 +159,7 @@ class Run:
         return found
 
     def repeats_closure(self, window: StepWindow) -> bool:
-        """Say whether an optimizer called its closure several times for one step. Trainers' closures run once."""
+        """Return whether an optimizer called its closure several times in one step. Trainers' closures run once."""
         return sum(self.backward(number).closure for number in window.micro) > 1
 
     def accumulating(self) -> Iterator[tuple[int, Site, list[tuple[StepWindow, list[int]]]]]:

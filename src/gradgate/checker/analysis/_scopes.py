@@ -36,7 +36,7 @@ class Definition(NamedTuple):
 
 
 def is_function(node: ast.AST) -> TypeGuard[Function]:
-    """Say whether a node defines a function."""
+    """Return whether a node defines a function."""
     return isinstance(node, FUNCTIONS)
 
 
@@ -191,7 +191,7 @@ def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
 
 
 def may_be_module(call: ast.Call, file: str, files: tuple[str, ...]) -> bool:
-    """Say whether a call may run a module: it calls a variable or an assigned attribute, no method or import."""
+    """Return whether a call may run a module: it calls a variable or an assigned attribute, no method or import."""
     key = key_of(call.func)
     if root_of(call.func) in imported(file) | _BUILTIN:
         return False
@@ -209,7 +209,7 @@ def _keys(scopes: tuple[Scope, ...]) -> frozenset[str]:
 
 
 def takes(function: ast.AST, call: ast.Call) -> bool:
-    """Say whether a function has as many parameters as a call has arguments."""
+    """Return whether a function has as many parameters as a call has arguments."""
     several = parameters_of(function) if is_function(function) else []
     return len(several) == len(call.args) + len(call.keywords)
 

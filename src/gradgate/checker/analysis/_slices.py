@@ -59,7 +59,7 @@ class Slice:
             self._visit(*self._todo.pop())
 
     def holds(self, frame: Frame, name: str = "") -> bool:
-        """Say whether a line is part of the slice. If the line reads ``.name``, that attribute has to be, too."""
+        """Return whether a line is in the slice. If the line reads ``.name``, the attribute must also be in it."""
         inside = [node for file, node in self.nodes if file == frame.file and spans(node, frame.line)]
         if name and f".{name}" in text_of(frame):
             return any(isinstance(node, ast.Attribute) and node.attr == name for node in inside)

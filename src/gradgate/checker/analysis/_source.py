@@ -29,7 +29,7 @@ def nodes_of(files: Iterable[str]) -> Iterator[ast.AST]:
 
 
 def spans(node: ast.AST, line: int) -> bool:
-    """Say whether a line belongs to a node."""
+    """Return whether a line belongs to a node."""
     return bool(getattr(node, "lineno", 0) <= line <= (getattr(node, "end_lineno", 0) or 0))
 
 
@@ -122,7 +122,7 @@ def loops_in(path: Sequence[ast.AST]) -> list[ast.For | ast.While]:
 
 
 def same_statement(frame: Frame, other: Frame) -> bool:
-    """Say whether two lines belong to one statement."""
+    """Return whether two lines belong to one statement."""
     if frame.file != other.file:
         return False
     if frame.line == other.line:
@@ -146,7 +146,7 @@ def next_use(frame: Frame, before: int) -> Frame | None:
 
 
 def in_condition(frame: Frame) -> bool:
-    """Say whether a line of a function runs only under a condition."""
+    """Return whether a line of a function runs only under a condition."""
     path = path_to(frame.file, frame.line)
     functions = [place for place, node in enumerate(path) if isinstance(node, ast.FunctionDef)]
     return bool(functions) and any(isinstance(node, ast.If) for node in path[functions[-1] :])

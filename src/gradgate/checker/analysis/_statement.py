@@ -126,7 +126,7 @@ class Statement:
     # Names
 
     def knows(self, name: str) -> bool:
-        """Say whether a name has a value there: from an earlier line of the function, or from the module."""
+        """Return whether a name has a value there: from an earlier line of the function, or from the module."""
         module, function = self.module, self.function
         if function is module:
             return name in _stored(module, self.line)

@@ -54,7 +54,7 @@ def holders_of(name: str, files: tuple[str, ...]) -> list[str]:
 
 
 def is_read(key: str, files: tuple[str, ...]) -> bool:
-    """Say whether a layer is used, or may be by its name: an attribute (".norm2") or a variable ("norm2")."""
+    """Return whether a layer is used, or may be by its name: an attribute (".norm2") or a variable ("norm2")."""
     name = key.lstrip(".")
     for node in nodes_of(files):
         if isinstance(node, ast.Call) and called(node) in _BY_NAME:
@@ -131,7 +131,7 @@ def line_without(key: str, files: Iterable[str]) -> tuple[Frame, bool] | None:
 
 
 def loads_weights(files: Iterable[str]) -> bool:
-    """Say whether a program loads the weights of a model that it didn't train itself."""
+    """Return whether a program loads the weights of a model that it didn't train itself."""
     text = "".join(map(whole_text, files))
     return bool(_PRETRAINED.search(text)) or ("torch.load(" in text and "torch.save(" not in text)
 
@@ -143,8 +143,8 @@ def _stem(name: str) -> str:
 def line_of_loss(run: Run, ids: Ids, site: Site, files: Iterable[str]) -> Frame | None:
     """Return the line that leaves a module's result out of the loss, or None if it is not found.
 
-    Either nothing reads the result, or another value overwrites it first. Or a function only reports a number that
-    it computes from the result; then it is that function's last line that computes the loss.
+    The result is left out where nothing reads it, or where another value overwrites it first. If a function only
+    computes a number for display from it, the line is the last one in that function that computes the loss.
     """
     slices = [slice_at(site, files) for site in {event.site for event in run.of(Backward)}]
     for frame in site:
@@ -180,7 +180,7 @@ def _loss_lines(frame: Frame, slices: list[Slice]) -> list[int]:
 
 
 def _unread(frame: Frame, statement: ast.stmt, target: ast.expr) -> bool:
-    """Say whether a function assigns a name and never reads it. A name with "_" is unread on purpose."""
+    """Return whether a function assigns a name and never reads it. A name with "_" is unread on purpose."""
     names = [node for node in ast.walk(function_at(frame) or ast.Pass()) if isinstance(node, ast.Name)]
     read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
     stored = [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]

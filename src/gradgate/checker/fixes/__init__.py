@@ -79,5 +79,5 @@ def edits_for(finding: _Finding) -> tuple[Edit, ...]:
 
 @functools.cache
 def can_edit() -> bool:
-    """Say whether LibCST is installed, which edits need: ``pip install 'gradgate[cli]'``."""
+    """Return whether LibCST is installed, which edits need: ``pip install 'gradgate[cli]'``."""
     return importlib.util.find_spec("libcst") is not None

@@ -71,7 +71,7 @@ class _Reader:
         yield from self._summands()
 
         for several in compared.values():
-            if all(equal for _, equal in several):  # a loop over all pairs has some of equal values
+            if all(equal for _, equal in several):  # a loop over all pairs also compares some equal values
                 yield self._event("itself", several[0][0], self._ids(several[0][0]))
 
     def _event(self, how: Any, node: Any, ids: Ids, sizes: tuple[int, ...] = ()) -> Combined:

@@ -1,4 +1,4 @@
-"""Find graphs that an evaluation keeps although no backward pass ever uses them."""
+"""Find graphs that an evaluation keeps alive although no backward pass ever uses them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ class _Collection:
 
 
 class EvaluationGraphs:
-    """Follows the graphs that are made between ``eval()`` and the next backward call or ``train()``.
+    """Tracks the graphs created between ``eval()`` and the next backward call or ``train()``.
 
-    Each node that the phase's first line makes gets a stack of its own, which dies with the node. When more and
-    more of these stacks are alive, this searches for a variable that holds several graphs without a common node.
+    Each node created by the first line of a phase stores its own stack, which is freed with the node. When the
+    number of live stacks keeps growing, this searches for a variable that holds several graphs with no node in
+    common.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -70,7 +71,7 @@ class EvaluationGraphs:
                 self._recorder.lines.off()
 
     def used(self, nodes: list[Any]) -> None:
-        """Note that a backward pass or ``autograd.grad`` goes through nodes."""
+        """Mark nodes as used by a backward pass or ``autograd.grad``."""
         if self._collections or self._open:
             for node in nodes:
                 stack = stored_stack(node)
@@ -79,14 +80,14 @@ class EvaluationGraphs:
             self._collections = {key: each for key, each in self._collections.items() if not each.is_used}
 
     def finish(self, *, ended: bool) -> None:
-        """Record the collections that nothing used. In a run that was interrupted, only those of earlier phases."""
+        """Record the collections that nothing used. In an interrupted run, record only those of earlier phases."""
         for each in self._collections.values():
             if ended or not self._open or each.phase < self._phase:
                 self._recorder.add(each.event)
         self._collections.clear()
 
     def _node_made(self, stack: Stack) -> Stack:
-        """Return the stack to store in a new node: a stack of its own, if the phase's first line makes the node."""
+        """Return the stack to store in a new node: a separate one if the phase's first line created the node."""
         self._nodes += 1
         if self._nodes > _MOST_NODES:
             self.end()

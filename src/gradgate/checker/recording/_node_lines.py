@@ -41,9 +41,9 @@ def _stack_of(site: Site) -> Stack:
 
 
 class Lines:
-    """Turns the storing of lines on and off, without changing what the user sees of anomaly mode.
+    """Turns the storing of lines on and off, without changing the anomaly mode that the user sees.
 
-    torch has a single switch. During a watched run the user's calls set and read a switch of their own.
+    torch has a single switch. During a watched run, the user's calls set and read a separate one.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Lines:
         self._made: Callable[[Stack], Stack] | None = None
 
     def install(self, patches: Patches) -> None:
-        """Replace torch's function that formats stacks, and the switch of anomaly mode."""
+        """Replace torch's function that formats stacks and the functions that switch and query anomaly mode."""
         self._set = torch.set_anomaly_enabled
         self._now = self._users = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
         place = stack_formatter()
@@ -72,7 +72,7 @@ class Lines:
         self._apply()
 
     def report_to(self, made: Callable[[Stack], Stack] | None) -> None:
-        """Pass the line of each new node to ``made``, which returns the one to store. None ends that."""
+        """Pass the stack of each new node to ``made``, which returns the stack to store. None turns this off."""
         self._made = made
 
     def off(self) -> None:
@@ -81,7 +81,7 @@ class Lines:
         self._apply()
 
     def pause(self, more: int) -> None:
-        """Store no lines (1) until the matching -1: with the mode on, each node of a backward pass takes longer."""
+        """Pause storing with 1, resume with -1. Anomaly mode slows down every node of a backward pass."""
         self._paused += more
         if self._on:
             self._apply()

@@ -69,7 +69,7 @@ class Patches:
         setattr(owner, name, new)
 
     def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        """Replace a function by ``around(original, *arguments)``, which looks the same from outside."""
+        """Replace a function with ``around(original, *arguments)``, which looks the same from outside."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
@@ -79,13 +79,13 @@ class Patches:
         self.put(owner, name, original, wrapper)
 
     def put(self, owner: Any, name: str, original: Any, wrapper: Any) -> None:
-        """Replace a function by a wrapper. :meth:`reach_imported` does so in modules that imported it by name."""
+        """Replace a function with a wrapper. :meth:`reach_imported` does so in modules that imported it by name."""
         self.replace(owner, name, wrapper)
         if isinstance(owner, types.ModuleType):
             self._functions[id(original)] = original, wrapper
 
     def reach_imported(self) -> None:
-        """Replace the functions also in modules that imported them by name earlier, in a single search."""
+        """Also replace the functions in modules that have already imported them by name, in a single pass."""
         wanted = self._functions.keys()
         for name, module in list(sys.modules.items()):
             if not is_a(module, types.ModuleType) or name.partition(".")[0] in ("torch", "gradgate"):

@@ -172,12 +172,11 @@ class Recorder:
         self._look(0 <= since < _BLOCK or self.steps < self._look_until)
 
     def _measure(self) -> None:
-        """Estimate the processor time of the watcher's work, once a step: reading it is a system call."""
+        """Estimate the watcher's CPU time. Reading the clock is a system call, so do this only once per step."""
         now = time.perf_counter(), self.seconds, time.process_time()
         wall, watching, busy = (after - before for after, before in zip(now, self._measured, strict=True))
         self._measured = now
-        # On a busy machine the process waits for the processor. It also waits for a device, but the watcher then
-        # waits, too.
+        # On a busy machine the process waits for a CPU. It also waits for the device, but then so does the watcher.
         self._busy += watching * min(max(busy / wall, _LEAST_BUSY), 1.0)
 
     def rests(self) -> bool:

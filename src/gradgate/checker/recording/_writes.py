@@ -149,12 +149,12 @@ class Writes:
                 alpha = -alpha
             move, slope = moved.detach().double().reshape(-1), grad.detach().double().reshape(-1)
             product, norms = alpha * float(move @ slope), abs(alpha) * float(move.norm() * slope.norm())
-            if tensor.numel() < 2:  # two single numbers always have the same direction or opposite ones
+            if tensor.numel() < 2:  # two numbers always point in the same direction or in opposite ones
                 return norms > 0 and self._at_same_rate(product / float(slope @ slope))
             return norms > 0 and product < -(1 - 1e-6) * norms
 
     def _at_same_rate(self, rate: float) -> bool:
-        """Return whether a single number moves at the rate at which this line last moved it."""
+        """Return whether this line moves a one-element tensor by the same multiple of its gradient as last time."""
         site = self._recorder.site()
         last = self._rates.get(site)
         self._rates[site] = rate

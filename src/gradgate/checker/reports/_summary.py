@@ -48,7 +48,7 @@ class Summary:
 
     @property
     def ending(self) -> str:
-        """How the script ended too early: "failed with exit code 3", "was ended by SIGTERM"; "" if it did not."""
+        """Why the script ended early: "failed with exit code 3", "was ended by SIGTERM". "" if it did not."""
         if self.outcome == "failed":
             return f"failed with exit code {self.exit_code}" if self.exit_code else "failed"
         if self.outcome != "interrupted":

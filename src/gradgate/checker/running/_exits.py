@@ -1,4 +1,4 @@
-"""Handle the ways to end a process that do not return: os._exit, os.exec*, SIGTERM."""
+"""Handle process exits that skip Python's cleanup: os._exit, os.exec*, SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _os: Any = os
 
 
 def guard_exits() -> None:
-    """Make this process leave its log however it ends, and the processes that it starts join the run."""
+    """Make this process write its log no matter how it ends, and make its child processes join the run."""
     if os._exit is not _exit:
         return
     _os._exit, _os.execv, _os.execve = _leave, _execute, _execute
@@ -44,7 +44,7 @@ def _leave(status: int) -> NoReturn:
 
 
 def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
-    """Replace this process by another program. The process that the user started stays, to report on both."""
+    """Replace this process with another program. The user's own process stays alive, to report on both."""
     settings = _process.state.settings
     if settings is not None and not _process.state.is_child:
         import subprocess

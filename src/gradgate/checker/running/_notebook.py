@@ -60,7 +60,7 @@ def _read(path: Path, where: str = "gradgate check") -> Any:
 
     try:
         return nbformat.read(path, as_version=4)
-    except Exception as error:  # noqa: BLE001  (nbformat raises what its parts raise)
+    except Exception as error:  # noqa: BLE001  (nbformat passes on its dependencies' exceptions)
         text = next(iter(str(error).splitlines()), "")
         raise OptionError(
             f"{where}: {str(path)!r} is not a notebook ({type(error).__name__}: {text})."

@@ -12,7 +12,7 @@ from gradgate.notebook_tables import NOTHING
 
 
 class Norms(NamedTuple):
-    """Norms of a module at one step: of its gradient, of its change, and of its weights before."""
+    """A module's norms at one step: of its gradient, of the update, and of its weights before the step."""
 
     gradient: float
     change: float
@@ -23,7 +23,7 @@ Curves: TypeAlias = "dict[str, dict[int, Norms]]"
 
 
 def curves(view: RunView) -> Curves:
-    """Return the norms by module and step. Steps of all optimizers are counted together, from 1."""
+    """Return the norms by module and step. Steps are numbered from 1, across all optimizers."""
     squares: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
     for step, (_, event) in enumerate(view.steps, start=1):
         for number, *norms in event.norms:

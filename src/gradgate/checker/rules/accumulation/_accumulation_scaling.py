@@ -2,7 +2,8 @@
 
 ## What it does
 Reads from each loss's graph what its mean is multiplied by before it is back-propagated, and adds that up over
-the micro-batches of a window. For the update of the whole batch the sum is 1.
+the micro-batches of a window. For the update of the whole batch the sum is 1. Reports means that are divided by the
+number of micro-batches and then passed to ``gradgate.Accumulator``, which divides by all counts.
 
 ## Why is this bad?
 Gradients add: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long (or
@@ -44,6 +45,7 @@ from gradgate.checker.analysis._trainers import one_line
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.accumulation._divided_by_hand import divided_by_hand
 from gradgate.checker.rules.accumulation._spanning_divisor import spanning_divisors
 from gradgate.checker.rules.accumulation._trainer_edit import one_line_fix
 from gradgate.checker.rules.accumulation._undivided_terms import undivided
@@ -69,6 +71,7 @@ _TO_A_TRAINER = (
 
 
 def _judge(run: Run) -> Iterator[Finding]:
+    yield from divided_by_hand(run, RULE)
     yield from spanning_divisors(run, RULE)
     if any(event.parameters for event in run.of(Reduced)):
         return  # ranks are summed by hand: their number belongs in the divisor
@@ -120,7 +123,7 @@ def _undivided_term(
 
 
 def _is_wrong(column: list[Share], size: int, terms: int) -> bool:
-    """Say whether a term's means don't add up to 1, and no weight of the loss explains it."""
+    """Return whether a term's means don't add up to 1, and no weight of the loss explains it."""
     if any(share.factor is None for share in column):
         return False
     total = sum(share.factor or 0.0 for share in column)
@@ -134,7 +137,7 @@ def _is_wrong(column: list[Share], size: int, terms: int) -> bool:
 
 
 def _weighs(share: Share, fraction: float) -> bool:
-    """Say whether a term is multiplied by a fraction once, and otherwise divided."""
+    """Return whether a term is multiplied by a fraction once, and otherwise divided."""
     return sum(op != "div" and abs(abs(number) - fraction) < 1e-6 for op, number, _ in share.numbers) == 1
 
 
@@ -220,7 +223,7 @@ def _computed_at(column: list[Share], site: Site) -> Site:
 
 
 def _once_per_batch(run: Run, site: Site) -> bool:
-    """Say whether a line makes one backward call for each batch of some epoch: there are no other losses."""
+    """Return whether a line makes one backward call for each batch of some epoch: there are no other losses."""
     starts = [(n, each) for n, each in run.numbered(EpochStarted) if isinstance(each, EpochStarted)]
     for place, (number, event) in enumerate(starts):
         # A loader that fetches ahead has ended before the last batches are used.
@@ -234,7 +237,7 @@ def _once_per_batch(run: Run, site: Site) -> bool:
 
 
 def _in_a_loop_of_its_own(site: Site, step: Site) -> bool:
-    """Say whether a line is in a loop that ends before the step."""
+    """Return whether a line is in a loop that ends before the step."""
     steps = {(frame.file, frame.function): frame.line for frame in step}
     for frame in site:
         loops, line = loops_around(frame), steps.get((frame.file, frame.function))
@@ -276,7 +279,7 @@ def _divided_by(at: Statement, size: int) -> Fix:
 
 
 def _name_of(at: Statement, size: int) -> str:
-    """Return what the condition of a step counts to, as it is written; "" where that isn't this size for sure."""
+    """Return the number that a step's condition counts to, as written; "" unless it certainly is this size."""
     names = {
         ast.unparse(part.right)
         for node in own_nodes(at.function)

@@ -131,7 +131,7 @@ def _of_line(
 
 
 def _is_planned(run: Run, windows: list[tuple[StepWindow, list[int]]]) -> bool:
-    """Say whether windows of several sizes divide some term by what is in them: they grow or shrink by a plan."""
+    """Return whether window sizes vary on purpose: some term is divided by what its own window contains."""
     columns: dict[int, list[list[Share]]] = defaultdict(list)
     for window, micro in windows:
         for place, column in enumerate(columns_of(run, window, micro)):
@@ -149,9 +149,9 @@ def _follows_its_windows(columns: list[list[Share]]) -> bool:
         else:
             weights = {share.per_item for share in column}
             if len(weights) > 1 or not column[0].divisors:
-                return False  # sums that are divided by what is in their window have one weight
+                return False  # sums divided by the contents of their window have one weight
         by_size[len(column)] |= weights
-    # Another number for each size: not that of a usual window, for all.
+    # The number differs with the size: it is not a usual window's number for all sizes.
     return len(by_size) > 1 and all(
         not (first & second) for first, second in combinations(by_size.values(), 2)
     )

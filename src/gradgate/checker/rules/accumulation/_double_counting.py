@@ -72,7 +72,7 @@ def _added_twice(run: Run) -> Iterator[Finding]:
 
 
 def _is_average(term: Term, size: int) -> bool:
-    """Say whether a term that is added several times is divided by as much, apart from the window's division."""
+    """Return whether a term added n times is also divided by n, apart from the division by the window's size."""
     weights = [1 / number if op == "div" else number for op, number, _ in term.factors if number]
     of_window = next((weight for weight in weights if abs(weight * size - 1) < 1e-6), None)
     if of_window is not None and size > 1:
@@ -113,7 +113,7 @@ def _propagated_twice(run: Run) -> Iterator[Finding]:
 
 
 def _used_together(run: Run, first: int, second: int, step: int) -> bool:
-    """Say whether two backward calls gave gradient to the same parameters for the same step."""
+    """Return whether two backward calls gave gradient to the same parameters for the same step."""
     atoms = {part.atom for part in run.by_backward[first] if step in part.consumed and not part.touched}
     return any(part.atom in atoms and step in part.consumed for part in run.by_backward[second])
 

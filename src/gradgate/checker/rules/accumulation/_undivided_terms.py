@@ -16,8 +16,8 @@ from gradgate.events import Site, Term
 def undivided(run: Run, full: Iterable[tuple[StepWindow, list[int]]], size: int) -> tuple[Term, Site] | None:
     """Return a term that every micro-batch adds with full weight, and where, if others are divided by their number.
 
-    A term with any other divisor may be a mean over something else. One whose weight is computed by a division
-    may have this one in it.
+    A term with any other divisor may be a mean over something else. A weight that is computed by division may
+    already contain the division by this number.
     """
     first: tuple[Term, Site] | None = None
     for window, micro in full:
@@ -48,7 +48,7 @@ def _by(term: Term, size: int) -> Site | None:
 
 
 def _computed(site: Site) -> bool:
-    """Say whether a statement computes a weight by a division, or takes it from what does."""
+    """Return whether a statement computes a weight by division, or reads one that was computed that way."""
     statement = statement_at(site[0]) if site else None
     products = [
         node

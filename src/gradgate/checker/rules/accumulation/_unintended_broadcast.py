@@ -60,7 +60,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _wants_pairs(frame: Frame) -> bool:
-    """Say whether the function around a line makes pairs by hand, or can't be read."""
+    """Return whether the function around a line makes pairs by hand, or can't be read."""
     scope = scope_at(frame)
     if scope is None:
         return True

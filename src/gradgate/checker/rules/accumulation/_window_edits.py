@@ -62,7 +62,7 @@ def length_of(at: Statement, counter: str) -> str:
 
 
 def _has_length(at: Statement, name: str) -> bool:
-    """Say whether nothing in the file suggests otherwise: no generator, no data set without a length."""
+    """Return whether nothing in the file suggests otherwise: no generator, no data set without a length."""
     without = {"IterableDataset", "iter", "islice", "cycle"}
     for node in ast.walk(at.module):
         if isinstance(node, (ast.Yield, ast.YieldFrom)):

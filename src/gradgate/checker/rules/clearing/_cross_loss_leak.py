@@ -100,7 +100,7 @@ def _where_they_differ(first: Site, second: Site) -> tuple[Frame, Frame]:
 
 
 def _left_behind(run: Run, optimizer: int, steps: set[int], theirs: Frame, mine: Frame) -> bool:
-    """Say whether the other loss comes after the step in the loop: the optimizer's first step is without it."""
+    """Return whether the other loss comes after the step in the loop: the optimizer's first step is without it."""
     first = next(window.step for window in run.windows if window.optimizer == optimizer)
     return theirs[::2] == mine[::2] and theirs.line > mine.line and first not in steps
 

@@ -115,8 +115,8 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
                 continue
             yield RULE.finding(
                 clearing[-1] if clearing else calls[0].site,
-                f"Nothing clears the gradients of {run.names(source)}, which {run.names(receivers)} are given for "
-                f"{len(windows)} steps: each backward() adds to those of all earlier steps.",
+                f"Nothing clears the gradients of {run.names(source)}. They are assigned to {run.names(receivers)} "
+                f"for {len(windows)} steps, and each backward() adds to those of all earlier steps.",
                 why=_WHY,
                 advice=f"Clear the gradients where they are made, too: {name}.zero_grad().",
                 count=len(windows),

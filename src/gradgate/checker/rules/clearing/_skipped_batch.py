@@ -1,4 +1,4 @@
-"""The gradient of a skipped batch stays, and is added to the next batch's.
+"""The gradient of a skipped batch is kept and added to the next batch's.
 
 ## What it does
 Looks for a condition between ``backward()`` and the step that skips both the step and the clearing: a
@@ -6,8 +6,8 @@ Looks for a condition between ``backward()`` and the step that skips both the st
 gradients of several batches, where the others use one.
 
 ## Why is this bad?
-The batch that was to be skipped is in the next update all the same. If its gradient is infinite or NaN, the
-next update is, too.
+The batch that should have been skipped is still part of the next update. If its gradient is infinite or NaN, so
+is the next update.
 
 ## Example
     loss.backward()
@@ -70,7 +70,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             where,
             f"`if {test}` skips the step and the clearing: the gradients of {skipped} skipped batches are added "
             f"to those of the next ones, up to {max(*sizes, left)} before one step of {run.optimizer(optimizer)}.",
-            why="The batches that were to be skipped are in the updates all the same.",
+            why="The batches that should have been skipped are still part of the updates.",
             advice="Call zero_grad() before each backward(), or where a batch is skipped.",
             fix=_cleared,
             count=skipped,
@@ -80,14 +80,14 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _left_over(run: Run, site: Site, last: StepWindow) -> int:
-    """Return how many backward calls of a line came after its last step, and nothing cleared their gradients."""
+    """Return how many backward calls at a line came after the last step and had their gradients never cleared."""
     later = [number for number in run.by_backward if number > last.step and run.events[number].site == site]
     kept = [number for number in later if all(part.cleared is None for part in run.by_backward[number])]
     return len(kept) if len(kept) > 1 else 0
 
 
 def _skips(site: Site, step: Site) -> tuple[Frame, str] | None:
-    """Return the ``if`` between a backward call and a step that skips the step, and its condition."""
+    """Return the ``if`` that skips the step after a backward call, and its condition."""
     steps = {(frame.file, frame.function): frame.line for frame in step}
     for frame in site:
         line = steps.get((frame.file, frame.function))
@@ -107,7 +107,7 @@ def _skips(site: Site, step: Site) -> tuple[Frame, str] | None:
 
 
 def _cleared(at: Statement) -> Fix:
-    """Clear before the batch is left, as it is done after the step."""
+    """Clear the gradients before the batch is skipped, with the call that the script makes after the step."""
     leaving = at.node.body[-1] if isinstance(at.node, ast.If) else None
     if not isinstance(leaving, (ast.Continue, ast.Return)):
         return ()

@@ -127,7 +127,7 @@ def _lost(run: Run, number: int) -> list[Contribution]:
 
 
 def _combined_by_hand(run: Run, number: int) -> bool:
-    """Say whether the next step of an owner used gradients that were set by hand."""
+    """Return whether the next step of an owner used gradients that were set by hand."""
     for later, event in enumerate(run.events[number + 1 :], start=number + 1):
         if isinstance(event, Stepped) and event.used & run.backward(number).reached:
             return any(part.backward < 0 and later in part.consumed for part in run.contributions)

@@ -63,7 +63,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _has_other_losses(run: Run, ids: Ids, first: Combined) -> bool:
-    """Say whether another line trains these parameters, once this one has."""
+    """Return whether another line trains these parameters, once this one has."""
     later = run.events[next(number for number, event in enumerate(run.events) if event is first) :]
     return any(
         isinstance(event, Backward) and event.reached & ids and event.site != first.backward

@@ -227,7 +227,7 @@ def _before_steps_of(run: Run, missing: Ids) -> list[Backward]:
 
 
 def _goes_on(run: Run, cut: Cut) -> bool:
-    """Say whether the program computes with a value that was cut, where the source can't tell.
+    """Return whether the program computes with a value that was cut, where the source can't tell.
 
     Values that are only reported are taken out as numbers, not as tensors.
     """
@@ -259,7 +259,7 @@ def _makes_leaf(call: ast.Call) -> bool:
 
 
 def _constants(run: Run) -> Iterator[Finding]:
-    """Yield a finding for each summand that was cut off from what it was computed from."""
+    """Yield a finding for each summand of the loss that was detached from its graph."""
     calls: dict[Site, list[set[Site]]] = defaultdict(list)
     for event in run.of(Backward):
         if event.reached & run.owned and event.terms:

@@ -103,7 +103,7 @@ def _samples(run: Run) -> dict[Frame, Ids]:
 
 
 def _may_score(drawn: Frame, score: ast.Call) -> bool:
-    """Say whether a ``log_prob`` may be that of a sample: its gradient then reaches the distribution.
+    """Return whether a ``log_prob`` may be that of a sample: its gradient then reaches the distribution.
 
     In the function that draws the sample, the name shows whose it is: a decoder's log-probability is one of data.
     """

@@ -22,14 +22,14 @@ _TO_NUMBERS = frozenset(("numpy", "tolist", "argmax", "argmin", "long", "int", "
 
 
 def without_cut(at: Statement, ops: tuple[str, ...], part: ast.expr | None = None) -> Fix:
-    """Drop what cuts a value off: a ``no_grad``, or one of ``ops``.
+    """Remove the ``no_grad``, or the operation from ``ops``, that detaches a value from its graph.
 
     If ``part`` is an expression of this statement, only a cut inside it counts.
     """
     if is_function(at.node):
         return tuple(Delete(each.lineno) for each in at.node.decorator_list if "no_grad" in ast.unparse(each))
     if isinstance(at.node, ast.With):
-        # Of several values some may be meant to have no graph.
+        # If there are several values, some may be meant to have no graph.
         single = len(at.node.items) == len(at.node.body) == 1 and isinstance(at.node.body[0], ast.Assign)
         return (Unwrap(at.line),) if single and "no_grad" in ast.unparse(at.node.items[0]) else ()
     here = part is not None and any(node is part for node in at.expressions())
@@ -43,7 +43,7 @@ def without_cut(at: Statement, ops: tuple[str, ...], part: ast.expr | None = Non
 
 
 def untrained_modules(at: Statement, trained: set[str]) -> list[str]:
-    """Return what a block or function without gradients calls, of the file's modules, and no optimizer trains.
+    """Return the file's modules that a block or function without gradients calls and that no optimizer trains.
 
     Args:
         at: a ``with torch.no_grad():`` or a decorated function.
@@ -61,7 +61,7 @@ def untrained_modules(at: Statement, trained: set[str]) -> list[str]:
 
 
 def frozen_with_graph(at: Statement, modules: list[str], fix: FixAt) -> Fix:
-    """Freeze modules where they are made, so that they may run with their graph, if each is made in one line."""
+    """Freeze modules where they are created, if each is created on one line, so that they can run with a graph."""
     made = [[value for value in at.assigned_to(name) if isinstance(value, ast.Call)] for name in modules]
     uncut = fix(at)
     if not uncut or any(len(values) != 1 for values in made):
@@ -74,7 +74,7 @@ def frozen_with_graph(at: Statement, modules: list[str], fix: FixAt) -> Fix:
 
 
 def _cut_value(node: ast.expr, ops: tuple[str, ...]) -> ast.expr | None:
-    """Return what ``x.detach()``, ``x.item()`` or ``x.data`` is taken of."""
+    """Return the ``x`` of ``x.detach()``, ``x.item()`` or ``x.data``."""
     function = node.func if isinstance(node, ast.Call) and not node.args else None
     if isinstance(function, ast.Attribute) and function.attr in {"detach", "item"}.intersection(ops):
         return function.value
@@ -83,7 +83,7 @@ def _cut_value(node: ast.expr, ops: tuple[str, ...]) -> ast.expr | None:
 
 
 def _becomes_number(at: Statement, cut: ast.expr, *, alone: bool) -> bool:
-    """Say whether something else cuts as well: the value goes on as an array, a number or an index."""
+    """Return whether something else cuts as well: the value goes on as an array, a number or an index."""
     around = at.around(cut)
     beside = around if alone else at.expressions()
     if any(isinstance(node, ast.Attribute) and node.attr in _TO_NUMBERS for node in beside):

@@ -60,7 +60,7 @@ _AWAY_FROM_ZERO = (
     "Keep divisors and the arguments of roots and logarithms away from 0: clamp(min=1e-8), or + eps "
     "under the root."
 )
-_WITHIN = f"Keep its argument inside of (-1, 1), where the slope is finite: clamp({_INSIDE})."
+_WITHIN = f"Keep its argument within (-1, 1), where the slope is finite: clamp({_INSIDE})."
 _ADVICE = {
     **dict.fromkeys(("Acos", "Asin", "Atanh", "Erfinv"), _WITHIN),
     "Log": "Keep the argument of the logarithm away from 0: clamp(min=1e-8). Of a softmax or sigmoid, use "

@@ -1,9 +1,10 @@
 """A term of the loss is computed and shown, but never back-propagated.
 
 ## What it does
-Looks for a value with a graph that is only turned into a number for display, in a function that back-propagates a
-loss without it. Either its name says that it is a term of a loss (``kl_loss``, ``l1_penalty``), or the script sets
-a weight for it, other than 0, and never reads this weight: ``entropy`` and ``ent_coef = 0.01``.
+Looks for a value that has a graph but is only converted to a number for display, in a function that
+back-propagates a loss without it. The value counts as a loss term if its name says so (``kl_loss``,
+``l1_penalty``), or if the script sets a nonzero weight for it and never reads that weight: ``entropy`` and
+``ent_coef = 0.01``.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.
@@ -16,12 +17,12 @@ The term is printed at each step, but nothing minimizes it.
 ## Use instead
     loss = rec_loss + beta * kl_loss
 
-or compute a term that is only to be shown under ``torch.no_grad()``.
+If a term is only for display, compute it under ``torch.no_grad()``.
 
 ## Known limits
-Terms in lists are missed, and so are terms with other names and without a weight: an entropy or an error that is
-shown to follow the training looks the same. A term that is added to the loss after ``backward()`` is not found, nor
-one that another function shows.
+Terms in lists are missed. So are terms with other names and without a weight, because an entropy or an error that
+is printed to monitor training looks the same. A term that is added to the loss after ``backward()`` is not found,
+nor is one that another function prints.
 
 ## Sources
 docs/checking.md.

@@ -46,7 +46,7 @@ def unused_weights(files: tuple[str, ...]) -> tuple[Weight, ...]:
 
 
 def is_about(name: str, term: str) -> bool:
-    """Say whether a name and a term share a word, or the beginning of one: ``entropy`` and ``ent``."""
+    """Return whether a name and a term share a word, or the beginning of one: ``entropy`` and ``ent``."""
     return any(
         min(len(first), len(second)) > 1 and (first.startswith(second) or second.startswith(first))
         for first in _words(name)

@@ -161,11 +161,11 @@ def _of_step(share: float | None) -> str:
 
 
 def _apart(run: Run, ids: Ids, used: Ids, site: Site) -> tuple[str, Fix | FixAt]:
-    """Return how one line's loss spares another optimizer's parameters: by where they lie in its graph."""
+    """Return how to keep a line's loss from reaching another optimizer's parameters, given the graph's order."""
     events = [event for event in run.of(Backward) if event.site == site]
     network, own = whole_module(run, ids), whole_module(run, used)
     if any(event.beyond & ids for event in events):
-        # What is trained lies before it: a generator before its discriminator.
+        # The trained module comes before the other one, as a generator comes before its discriminator.
         name = network or "the network"
         return (
             f"Turn its own gradients off while this loss is computed: {name}.requires_grad_(False) before the "

@@ -91,7 +91,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _has_floor(frame: Frame) -> bool:
-    """Say whether a line clamps a mean or a sum: a term of the loss counts from there on (free bits)."""
+    """Return whether a line clamps a mean or a sum: a term of the loss counts from there on (free bits)."""
     calls = [node for node in ast.walk(statement_at(frame) or ast.Pass()) if isinstance(node, ast.Call)]
     clamps = [call for call in calls if called(call) in ("clamp", "clamp_min", "clip", "maximum")]
     inner = (node for call in clamps for node in ast.walk(call) if isinstance(node, ast.Call))
@@ -111,7 +111,7 @@ def _advice(several: list[Parameter], frame: Frame, factors: list[ast.expr]) -> 
 
 
 def _has_live_sibling(run: Run, parameter: Parameter) -> bool:
-    """Say whether another layer of the same list does get a gradient: an expert that is used."""
+    """Return whether another layer of the same list does get a gradient: an expert that is used."""
     kind = _without_numbers(parameter.name)
     return kind != parameter.name and any(
         other.zeros < other.looks and other.shape == parameter.shape and _without_numbers(other.name) == kind
@@ -135,7 +135,7 @@ def _factors(frame: Frame) -> list[ast.expr]:
 
 
 def _written_as_zero(frame: Frame, factors: list[ast.expr]) -> bool:
-    """Say whether a factor is the number 0, or a name that the file sets to 0."""
+    """Return whether a factor is the number 0, or a name that the file sets to 0."""
     if any(isinstance(side, ast.Constant) and side.value == 0 for side in factors):
         return True
     names = {re.escape(key_of(side).lstrip(".")).replace("_", "[_-]") for side in factors} - {""}

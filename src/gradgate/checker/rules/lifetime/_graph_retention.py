@@ -134,7 +134,7 @@ def _line_that_keeps(event: GraphsKept) -> Frame | None:
 
 
 def _puts(node: ast.Call | ast.Assign | ast.AugAssign, name: str) -> bool:
-    """Say whether a node puts something into what is called ``name``."""
+    """Return whether a node puts something into what is called ``name``."""
     if isinstance(node, ast.AugAssign):
         return name in _names(node.target)
     if isinstance(node, ast.Assign):
@@ -239,7 +239,7 @@ def _without_retaining(at: Statement) -> Fix:
 
 
 def _detached(at: Statement) -> Fix:
-    """Keep a value without its graph, if it is a tensor for sure and no part of a loss that is still to come."""
+    """Detach the kept value, if it is certainly a tensor and no later loss uses it."""
     node, kept = at.node, at.value
     if isinstance(node, ast.Expr):
         appended = isinstance(kept, ast.Call) and kept in at.calls("append") and len(kept.args) == 1
@@ -249,7 +249,7 @@ def _detached(at: Statement) -> Fix:
         known = isinstance(kept, ast.BinOp) or _is_loss(at, kept)
     else:
         attribute = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
-        # In a forward pass, what is carried on is part of this step's loss, too.
+        # In a forward pass, the kept value is also part of this step's loss.
         passes = getattr(at.function, "name", "") in _PASSES
         known = attribute and isinstance(kept, (ast.BinOp, ast.IfExp)) and not passes
     if kept is None or not known:
@@ -269,7 +269,7 @@ def _detached(at: Statement) -> Fix:
 
 
 def _is_loss(at: Statement, kept: ast.AST | None) -> bool:
-    """Say whether a value is a loss, or what a loss is computed from: a tensor for sure."""
+    """Return whether a value is a loss or an input of one, and thus certainly a tensor."""
     if not isinstance(kept, (ast.Name, ast.Attribute)):
         return False
     name = ast.unparse(kept)

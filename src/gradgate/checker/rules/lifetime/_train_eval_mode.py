@@ -116,7 +116,7 @@ def _modes(run: Run) -> dict[int, dict[Ids, int]]:
 
 
 def _evaluates(run: Run, cause: int, step: int, *, strict: bool) -> bool:
-    """Say whether something is evaluated around an ``eval()``, before training goes on.
+    """Return whether something is evaluated around an ``eval()``, before training goes on.
 
     ``strict``: there was no training before it. Then its own function has to be the one that evaluates, and not the
     one that trains.
@@ -163,7 +163,7 @@ def _keywords(call: ast.Call) -> set[str | None]:
 
 
 def _back_in_training(at: Statement) -> Fix:
-    """Return to training mode: at the start of each epoch, or where the function that evaluates ends."""
+    """Switch back to training mode at the start of each epoch, or at the end of the evaluation function."""
     if method(at.node) != "eval":
         return ()
     model = owner(at.node)
@@ -179,7 +179,7 @@ def _back_in_training(at: Statement) -> Fix:
         return ()
     if returns and model in ast.unparse(last):
         return ()
-    # The mode as it was before: what is evaluated may be a teacher, which is never trained.
+    # Restore the previous mode: the evaluated model may be a teacher, which is never trained.
     back = f"{model}.train(was_training)"
     end = Insert(back, before=last.lineno) if returns else Insert(back, after=last.lineno)
     return Insert(f"was_training = {model}.training", before=at.line), end

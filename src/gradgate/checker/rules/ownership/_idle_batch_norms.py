@@ -73,7 +73,7 @@ def _where_run(run: Run, ids: Ids) -> Site | Frame:
 
 
 def _is_unused(run: Run, ids: Ids, used: Ids) -> bool:
-    """Say whether parameters that could be trained are in no loss and no optimizer, and no copy of trained ones."""
+    """Return whether trainable parameters are in no loss and no optimizer, and are no copy of trained ones."""
     several = [run.parameters[number] for number in ids]
     if ids & used or not all(each.trainable and each.still for each in several):
         return False

@@ -85,7 +85,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def keeps_state(event: OptimizerMade) -> bool:
-    """Say whether an optimizer collects something for its parameters: momentum, or squares of gradients."""
+    """Return whether an optimizer collects something for its parameters: momentum, or squares of gradients."""
     return event.kind not in ("SGD", "LBFGS") or any(group.momentum for group in event.groups)
 
 
@@ -94,7 +94,7 @@ def _steps_of(run: Run, optimizer: int) -> list[int]:
 
 
 def _continues(run: Run, old: int, new: int, made: int, ids: Ids) -> bool:
-    """Say whether training goes on with a new optimizer where the old one stopped."""
+    """Return whether training goes on with a new optimizer where the old one stopped."""
     before, after = _steps_of(run, old), [number for number in _steps_of(run, new) if number > made]
     if not before or not after or before[-1] > made:  # both live on
         return False
@@ -105,7 +105,7 @@ def _continues(run: Run, old: int, new: int, made: int, ids: Ids) -> bool:
 
 
 def _written(run: Run, start: int, end: int, ids: Ids) -> bool:
-    """Say whether values were written or state was loaded between two steps, or may have been."""
+    """Return whether values were written or state was loaded between two steps, or may have been."""
     if not run.stepped(start).seen or not run.stepped(end).seen:
         return True
     return any(
@@ -116,7 +116,7 @@ def _written(run: Run, start: int, end: int, ids: Ids) -> bool:
 
 
 def _in_stages(site: Site) -> bool:
-    """Say whether the loop around a line goes through stages, tasks or folds: each is a training run of its own."""
+    """Return whether the loop around a line iterates over stages, tasks or folds, each a separate training run."""
     for loop in (loop for frame in site for loop in loops_around(frame)):
         listed = isinstance(loop, ast.For) and isinstance(loop.iter, (ast.List, ast.Tuple, ast.Dict))
         return listed or (isinstance(loop, ast.For) and bool(STAGES.search(ast.unparse(loop.target))))

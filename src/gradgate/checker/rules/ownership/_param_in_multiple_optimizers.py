@@ -80,7 +80,7 @@ def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
 
 
 def _moves(run: Run, window: StepWindow, number: int, ids: Ids) -> bool:
-    """Say whether both steps moved the parameters, as far as that was looked at."""
+    """Return whether both steps moved the parameters, as far as that was looked at."""
     both = (run.stepped(window.step), run.stepped(number))
     return all(any(event.lr) and (not event.seen or event.moved & ids) for event in both)
 

@@ -96,13 +96,13 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _in_a_call(where: Frame | Site) -> bool:
-    """Say whether a line belongs to what runs for each batch."""
+    """Return whether a line is in a function that runs for every batch."""
     frame = where if isinstance(where, Frame) else innermost(where)
     return frame.function in ("forward", "__call__", "training_step")
 
 
 def _built_anew(run: Run) -> Iterator[Finding]:
-    """Report layers that a line builds anew for each backward call, downstream of what is trained."""
+    """Report layers that a line rebuilds for each backward call, downstream of trained parameters."""
     groups: dict[Frame, set[int]] = defaultdict(set)
     for number in temporary(run, [run.parameters[number] for number in unowned(run)]):
         parameter = run.parameters[number]
@@ -130,7 +130,7 @@ def _built_anew(run: Run) -> Iterator[Finding]:
 
 
 def _builds_layer(frame: Frame) -> bool:
-    """Say whether a line makes an object of a class, other than a bare parameter: nn.Linear(8, 2)."""
+    """Return whether a line makes an object of a class, other than a bare parameter: nn.Linear(8, 2)."""
     statement = statement_at(frame)
     calls = (
         [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement is not None else []
@@ -171,7 +171,7 @@ def _line(run: Run, left: Left, optimizer: int) -> Frame | Site:
 
 
 def _is_loose(run: Run, left: Left) -> bool:
-    """Say whether the parameters are held by names alone, and in no list or dict."""
+    """Return whether the parameters are held by names alone, and in no list or dict."""
     several = [run.parameters[number] for number in left.ids]
     return all(each.name and "[" not in each.name + each.root for each in several)
 
@@ -236,7 +236,7 @@ def _added(at: Statement, names: list[str]) -> Fix:
 
 
 def _gives_parameters(node: ast.AST) -> bool:
-    """Say whether an expression certainly gives parameters, and not groups of them."""
+    """Return whether an expression certainly gives parameters, and not groups of them."""
     if isinstance(node, ast.BinOp):
         return _gives_parameters(node.left) and _gives_parameters(node.right)
     if not isinstance(node, ast.Call):
@@ -249,7 +249,7 @@ def _gives_parameters(node: ast.AST) -> bool:
 
 
 def _is_module(at: Statement, name: str) -> bool:
-    """Say whether the file uses a variable as a module."""
+    """Return whether the file uses a variable as a module."""
     uses = {f"{name}.{method}" for method in ("parameters", "zero_grad", "train", "eval")} | {name}
     return any(isinstance(node, ast.Call) and ast.unparse(node.func) in uses for node in ast.walk(at.module))
 

@@ -111,7 +111,7 @@ def _made_later(at: Statement, optimizer: str) -> Fix:
 
 
 def _uses(file: str, node: ast.AST, name: str) -> bool:
-    """Say whether a statement uses a name, or calls a function of the file that does."""
+    """Return whether a statement uses a name, or calls a function of the file that does."""
     calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
     inside = [scope.node for call in calls for scope in functions(called(call), [file])]
     return any(

@@ -65,12 +65,12 @@ def _in_the_gradients(run: Run, window: StepWindow) -> Iterator[tuple[Site, str]
 
 
 def _undone(run: Run, term: Term) -> bool:
-    """Say whether a loss is multiplied by the number of ranks, so that the mean over them is a sum."""
+    """Return whether a loss is multiplied by the number of ranks, so that the mean over them is a sum."""
     return any(op == "mul" and _is_multiple(number, run.log.world) for op, number, _ in term.factors)
 
 
 def _divides_by_ranks(run: Run, divisor: float, site: Site) -> bool:
-    """Say whether a divisor is the number of ranks, or a multiple, and the line names it as that."""
+    """Return whether a divisor is the number of ranks, or a multiple, and the line names it as that."""
     return _is_multiple(divisor, run.log.world) and bool(RANKS.search(text_of(innermost(site))))
 
 

@@ -22,13 +22,13 @@ RANKS = re.compile(r"world|rank|replica|gpu|proc|device|worker", re.IGNORECASE)
 
 
 def sums_over_ranks(event: Reduced) -> bool:
-    """Say whether a communication adds up over the ranks."""
+    """Return whether a communication adds up over the ranks."""
     other = ("avg", "max", "min", "product")
     return event.op.startswith("all_reduce") and not any(name in event.op for name in other)
 
 
 def averaged(run: Run, window: StepWindow) -> bool:
-    """Say whether the gradients that a step uses are means over the ranks."""
+    """Return whether the gradients that a step uses are means over the ranks."""
     if any(run.backward(number).synced for number in window.micro):
         return True
     reduced, factor = False, 1.0
@@ -46,7 +46,7 @@ def averaged(run: Run, window: StepWindow) -> bool:
 
 
 def is_one_mean(run: Run, window: StepWindow) -> bool:
-    """Say whether the window's losses add up to one mean over the rank's items."""
+    """Return whether the window's losses add up to one mean over the rank's items."""
     columns = columns_of(run, window, list(window.micro))
     return len(columns) == 1 and abs(sum(share.factor or 0.0 for share in columns[0]) - 1) < 1e-3
 
@@ -81,7 +81,7 @@ def never_divided(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _divides_somewhere(site: Site) -> bool:
-    """Say whether the source divides or multiplies by the number of ranks: not every way to do that is seen."""
+    """Return whether the source divides or multiplies by the number of ranks: not every way to do that is seen."""
     trees = [tree_of(file) or ast.Module([], []) for file in {frame.file for frame in site}]
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, (ast.BinOp, ast.AugAssign)):

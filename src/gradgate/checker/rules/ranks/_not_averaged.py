@@ -81,7 +81,7 @@ def _past_wrapper(event: Backward) -> Frame | Site:
 
 
 def _trains_one_model(run: Run) -> bool:
-    """Say whether ranks work on one model: data is divided, or weights or numbers are communicated."""
+    """Return whether ranks work on one model: data is divided, or weights or numbers are communicated."""
     if run.of(Sharded, Reduced):
         return True
     files = {frame.file for event in run.of(Backward) for frame in event.site}
@@ -89,7 +89,7 @@ def _trains_one_model(run: Run) -> bool:
 
 
 def _communicates(run: Run, *, gradients: bool = True) -> bool:
-    """Say whether anything as large as a parameter is communicated once training has begun, in time for a step."""
+    """Return whether, after training begins, something as large as a parameter is communicated before a step."""
     sizes = [prod(run.parameters[number].shape) for number in run.reached if number in run.parameters]
     large = max(2, min(sizes, default=2))
     began = next((number for number, _ in run.numbered(Backward)), len(run.events))
@@ -103,7 +103,7 @@ def _communicates(run: Run, *, gradients: bool = True) -> bool:
 
 
 def _in_time(run: Run, exchange: int) -> bool:
-    """Say whether a step can use the gradients that were all-reduced: they are not cleared before."""
+    """Return whether a step can use the gradients that were all-reduced: they are not cleared before."""
     for event in run.events[exchange + 1 :]:
         if isinstance(event, (Stepped, Cleared, Gap)):
             return not isinstance(event, Cleared)
@@ -251,7 +251,7 @@ def different_weights(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
 
 
 def _differ(parameters: Sequence[Parameter], ranks: int) -> bool:
-    """Say whether a parameter is the same one on all ranks, by its name and shape, and began differently."""
+    """Return whether a parameter is the same one on all ranks, by its name and shape, and began differently."""
     if len(parameters) < ranks or len({(parameter.name, parameter.shape) for parameter in parameters}) > 1:
         return False
     began = [parameter.began for parameter in parameters if parameter.began is not None]

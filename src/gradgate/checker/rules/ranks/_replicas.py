@@ -130,7 +130,7 @@ def _differ(values: Sequence[float]) -> bool:
 
 
 def _is_one_model(runs: Sequence[Run], optimizer: int, parting: _Parting) -> bool:
-    """Say whether most steps use averaged gradients, or large tensors are summed between nearly all steps."""
+    """Return whether most steps use averaged gradients, or large tensors are summed between nearly all steps."""
     run = runs[0]
     windows = [window for window in run.windows if window.optimizer == optimizer]
     if 2 * sum(averaged(run, window) for window in windows) > len(windows):

@@ -102,12 +102,12 @@ def low(run: Run, cadence: Cadence) -> float:
 
 
 def near(first: float, second: float) -> bool:
-    """Say whether two lengths are about the same."""
+    """Return whether two lengths are about the same."""
     return 0.8 * second <= first <= 1.25 * second
 
 
 def is_in_epochs(run: Run, cadence: Cadence, length: float) -> bool:
-    """Say whether a length counts a finished run's epochs: of its data loaders, or the passes of an outer loop."""
+    """Return whether a length is a finished run's number of epochs: data loader passes, or outer loop passes."""
     calls, epochs = len(cadence.calls), cadence.epochs
     if run.ended != "finished":
         return False
@@ -122,7 +122,7 @@ def is_in_epochs(run: Run, cadence: Cadence, length: float) -> bool:
 
 
 def _has_fallen(found: list[float], length: int) -> bool:
-    """Say whether the rate is at its lowest after so many calls, and well below its highest."""
+    """Return whether the rate is at its lowest after so many calls, and well below its highest."""
     begin = found[: length + 2]
     peak = begin.index(max(begin))
     lowest = min(begin[peak:])

@@ -119,7 +119,7 @@ def _useless(
 
 
 def _measures(calls: dict[int, Clipped]) -> bool:
-    """Say whether a limit is so far off that the call is there to return the norm."""
+    """Return whether a limit is so far off that the call is there to return the norm."""
     reached = [event.norm / event.limit for event in calls.values() if event.norm and event.limit]
     return bool(reached) and max(reached) < 0.01
 

@@ -217,7 +217,7 @@ def _named_only(tree: ast.Module | None) -> Iterator[int]:
 
 
 def _calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
-    """Say whether the source steps what may be the optimizer, or what steps it, at a line that stepped no other."""
+    """Return whether a line that stepped no other optimizer calls ``step`` on this one, or on its wrapper."""
     tree = tree_of(file)
     nodes = ast.walk(tree) if tree is not None else ()
     steps = [
@@ -232,7 +232,7 @@ def _calls_step(file: str, name: str, ran: Container[tuple[str, int]]) -> bool:
 
 
 def _step_too(at: Statement, *, name: str) -> Fix:
-    """Step behind the other steps that follow the backward call."""
+    """Insert the step after the other steps that follow the backward call."""
     steps = at.later("step")
     return (Insert(f"{name}.step()", after=steps[-1].lineno),) if steps and at.knows(name) else ()
 

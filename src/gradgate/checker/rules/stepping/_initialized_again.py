@@ -69,7 +69,7 @@ def _initialization(run: Run, ids: Ids, first: int, second: int) -> list[Written
 
 
 def _on_purpose(writes: list[Written]) -> bool:
-    """Say whether a loop goes through seeds, folds or tasks, or the optimizer's state is cleared by hand."""
+    """Return whether a loop goes through seeds, folds or tasks, or the optimizer's state is cleared by hand."""
     frames = {frame for event in writes for frame in event.site}
     loops = [loop for frame in frames for loop in loops_around(frame) if isinstance(loop, ast.For)]
     return any(STAGES.search(ast.unparse(loop.target)) for loop in loops) or any(

@@ -209,7 +209,7 @@ def _left_by_evaluation(run: Run, where: Frame, writes: _Writes) -> Finding | No
 
 
 def _remains(run: Run, number: int, event: Written) -> bool:
-    """Say whether the parameters' next step finds them as this write has left them."""
+    """Return whether the parameters' next step finds them as this write has left them."""
     if event.restored or not event.whole:
         return False
     for later in run.events[number + 1 :]:
@@ -221,7 +221,7 @@ def _remains(run: Run, number: int, event: Written) -> bool:
 
 
 def _evaluated_next(run: Run, number: int, event: Written) -> bool:
-    """Say whether an evaluation begins after a write, before the next backward; a whole module was written."""
+    """Return whether an evaluation begins after a write, before the next backward; a whole module was written."""
     if event.op not in ("copy_", "data", "set_"):
         return False
     for later in run.events[number + 1 :]:

@@ -99,7 +99,7 @@ def _never(run: Run, optimizer: int, cadence: Cadence) -> Iterator[Finding]:
 
 
 def _would_be_advanced(run: Run, made: SchedulerMade) -> bool:
-    """Say whether the source calls ``step`` of something with the scheduler's name, in a line that didn't run."""
+    """Return whether a line that didn't run calls ``step`` on something with the scheduler's name."""
     statement = statement_at(innermost(made.site))
     names = {last_name(target) for target in getattr(statement, "targets", ())}
     files = {frame.file for event in run.of(SchedulerMade, Stepped) for frame in event.site}
@@ -189,7 +189,7 @@ def _soon_over(run: Run, cadence: Cadence) -> Finding | None:
 
 
 def _is_gone(run: Run, cadence: Cadence) -> bool:
-    """Say whether the rate is close to zero for many steps, or, at each batch, at the end of what only decays."""
+    """Return whether the rate is near zero for many steps, or after the last step of a per-batch decay."""
     found = rates(run, cadence)
     if not found or max(found) == 0:
         return False
