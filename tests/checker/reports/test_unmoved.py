@@ -72,8 +72,8 @@ def test_a_module_that_is_frozen_during_the_run_is_named_as_a_whole() -> None:
         (
             None,
             [
-                "None of 12 steps of optimizer moved net.body: a loss reached it, and then it was frozen. See whether "
-                "the network that you freeze is this one."
+                "None of 12 steps of optimizer moved net.body: a loss reached it, and then it was frozen. See "
+                "whether the network that you freeze is this one."
             ],
         ),
     ],
