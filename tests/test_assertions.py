@@ -25,7 +25,7 @@ def called_by(function: Function) -> set[str]:
 
 @functools.cache
 def asserts(function: Function) -> bool:
-    """Say whether a function asserts something itself. ``assert_still(...)`` is an assertion, too."""
+    """Return whether a function asserts something itself. ``assert_still(...)`` is an assertion, too."""
     return any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(function)) or any(
         name in CHECKS or name.startswith("assert_") for name in called_by(function)
     )

@@ -154,7 +154,7 @@ def name(path: Path) -> str:
 
 
 def at_a_mark(finding: Finding, script: Path) -> bool:
-    """Say whether a finding is at a line that is marked with its category, or at a line of the same statement."""
+    """Return whether a finding is at a line marked with its category, or at a line of the same statement."""
     text = script.read_text("utf-8")
     marks = {n: found[1] for n, line in enumerate(text.splitlines(), 1) if (found := MARKER.search(line))}
     statements = [

@@ -64,7 +64,7 @@ def below(docname: str, text: str, known: set[str]) -> dict[str, str]:
 
 
 def first(page: str) -> bool:
-    """Say whether the other pages of its folder are found through this one."""
+    """Return whether the other pages of its folder are found through this one."""
     return PurePosixPath(page).name in ("README", "index")
 
 

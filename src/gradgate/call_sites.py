@@ -58,7 +58,7 @@ def _judge(file: str) -> str:
 
 
 def _is_command() -> bool:
-    """Return whether ``python -c`` runs the program. multiprocessing starts its processes that way, too."""
+    """Return whether ``python -c`` runs the program. multiprocessing also starts its processes that way."""
     return sys.argv[:1] == ["-c"] and "--multiprocessing-fork" not in sys.orig_argv
 
 
@@ -132,7 +132,7 @@ def _path(file: str) -> str:
     return file if file.startswith("<") else str(Path(file).absolute())
 
 
-# The functions in which trainers call backward as part of their own window, and not of a window of the script.
+# The functions in which trainers call backward for a window of their own, not one of the script's.
 _TRAINER_WINDOWS: dict[tuple[Any, str], str] = {
     ("lightning.pytorch.loops.optimization.automatic", "backward_fn"): "lightning",
     ("pytorch_lightning.loops.optimization.automatic", "backward_fn"): "lightning",

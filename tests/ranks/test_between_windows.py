@@ -138,7 +138,7 @@ def test_an_evaluation_at_any_time_changes_nothing(name: str) -> None:
 
 
 def recovers_from_a_failed_forward() -> bool:
-    """Say whether fully_shard can be used again after a forward pass that raised: not in torch 2.11."""
+    """Return whether fully_shard can be used again after a forward pass that raised: not in torch 2.11."""
     return hasattr(FSDPModule, "reset_iter_state")
 
 

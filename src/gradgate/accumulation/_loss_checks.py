@@ -221,7 +221,7 @@ def refuse_hidden_parameters(loss: Tensor) -> None:
 def warn_if_coupled(loss: Tensor) -> None:
     """Warn about a loss over products or distances between all samples of a micro-batch, such as InfoNCE.
 
-    It is recognized if only elementwise operations, softmax and changes of shape lie between these and the loss.
+    It is recognized if only elementwise operations, softmax and reshapes come between these and the loss.
     """
     for node, following in walk(loss.grad_fn, beyond=_TERMS):
         if not following or node.name() in _TERMS:

@@ -114,7 +114,7 @@ class OpenWindow:
         Each part registers its rollback before it changes anything, in case a signal arrives.
         """
         shared, settings = self._shared, self._settings
-        # Read anew for each window, so that groups which are added later belong to the next window.
+        # Read again for each window, so that groups added later belong to the next window.
         groups = [group for optimizer in settings.optimizers for group in optimizer.param_groups]
         parameters = [parameter for group in groups for parameter in group["params"]]
         if shared.noise_scale is not None:
@@ -138,7 +138,7 @@ class OpenWindow:
         self._sums = GradientSums(parameters, self._scale, thorough=self._first, sharded=coordinator.sharded)
         if coordinator is not ALONE or shared.batch_norms.statistics == "window":
             self._undo += [coordinator.discard, partial(shared.batch_norms.close, keep=False)]
-            with uninterrupted():  # changes modules before it records the change
+            with uninterrupted():  # hold and open change modules before they record the change
                 coordinator.hold()
                 shared.batch_norms.open()
         if shared.unfinished is not None:  # restores the window as the saving process had it

@@ -166,7 +166,7 @@ class WideState(TorchFunctionMode):
 
 
 class LossScale:
-    """Keeps the GradScaler scale with which a window began, so that all its terms carry the same scale."""
+    """Keeps the GradScaler scale that a window began with, so that all its terms have the same scale."""
 
     def __init__(self, scaler: GradScaler) -> None:
         self._scaler = scaler

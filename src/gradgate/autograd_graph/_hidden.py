@@ -14,7 +14,7 @@ from gradgate.autograd_graph._walk import Graph
 REENTRANT_CHECKPOINT = "CheckpointFunctionBackward"
 """The node of a reentrant checkpoint. What runs inside one is hidden."""
 
-_DEPTH = 4  # of what a node keeps: a partial of a method of a module, say
+_DEPTH = 4  # of the objects that a node holds: a partial of a module's method, say
 
 
 class Hidden(NamedTuple):

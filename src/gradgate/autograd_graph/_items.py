@@ -7,7 +7,7 @@ apart. A graph doesn't show where the loss ends and the model begins, so these r
   embedding, or a weight times the input. What goes into a layer is the model's affair, and so is the meaning of its
   rows. A layer's features have the same number in every micro-batch and hold no samples. Neither does any dimension
   of a convolution but the first.
-- **A loss of torch takes the model's output**, so it may take the result of a function that can't be looked into:
+- **A torch loss takes the model's output**, so it may take the result of a function that can't be inspected:
   a compiled or a custom one. A plain ``.mean()`` may not: ``DataParallel`` gathers means that way.
 - **Between the two** only the operations in the table below are allowed: elementwise ones, those along dimensions
   that can't hold samples, and changes of shape. A tensor without a graph that is added or subtracted is a target,
@@ -60,7 +60,7 @@ def check_items(node: Any) -> None:
     """Check that a mean was taken over the items of the batch, the same number from each sample.
 
     Args:
-        node: of a mean, or of a loss of torch.
+        node: of a mean, or of a torch loss.
 
     Raises:
         NotUnderstoodError: an operation between the mean and the model isn't known to keep items apart.
@@ -148,7 +148,9 @@ def _product(first: int, left: str, right: str) -> Understand:
         by_right = _is_parameter(reader, node, first + 1, right)
         if not by_right and (len(shape) == 1 or not _is_parameter(reader, node, first, left)):
             _refuse_pairs(node, node.next_functions[first : first + 2], shape)
-            raise NotUnderstoodError(f"{node.name()} multiplies by what is no parameter, and may mix samples")
+            raise NotUnderstoodError(
+                f"{node.name()} multiplies by a tensor that is not a parameter, and may mix samples"
+            )
         if first and node.next_functions[0][0] is not None and not _is_parameter(reader, node, 0, "self"):
             raise NotUnderstoodError(f"{node.name()} adds what is no parameter")
         rows = (SAMPLES,) if len(shape) == 1 else (SAMPLES, FEATURES) if by_right else (FEATURES, SAMPLES)

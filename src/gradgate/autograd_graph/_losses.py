@@ -53,7 +53,7 @@ _ARITHMETIC = RESHAPES | {
 
 
 class NotUnderstoodError(Exception):
-    """The graph doesn't prove what was to be read from it. The text names the node and the reason."""
+    """The graph doesn't prove the requested property. The text names the node and the reason."""
 
 
 class SamplesMixedError(NotUnderstoodError):
@@ -154,7 +154,7 @@ def without_smoothing(node: Any) -> Any:
 
 
 def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
-    """Return how a loss of torch was reduced, or None for an unreduced loss and for any other node.
+    """Return how a torch loss was reduced, or None for an unreduced loss and for any other node.
 
     The sum of an unreduced loss counts as one that was reduced with ``reduction="sum"``.
     """
@@ -190,7 +190,7 @@ def divisor_of(node: Any) -> int | float | Tensor | None:
 
 
 def reduced_shape(node: Any) -> tuple[int, ...]:
-    """Return the shape that a mean, a sum or a loss of torch was taken over: of the targets for class losses."""
+    """Return the shape that a mean, sum or torch loss was taken over: for class losses, that of the targets."""
     node = without_smoothing(node)
     kind = node.name()
     if kind in CLASS_LOSSES:

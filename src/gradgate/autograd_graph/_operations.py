@@ -135,7 +135,7 @@ def one_of_each(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     raise NotUnderstoodError(f"{node.name()} is not known to keep the items of a batch apart")
 
 
-# -- losses of torch ------------------------------------------------------------------------------------
+# -- torch losses ---------------------------------------------------------------------------------------
 
 
 def before_reduction(reader: GraphReader, node: Any) -> Dimensions:

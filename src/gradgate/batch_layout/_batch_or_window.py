@@ -35,7 +35,7 @@ def looks_like_batch(window: Any) -> bool:
 
 
 def check_batch(batch: Any, verb: str, several: str, *loaders: type) -> None:
-    """Raise OptionError for several micro-batches; ``several`` is the call that takes these."""
+    """Raise OptionError for several micro-batches. ``several`` names the call that accepts them."""
     sequence = isinstance(batch, Sequence) and not isinstance(batch, (list, tuple, str, bytes))
     if sequence or isinstance(batch, (Iterator, DataLoader, *loaders)):
         what = f"this is a {type(batch).__name__}"

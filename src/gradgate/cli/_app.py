@@ -21,7 +21,7 @@ _line: list[str] = []
 
 app = typer.Typer(
     name="gradgate",
-    help="Find what is wrong with the gradients of a training script, and plan what its batch takes.",
+    help="Find what is wrong with the gradients of a training script, and plan the memory for its batch.",
     epilog="Begin with: gradgate check train.py",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

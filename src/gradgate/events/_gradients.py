@@ -38,7 +38,7 @@ class Backward(Event):
     )
     terms: Annotated[tuple[Term, ...], "the summands of the loss"] = ()
     others: Annotated[
-        int, "leaves it reached that are no parameters, such as an input with requires_grad"
+        int, "leaves it reached that are not parameters, such as an input with requires_grad"
     ] = 0
     nodes: Annotated[int, "nodes in the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
@@ -57,7 +57,7 @@ class Backward(Event):
         tuple[tuple[int, Site], ...], "(parameter, where it was used), of parameters in no optimizer"
     ] = ()
     beyond: Annotated[
-        Ids, "parameters that lie downstream of some in another optimizer (of any, if they are in none)"
+        Ids, "parameters downstream of another optimizer's (if they are in no optimizer: of any optimizer's)"
     ] = frozenset()
     stale: Annotated[
         tuple[tuple[int, Site], ...], "(parameter, write) whose values changed since the forward pass"
@@ -76,7 +76,7 @@ class Backward(Event):
 
 @dataclass(frozen=True, slots=True)
 class Opposed(Event):
-    """What a backward call added to gradients points against what was there before."""
+    """The gradient that a backward call added points against the gradient that was there before."""
 
     cosines: Annotated[
         tuple[tuple[int, float], ...], "(parameter, cosine between the two), of some parameters"

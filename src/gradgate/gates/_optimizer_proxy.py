@@ -196,7 +196,7 @@ def _restricted_in(optimizer: Optimizer) -> list[Tensor]:
 
 @uncompiled
 def _replace(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Replace the optimizer by a proxy. torch passes hooks all arguments, ``self`` among them."""
+    """Replace the optimizer with a proxy. torch passes hooks all arguments, including ``self``."""
     parameters = _restricted_in(optimizer)
     if parameters:
         _check_lists(optimizer, parameters)

@@ -28,10 +28,10 @@ def param_groups(
     Args:
         model: all its parameters are sorted, including frozen ones: an optimizer skips them until they are
             unfrozen.
-        factors: patterns and factors above 0; the learning rate of what a pattern matches is ``lr`` times its
-            factor. A pattern is the path of a module or parameter (``"backbone"``, ``"backbone.layer4"``), and may
-            contain ``*`` and ``?`` (``"encoder.*.norm"``). The last pattern that matches counts: write the general
-            one first.
+        factors: patterns and factors above 0; parameters that match a pattern have a learning rate of ``lr``
+            times its factor. A pattern is the path of a module or parameter (``"backbone"``,
+            ``"backbone.layer4"``), and may contain ``*`` and ``?`` (``"encoder.*.norm"``). The last pattern that
+            matches counts: write the general one first.
         lr: the learning rate of all other parameters.
         weight_decay: the weight decay of every group; 0 for biases, the parameters of norms, all others of fewer
             than two dimensions, and what ``no_decay`` matches. By default the optimizer's own applies to all.

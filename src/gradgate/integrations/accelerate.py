@@ -35,7 +35,7 @@ def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
         accelerator: of a loop that calls ``accelerator.backward(loss)`` once in each ``with
             accelerator.accumulate(model)``. ``backward`` now also takes ``count=``, the number of items in the
             loss: samples, or valid tokens, as a number or a tensor with one element. If left out, it is read from
-            the loss's graph, where the graph proves it: for a mean loss of torch over the output of a layer.
+            the loss's graph, where the graph proves it: for one of torch's mean losses over a layer's output.
 
     Returns:
         the same accelerator.

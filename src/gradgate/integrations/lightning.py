@@ -86,7 +86,7 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
     Args:
         count: returns the number of items in a batch, ``count(batch)``: samples, or valid tokens, as a number or a
             tensor with one element. If left out, it is read from the graph of the loss that ``training_step``
-            returns, where the graph proves it: for a mean loss of torch over the output of a layer.
+            returns, where the graph proves it: for one of torch's mean losses over a layer's output.
 
     Raises:
         OptionError: raised by ``fit``: manual optimization, or a strategy other than a single device and DDP.

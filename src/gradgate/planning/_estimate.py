@@ -178,7 +178,7 @@ def fit(samples: Sequence[int], values: Tensor) -> tuple[Tensor, Tensor]:
 
     Two values are enough to confirm a single power: sizes are integers, so a wrong power hardly fits both. Any
     other polynomial is confirmed if it fits at least one value more than it has terms. A quantity that nothing
-    confirms gets a curve that lies above all of its values.
+    confirms gets a curve that is above all of its values.
 
     Args:
         samples: distinct numbers of samples; the first is the unit of the polynomials.

@@ -80,7 +80,7 @@ class peak_memory(dispatch_mode()):  # type: ignore[misc]  # noqa: N801 - used a
             self.changed(size, key)
 
     def changed(self, size: int, key: int) -> None:
-        """Note that the storage of this key was created (its size) or freed (minus its size)."""
+        """Record that the storage with this key was created (positive size) or freed (negative size)."""
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 

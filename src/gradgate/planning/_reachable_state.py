@@ -35,8 +35,9 @@ class ReachableState:
     """The objects that a loss function can reach, each in its state when it was first noted.
 
     It follows closures, defaults, the global names that functions use, attributes, items of containers, and modules
-    with all their parts. It notes the objects that names, attributes and items refer to, the storages and gradients
-    of tensors, and the state of random generators. :class:`PassTracer` copies values before they are overwritten.
+    with all their parts. It records the objects that names, attributes and items refer to, the storages and
+    gradients of tensors, and the state of random generators. :class:`PassTracer` copies values before they are
+    overwritten.
     """
 
     def __init__(self, *roots: Any) -> None:

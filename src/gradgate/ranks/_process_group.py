@@ -68,7 +68,7 @@ class RankGroup:
         return torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
 
     def all_reduce(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by its sum over ranks, in place. Shapes and order are the same on all."""
+        """Replace each tensor with its sum over ranks, in place. Shapes and order must match across ranks."""
         for bucket in bucketed(tensors, lambda tensor: tensor.dtype):
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
             self._run(partial(dist.all_reduce, flat, group=self._group), flat)

@@ -1,4 +1,4 @@
-"""The usual causes of a wrong gradient, inferred from its factor and from what the loop did."""
+"""The usual causes of a wrong gradient, inferred from its factor and from the loop's calls."""
 
 from __future__ import annotations
 

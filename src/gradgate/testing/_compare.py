@@ -20,7 +20,7 @@ class Comparison:
     Attributes:
         error: the largest error of a parameter, ``max |difference| / scale``.
         worst: the index of that parameter.
-        factor: the multiple of the expected gradient that is closest to what was received.
+        factor: the multiple of the expected gradient that is closest to the received one.
         residual: the error that remains after that factor.
         missing: indices of parameters that wrongly received nothing.
         surplus: indices of parameters that wrongly received something.

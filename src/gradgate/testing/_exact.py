@@ -30,7 +30,7 @@ class Verdict:
     Attributes:
         error: the largest error of any parameter, ``max |difference| / max |whole-batch gradient|`` of its
             own. If that gradient is only rounding error, relative to the largest gradient of all parameters.
-        factor: the multiple of the whole-batch gradient that is closest to what was received.
+        factor: the multiple of the whole-batch gradient that is closest to the received one.
         residual: the error that remains after that factor.
         tolerance: the error that rounding explains.
         steps: optimizer steps that the loop made.

@@ -31,7 +31,7 @@ def _train_all(rank: int, runs: Sequence[Run]) -> list[list[Outcome] | str]:
 
 
 def _all_go_on(last: list[Outcome] | str) -> bool:
-    """Say whether all ranks trained to the end."""
+    """Return whether all ranks trained to the end."""
     went_well = torch.tensor(int(not isinstance(last, str) and not last[-1].refused))
     try:
         dist.all_reduce(went_well, op=dist.ReduceOp.MIN)

@@ -89,7 +89,7 @@ def _window(loop: Loop, window: Window, mine: list[Rows], way: Way) -> Outcome:
 
 
 def _state_is_kept(scenario: Scenario) -> bool:
-    """Say whether the forward passes of all windows are those of the truth: no window was left or run in part."""
+    """Return whether the forward passes of all windows match the reference: no window was skipped or cut short."""
     return scenario.gate not in BY_MICRO_BATCH and not any(
         w.before in MOVING_STATE or w.way == "resumed" or w.within == "frozen" for w in scenario.windows
     )

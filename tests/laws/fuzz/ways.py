@@ -61,7 +61,7 @@ def _step_window(loop: Loop, window: Window, most: tuple[int, str] | None = None
 
 
 def trim_is_asked_for(scenario: Scenario) -> bool:
-    """Say whether a plan asks which fields may be trimmed: of left padding, and images as wide as texts."""
+    """Return whether a plan asks which fields may be trimmed: of left padding, and images as wide as texts."""
     return scenario.left_padding or scenario.layout == "images"
 
 

@@ -25,7 +25,7 @@ class SmallBatch(NamedTuple):
 
 
 class FirstGradient:
-    """The norm of what a window's first micro-batch put into ``.grad``. Only ``read`` synchronizes.
+    """The norm of the gradient of a window's first micro-batch. Only ``read`` synchronizes.
 
     Args:
         parameters: the owned parameters, whose ``.grad`` hold the first sum of the window.
@@ -180,7 +180,7 @@ class NoiseScale:
         return f"NoiseScale({value} after {_updates(self.updates)}{skipped})"
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the averages as numbers. :meth:`Accumulator.state_dict` holds them, too."""
+        """Return the averages as numbers. :meth:`Accumulator.state_dict` includes them."""
         names = ("updates", "_weight", "_square", "_trace", "_batch")
         return {**{name.strip("_"): getattr(self, name) for name in names}, "skipped": dict(self.skipped)}
 

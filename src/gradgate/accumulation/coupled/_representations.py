@@ -57,7 +57,7 @@ class Encoder:
         models: the modules whose state is restored. Without them, modules are recorded as they run.
         sharded: whether parameters are sharded. Then only buffers of modules are restored.
         budget_bytes: what kept graphs may hold. None: the last one is kept.
-        thorough: compare both runs' representations on devices, too, which synchronizes.
+        thorough: compare both runs' representations on devices as well. This synchronizes.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ _TAKES_LOSS = (
     "backward",
     "manual_backward",
     "scale",
-)  # as a method of the loss, or with the loss as its argument
+)  # as a method of the loss, or with the loss as an argument
 
 
 def constant_summands(
@@ -142,7 +142,7 @@ class _Lines:
         return block if any(self._is_trained(*each) for each in value.nodes) else None
 
     def runs_on_cut(self, file: str, call: ast.Call) -> bool:
-        """Return whether a module is called with what is cut off, as in ``discriminator(fake.detach())``."""
+        """Return whether a module is called with a detached value, as in ``discriminator(fake.detach())``."""
         inner = [node for given in call.args for node in ast.walk(given)]
         return may_be_module(call, file, self._files) and any(self.cut(file, node) for node in inner)
 

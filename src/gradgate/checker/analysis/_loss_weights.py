@@ -20,7 +20,7 @@ class Share:
     Attributes:
         factor: weight of the term's mean in the loss; None for a plain sum.
         per_item: weight of one item.
-        items: number of items, where it is known.
+        items: number of items, if known.
         numbers: factors between the term and the loss, without the one that turns a sum into a mean.
     """
 
@@ -55,7 +55,7 @@ class Share:
         return found
 
     def divided_by(self, number: float) -> Site | None:
-        """Return where it is divided by a number; None where it isn't."""
+        """Return where it is divided by a number, or None if it isn't."""
         return next((site for value, site in self.divisors if abs(value - number) < 1e-6 * number), None)
 
 
@@ -75,7 +75,9 @@ def _of_sum(term: Term) -> Share:
     """Return a sum's share. A sum that is divided by a size of its input is a mean written by hand."""
     weight = abs(term.weight)
     batch_sizes = list(accumulate(term.sizes, mul))  # of the first dimension, of the first two, ..., of all
-    for place in reversed(range(len(term.factors))):  # the division nearest to the sum averages
+    for place in reversed(
+        range(len(term.factors))
+    ):  # the division nearest to the sum is the one that averages
         op, number, where = term.factors[place]
         if op == "div" and number > 1 and any(_close(number, size) for size in batch_sizes):
             rest = (*term.factors[:place], *term.factors[place + 1 :])

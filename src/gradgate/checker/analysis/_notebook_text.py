@@ -1,4 +1,4 @@
-"""Where a notebook's file holds the lines of its cells, for editors and code hosts, which see the file as text."""
+"""Map lines of a notebook's cells to lines of its file, for editors and code hosts, which see the file as text."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def with_source(notebook: str, number: int, source: list[str]) -> str | None:
         source: its new lines, without line ends.
 
     Returns:
-        the new text, or None where the file holds the cell in an unusual form.
+        the new text, or None if the file stores the cell in an unusual form.
     """
     cell = cells_in(notebook).get(number)
     if cell is None:

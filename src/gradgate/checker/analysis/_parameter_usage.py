@@ -24,8 +24,8 @@ from gradgate.events import (
     Stepped,
 )
 
-_STEPS = 3  # that an optimizer makes before it is judged by what it does not train
-_RATIO = 4  # a part that is this many times larger than what is trained was left out on purpose
+_STEPS = 3  # steps of an optimizer before parameters that it does not train count
+_RATIO = 4  # a part this many times larger than the trained one was left out on purpose
 _SMALL = 16  # a bare tensor with at most this many elements may be a parameter
 
 
@@ -66,7 +66,7 @@ def misdirected(run: Run, optimizer: int) -> Ids:
 
 
 def temporary(run: Run, several: Iterable[Parameter]) -> Ids:
-    """Return the parameters that each forward pass makes anew, so that each is reached once."""
+    """Return the parameters that every forward pass creates again, so that each is reached only once."""
     often: Counter[int] = Counter()
     for event in run.of(Backward):
         often.update(event.reached)
@@ -169,7 +169,7 @@ def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
 
 
 def _training_lines(run: Run) -> dict[Site, Ids]:
-    """Return the lines whose losses steps used, with what they reach more than once."""
+    """Return the lines whose losses steps used, with the parameters that they reach more than once."""
     found: dict[Site, Ids] = defaultdict(frozenset)
     often = Counter(number for event in run.of(Backward) for number in event.reached - run.owned)
     for number, several in run.by_backward.items():

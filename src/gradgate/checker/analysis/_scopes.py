@@ -32,7 +32,7 @@ class Definition(NamedTuple):
     statement: ast.AST
     value: ast.expr
     place: int | None = None
-    whole: bool = True  # False: it adds something to what the name holds
+    whole: bool = True  # False: it adds something to the name's value
 
 
 def is_function(node: ast.AST) -> TypeGuard[Function]:
@@ -178,7 +178,7 @@ def last_name(node: ast.AST) -> str:
 
 
 def called(call: ast.Call) -> str:
-    """Return the last name of what is called: "item" of ``loss.item()``."""
+    """Return the last part of the called name: "item" in ``loss.item()``."""
     return last_name(call.func)
 
 

@@ -1,4 +1,4 @@
-"""Makes a fix's changes in a syntax tree. The only file that imports LibCST: import it where it is needed."""
+"""Applies a fix to a syntax tree. Only this file imports LibCST, so import this module only where it is needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _MisfitError(Exception):
 
 
 def rewritten(source: str, fix: Fix) -> str | None:
-    """Return the source with a fix made, or None where it does not fit the source or would break it."""
+    """Return the source with a fix applied, or None if the fix does not match the source or would break it."""
     try:
         after = _Rewriter(source, fix).code()
         before_names, after_names = _names(ast.parse(source)), _names(tree := ast.parse(after))
@@ -71,7 +71,7 @@ class _Rewriter(cst.CSTTransformer):
                 self._unwrap(change)
 
     def code(self) -> str:
-        """Return the source with the changes made."""
+        """Return the source with the changes applied."""
         return self._module.visit(self).code
 
     # The statement of a line

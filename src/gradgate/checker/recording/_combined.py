@@ -224,7 +224,7 @@ def _is_outer(node: Any, user: Any, size: int) -> bool:
 
 
 def _compares_equals(node: Any) -> bool | None:
-    """Return whether a ratio or a distance has equal sides; None if it is none, or one side has no gradient."""
+    """Return whether a ratio's or distance's sides are equal; None for other nodes and sides without a gradient."""
     name, below = node.name(), node
     if name != "DivBackward0":
         below = _inputs(node)[0]

@@ -171,7 +171,7 @@ class Cuts:
 
 
 def _innermost(distribution: Any) -> Any:
-    """Return the distribution inside those of torch that wrap it; None if any class of them is the user's."""
+    """Return the distribution inside torch's wrapper distributions; None if any of their classes is the user's."""
     while type(distribution).__module__.startswith("torch.distributions."):
         inner = fields_of(distribution).get("base_dist")
         if inner is None:

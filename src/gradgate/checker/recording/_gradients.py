@@ -109,7 +109,7 @@ class Gradients:
         return original(tensor, functools.wraps(hook)(watched) if named else watched)
 
     def take(self, numbers: Ids) -> None:
-        """Note that this thread trains these parameters. Only the latest thread to do so reads their gradients."""
+        """Record that this thread trains these parameters. Only the latest such thread reads their gradients."""
         taken = numbers, threading.get_ident()
         if taken != self._taken:
             self._taken = taken

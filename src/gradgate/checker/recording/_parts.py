@@ -1,4 +1,4 @@
-"""List the parts of the watcher, and the functions of torch that each part watches."""
+"""List the parts of the watcher, and the torch functions that each part watches."""
 
 from __future__ import annotations
 

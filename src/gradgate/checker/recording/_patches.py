@@ -1,4 +1,4 @@
-"""Replace attributes of torch, and restore them."""
+"""Replace torch attributes and restore them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Around: TypeAlias = Generator[None, Any, None]
 """Runs up to its ``yield`` before a call, and is resumed with the call's result."""
 
 
-_HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  (as code objects spell it)
+_HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  (the path as code objects spell it)
 _MISSING = object()
 _beneath: dict[int, tuple[Any, Any]] = {}  # by replacement that could not be undone, what it replaced
 
 
 @dataclass(frozen=True)
 class Patch:
-    """A function or method of torch, and what watches its calls.
+    """A torch function or method, and the functions that watch its calls.
 
     ``watch`` gets the arguments of each call. If it is a generator function, it runs up to its ``yield`` before the
     call and is resumed with the result after it. If the call raises, only its ``finally`` blocks run.

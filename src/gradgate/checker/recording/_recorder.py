@@ -52,7 +52,7 @@ class _Thread(threading.local):
 
 
 class Recorder:
-    """State of one watcher. Its parts record into it, from wherever torch calls them."""
+    """The state of a watcher. Its parts record events here, from wherever torch calls them."""
 
     site = staticmethod(here)  # returns where the user's code is
 
@@ -142,7 +142,7 @@ class Recorder:
         return time.perf_counter() - self.seconds
 
     def took(self, doing: Doing, start: float, at: int) -> None:
-        """Record that an activity ends now, which began at ``start`` on the clock, after ``at`` events."""
+        """Record an activity that ends now. It began at clock time ``start``, after ``at`` events."""
         if len(self.spans) < _MOST_SPANS:
             self.spans.append((doing, start, time.perf_counter() - self.seconds, at))
 

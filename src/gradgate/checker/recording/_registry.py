@@ -39,7 +39,7 @@ class EventBuffer:
             self._last.append(event)
 
     def replace(self, event: Event, by: Event | None) -> None:
-        """Replace a recent event by another one, or remove it."""
+        """Replace a recent event with another one, or remove it."""
         for kept in (self._last, self._first):
             for place in range(len(kept) - 1, max(len(kept) - _RECENT, 0) - 1, -1):
                 if kept[place] is event:

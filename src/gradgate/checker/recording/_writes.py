@@ -175,7 +175,7 @@ class Writes:
         return step.numel() > 0 and bool(step @ kept < 0.5 * (step @ step))
 
     def _pulled(self, key: tuple[int, str, Site], before: Tensor, now: Tensor) -> float | None:
-        """Return the fraction of the way to a point that values move, if the last write moved them to it, too."""
+        """Return how far toward a point values move, as a fraction, if the last write also moved them toward it."""
         number, _, site = key
         row, steps = self._row, self._recorder.steps
         if row is not None and row[:3] == (number, steps, site):

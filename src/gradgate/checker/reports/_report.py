@@ -98,7 +98,7 @@ def _files(logs: Sequence[Log]) -> set[str]:
 
 
 def merged(by_log: Sequence[tuple[Log, Sequence[Finding]]], across: Sequence[Finding] = ()) -> list[Finding]:
-    """Fold findings of one code at one line into one, whose evidence says which ranks show it.
+    """Merge findings with the same code and line into one, whose evidence lists the ranks that have it.
 
     Ranks run the same loop in step, so the count is that of the rank with the most, not the sum over ranks.
     ``across`` holds findings of a comparison of ranks. One that a rank's own log shows too is dropped.

@@ -67,7 +67,7 @@ def _terminated(number: int, _: FrameType | None) -> None:
 
 
 def _hook_into_popen() -> None:
-    """Make processes that get an environment of their own join the run, too."""
+    """Make processes with an explicit environment join the run as well."""
     import subprocess
     from functools import wraps
 

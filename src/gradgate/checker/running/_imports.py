@@ -17,7 +17,7 @@ def after_import(name: str, act: Callable[[], None]) -> None:
 
 
 class _Waiting:
-    """A finder that lets the other finders find a module, and calls ``act`` once the module has run."""
+    """A finder that delegates to the other finders, and calls ``act`` once the module has been executed."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self._name = name

@@ -83,7 +83,7 @@ class ChildLogs:
 class LocalRanks:
     """The ranks of a machine, each with a ``gradgate check`` of its own. Rank 0 reports for all.
 
-    ``torchrun --no-python gradgate check train.py`` starts them that way. They share a folder, named after
+    ``torchrun --no-python gradgate check train.py`` starts them that way. They share a folder that is named after
     values that torchrun passes to every rank.
     """
 

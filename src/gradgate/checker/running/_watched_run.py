@@ -48,7 +48,7 @@ class WatchedRun:
     def run(self) -> int:
         """Run the program and its children to the end, and return the exit code.
 
-        A child that the program forked returns here, too, with its own exit code.
+        A child that the program forked also returns here, with its own exit code.
         """
         self._children = ChildLogs(self._max_steps)
         _process.watch_this_process(self._children.settings, self._end)

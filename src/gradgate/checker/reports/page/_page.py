@@ -69,7 +69,7 @@ def to_html(report: Content) -> str:
 
 
 def _circumstances(log: Log | None) -> list[tuple[str, str]]:
-    """Return how and where the run took place, and by which version of gradgate it is reported."""
+    """Return how and where the script ran, and the version of gradgate that made the report."""
     found = dict(log.circumstances) if log is not None else {}
     ours = f"gradgate {importlib.import_module('gradgate').__version__}"
     return [*(found | {"versions": ", ".join(filter(None, [ours, found.get("versions")]))}).items()]

@@ -216,7 +216,7 @@ def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[in
 
 
 def _computed_at(column: list[Share], site: Site) -> Site:
-    """Return where the user's code computes the loss that a trainer back-propagates; () where it doesn't."""
+    """Return where the user's code computes the loss that a trainer back-propagates, or () if it doesn't."""
     computed = {share.term.site for share in column}
     where = computed.pop() if len(computed) == 1 else ()
     return where if where and where[0] != innermost(site) else ()

@@ -177,7 +177,7 @@ def _batchmean(at: Statement) -> Fix:
 
 
 def _mean_of_mask(at: Statement) -> Fix:
-    """Divide by what the mask leaves: ``(loss * mask).mean()`` to ``(loss * mask).sum() / mask.sum()``."""
+    """Divide by the unmasked items: ``(loss * mask).mean()`` becomes ``(loss * mask).sum() / mask.sum()``."""
     for call in at.calls("mean"):
         product = getattr(call.func, "value", None)
         if call.args or call.keywords or not isinstance(product, ast.BinOp):

@@ -1,4 +1,4 @@
-"""Edits of loops that accumulate: how long a window is, and by what it is divided."""
+"""Edits to loops that accumulate: the length of a window, and its divisor."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def first_of(at: Statement) -> int:
 
 
 def length_of(at: Statement, counter: str) -> str:
-    """Return how long the innermost loop is, if its counter goes up from 0 or 1, as its line says it."""
+    """Return the length of the innermost loop as its line states it, if its counter starts at 0 or 1."""
     loop = at.loops[0] if at.loops else None
     over = getattr(loop, "iter", None)
     if not isinstance(loop, ast.For) or not isinstance(over, ast.Call) or not over.args or first_of(at) < 0:
@@ -165,7 +165,7 @@ def _clears(at: Statement) -> list[ast.stmt]:
 
 
 def _items(at: Statement, mean: ast.expr) -> str:
-    """Return the number of items in a mean, as an expression; "" where that is not known."""
+    """Return the number of items in a mean, as an expression; "" if unknown."""
     value: ast.expr | None = mean
     if isinstance(mean, ast.Name):
         made = [

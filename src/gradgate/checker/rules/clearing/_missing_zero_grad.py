@@ -118,7 +118,7 @@ def _shared_gradients(run: Run) -> Iterator[Finding]:
                 f"Nothing clears the gradients of {run.names(source)}. They are assigned to {run.names(receivers)} "
                 f"for {len(windows)} steps, and each backward() adds to those of all earlier steps.",
                 why=_WHY,
-                advice=f"Clear the gradients where they are made, too: {name}.zero_grad().",
+                advice=f"Also clear the gradients where they are computed: {name}.zero_grad().",
                 count=len(windows),
                 evidence={"steps": len(windows), "parameters": len(source)},
                 about=source | receivers,
@@ -150,7 +150,7 @@ def _stepped_by_hand(run: Run) -> Iterator[Finding]:
 
 
 def _update_in_loop(backward: Frame) -> Frame | None:
-    """Return the line that subtracts a gradient in place, in the loop of a backward call or in what it calls."""
+    """Return the line that subtracts a gradient in place, in a backward call's loop or a function called there."""
     for loop in loops_around(backward)[:1]:
         called = {last_name(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
         functions = [node for node in nodes_of([backward.file]) if getattr(node, "name", "") in called]

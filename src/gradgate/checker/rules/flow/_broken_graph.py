@@ -118,7 +118,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
-    """Return the lines that cut missing parameters off, with these parameters and with what the line does."""
+    """Return the lines that detach missing parameters, with these parameters and the detaching operation."""
     if not missing:
         return {}
     inner = _without_graph(run, missing)

@@ -65,7 +65,7 @@ def _equal_sides(run: Run) -> Iterator[Finding]:
     terms = Counter(site for site, _ in equal)
     found = Counter(site for (site, _), calls in equal.items() if len(calls) >= _LEAST and all(calls))
     for (site, _), calls in equal.items():
-        # A loop over all pairs meets each value with itself, too.
+        # A loop over all pairs also compares each value with itself.
         if site and len(calls) >= _LEAST and all(calls) and 2 * found[site] > terms[site]:
             yield RULE.finding(
                 site,

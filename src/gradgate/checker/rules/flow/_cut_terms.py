@@ -1,4 +1,4 @@
-"""Terms of a loss, and samples, that are cut off from what the rest of the loss trains."""
+"""Terms of a loss, and samples, that are detached from the parameters that the rest of the loss trains."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
 
 
 def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]) -> Iterator[Finding]:
-    """Report each line that draws a sample, without its graph, from what the loss trains."""
+    """Report each line that draws a sample from a trained distribution without keeping the graph."""
     scores = [node for node in in_losses if isinstance(node, ast.Call) and called(node) == "log_prob"]
     for frame, ids in _samples(run).items():
         if not ids or ids & missing or any(_may_score(frame, score) for score in scores):

@@ -99,7 +99,7 @@ def _has_floor(frame: Frame) -> bool:
 
 
 def _advice(several: list[Parameter], frame: Frame, factors: list[ast.expr]) -> str:
-    """Return what lets a gradient through, by what the line computes."""
+    """Return advice that lets a gradient through, depending on what the line computes."""
     if _made_of_zeros(several):
         return "Start one of the two factors away from zero: each makes the other's gradient zero."
     nodes = list(ast.walk(statement_at(frame) or ast.Pass()))

@@ -145,7 +145,7 @@ def _functional(run: Run) -> Iterator[Finding]:
             if _is_dropout(call.func) and len(call.args) < 3 and not _keywords(call) & {"training", None}:
                 yield RULE.finding(
                     Frame(file, call.lineno, ""),
-                    f"{ast.unparse(call.func)} ignores the mode: it drops units after eval(), too.",
+                    f"{ast.unparse(call.func)} ignores the mode: it also drops units after eval().",
                     why="Its training argument is True by default; only modules follow train() and eval().",
                     advice="Write training=self.training, or use torch.nn.Dropout.",
                     fix=_told_the_mode,

@@ -21,7 +21,7 @@ def requires_grad(node: ast.AST) -> ast.expr | None:
 
 
 def without_gradients(at: Statement, names: set[str]) -> Fix:
-    """Drop the gradients of what is frozen, so that no step moves it any more."""
+    """Set the gradients of frozen parameters to None, so that steps no longer move them."""
     value = next(filter(None, map(requires_grad, at.expressions())), None)
     if value is None or getattr(value, "value", None) is not False:
         return ()

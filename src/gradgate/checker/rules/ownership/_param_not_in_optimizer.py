@@ -3,7 +3,7 @@
 ## What it does
 Looks for parameters that losses reach again and again, that are in no optimizer and never change: layers in a
 plain list, which ``parameters()`` doesn't see; a module made after the optimizer, or not passed to it, or
-unfrozen after it; the parameters of a criterion. Also looks for layers that are built anew in each forward pass.
+unfrozen after it; the parameters of a criterion. Also looks for layers that each forward pass rebuilds.
 
 ## Why is this bad?
 They keep their random initial values, and the rest of the model has to adapt to them. The loss falls anyway.
@@ -215,7 +215,7 @@ def _made_parameter(at: Statement) -> Fix:
 
 
 def _added(at: Statement, names: list[str]) -> Fix:
-    """Add a module's parameters, or a bare parameter, to what the optimizer is given."""
+    """Add a module's parameters, or a bare parameter, to the optimizer's argument."""
     call = at.value
     roots = {name.partition(".")[0] for name in names}
     if not isinstance(call, ast.Call) or not call.args or len(roots) > 1:

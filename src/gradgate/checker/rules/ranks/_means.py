@@ -179,7 +179,7 @@ def side_by_side(runs: Sequence[Run]) -> Iterator[tuple[StepWindow, ...]]:
 
 
 def _of_rank(column: list[Share]) -> tuple[float, float]:
-    """Return what a rank's items weigh together, and how many they are; zeros where that isn't known."""
+    """Return the total weight of a rank's items, and their number; zeros if unknown."""
     if any(share.items is None for share in column):
         return 0.0, 0.0
     items = sum(share.items or 0.0 for share in column)

@@ -71,7 +71,7 @@ def never_averaged(run: Run, rule: Rule) -> Finding | None:
 
 
 def _past_wrapper(event: Backward) -> Frame | Site:
-    """Return the line whose forward pass goes past DDP: one that names ``.module``, or the last use."""
+    """Return the line whose forward pass bypasses DDP: one that uses ``.module``, or else the last use."""
     beside = {(frame.file, frame.function) for frame in event.site}
     uses = [frame for _, site in reversed(event.uses) for frame in site]
     frames = [*(frame for term in event.terms for frame in term.site), *uses]

@@ -66,7 +66,7 @@ def cadences(run: Run) -> dict[int, list[Cadence]]:
 
 
 def _epochs(run: Run, steps: list[int]) -> int:
-    """Count the passes over a DataLoader in which steps were made."""
+    """Count the passes over a DataLoader during which an optimizer stepped."""
     spans: list[tuple[int, int]] = []
     began: dict[int, int] = {}
     for number, event in run.numbered(EpochStarted, EpochEnded):
@@ -130,7 +130,7 @@ def _has_fallen(found: list[float], length: int) -> bool:
 
 
 def unit(cadence: Cadence) -> str:
-    """Return how often a schedule that is never advanced is to be: its length shows the unit."""
+    """Return how often a schedule that was never advanced should be: its length shows the unit."""
     length, steps = cadence.made.horizon, len(cadence.steps)
     if cadence.made.kind == "OneCycleLR" or (length and near(length, steps)):
         return "after each optimizer.step()"

@@ -99,7 +99,7 @@ def _before_backward(run: Run) -> Iterator[Finding]:
 
 
 def _descent(run: Run, where: Frame, writes: _Writes) -> Finding | None:
-    """Report a step by hand with a gradient that the optimizer uses, too."""
+    """Report a manual step with a gradient that the optimizer also uses."""
     along = {number: event for number, event in writes.items() if event.along_gradient}
     twice = {
         step

@@ -32,7 +32,7 @@ A schedule that is too slow is found only in a run that ends by itself and has a
 the schedule is long; a run that is stopped early is not reported. Where no DataLoader shows the epochs, a length
 counts epochs if an outer loop has the same one: ``T_max=epochs`` and ``for epoch in range(epochs)``. Otherwise
 only a rate that is close to zero for a large part of the run is reported. Schedules written by hand are not
-followed, nor are a scheduler that is built anew in each epoch and a ``LambdaLR`` without a known length.
+followed, nor are a scheduler that is recreated each epoch and a ``LambdaLR`` without a known length.
 
 ## Sources
 https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
@@ -155,7 +155,7 @@ def _fast(run: Run, cadence: Cadence) -> Finding | None:
         if fits and (over or _is_gone(run, cadence)):
             known = f", and is over after {(length or 0) / calls:.0%} of them" if over else ""
             message = f"{kind} is advanced {cadence.counts}, at each micro-batch{known}."
-            # Milestones that steps would pass in a fifth of the run are epochs, too.
+            # Milestones that steps would pass in a fifth of the run are also epochs.
             if length is not None and length <= max(epochs, steps / 5 if kind == "MultiStepLR" else 0):
                 return _finding(run, cadence, message, "once an epoch", _after_epoch)
             return _finding(run, cadence, message, "only where optimizer.step() is", _after_step)
@@ -218,7 +218,7 @@ def _slow(run: Run, cadence: Cadence) -> Finding | None:
 
 
 def _in_micro_batches(run: Run, cadence: Cadence, micro: int) -> Finding | None:
-    """Report a length in micro-batches of what is advanced once a window, unless the source divides that length."""
+    """Report a schedule that advances per window but is sized in micro-batches, if no division adjusts it."""
     line, divided = length_line(cadence.made.site)
     if divided:
         return None  # a longer run, of which this is a part

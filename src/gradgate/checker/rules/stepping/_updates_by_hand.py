@@ -137,7 +137,7 @@ def _of_gradient(node: ast.AST) -> bool:
 
 
 def _in_place(at: Statement) -> Fix:
-    """Write ``p -= ...`` for ``p = p - ...``, where that is under no_grad already."""
+    """Turn ``p = p - ...`` into ``p -= ...``, if it is already under no_grad."""
     node, value = at.node, at.value
     quiet = any("no_grad" in ast.unparse(part.items[0]) for part in at.path if isinstance(part, ast.With))
     if not quiet or not isinstance(node, ast.Assign) or not isinstance(value, ast.BinOp):
