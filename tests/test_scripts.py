@@ -24,6 +24,9 @@ import torch
 from gradgate.checker.fixes import apply, edits_for
 from gradgate.checker.recording import Watcher
 from gradgate.checker.reports import report_on
+
+# private: the notes on what no step moves, apart from what could not be seen
+from gradgate.checker.reports._unmoved import unmoved
 from gradgate.checker.rules import Finding, check, rules
 from gradgate.events import Gap, Log, OptimizerMade, Stepped
 from tests import pages
@@ -41,6 +44,18 @@ MISSED = {
     "wrong/loss-reduction/pose_multitask": "a sum beside a mean may be meant",
     "wrong/loss-reduction/shards": "gradients that replicas leave are put together by hand, in no graph",
     "wrong/train-eval-mode/teacher_dropout": "mean teachers leave the teacher in training mode on purpose",
+}
+# No finding, and no certificate either: a note names the module.
+NO_CERTIFICATE = {
+    "wrong/attached-target/mean_teacher_stepped": "optimizer steps model.teacher, and something else writes to it",
+    "wrong/ineffective-step/reptile_no_copy": "None of 10 steps of outer moved meta.net",
+    "wrong/ineffective-step/target_is_online": "None of 12 steps of optimizer moved model.online",
+}
+MISSED |= NO_CERTIFICATE
+UNUSED = {
+    "right/unusual/norm_in_some_blocks": [
+        "None of 15 steps of opt moved net.0.norm. See whether a loss uses it."
+    ]
 }
 OTHER_LINE = {
     "wrong/accumulation-scaling/spectra_autoencoder": "said of the division, marked is the call with the number",
@@ -78,7 +93,7 @@ ADVICE_ONLY = {
     "ineffective-step": (
         "actor_twice bfloat16_adamw bfloat16_sgd forum_84911 frozen_encoder rebound_data_sub "
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
-        "teachers_parameters"
+        "reptile_no_copy target_is_online teachers_parameters"
     ),
     "loss-reduction": "chunked_vocabulary pose_multitask shards",
     "microbatch-normalization": (
@@ -233,6 +248,7 @@ def test_a_script_computes_the_same_watched_or_not_and_gets_its_findings(watched
         with_gaps = (check(with_a_gap(watched.log, part), strict=True) for part in (0.31, 0.47, 0.63))
         for findings in (watched.findings, *with_gaps):
             assert [finding for finding in findings if finding.severity != "info"] == []
+        assert list(unmoved(watched.log)) == UNUSED.get(name(script), [])
         return
     category = script.parent.name
     of_category = [finding for finding in watched.findings if finding.category == category]
@@ -240,6 +256,10 @@ def test_a_script_computes_the_same_watched_or_not_and_gets_its_findings(watched
     others = [finding for finding in watched.findings if finding.category != category]
     assert [finding for finding in others if finding.severity != "info"] == []  # one cause, one finding
     assert bool(of_category) == (name(script) not in MISSED)
+    if name(script) in NO_CERTIFICATE:
+        assert watched.log is not None
+        (note,) = unmoved(watched.log)
+        assert note.startswith(NO_CERTIFICATE[name(script)])
     assert bool(at_the_line) == (name(script) not in MISSED and name(script) not in OTHER_LINE)
 
 

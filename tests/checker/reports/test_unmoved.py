@@ -25,12 +25,17 @@ def stepping(moved: list[str], **facts: object) -> Report:
     ("moved", "said"),
     [
         (["net.a net.b other.a"] * 12, []),
-        (["net.a other.a"] * 12, ["None of 12 steps of optimizer moved net.b."]),
-        ([""] * 12, ["None of 12 steps of optimizer moved net, other (3 tensors)."]),
-        (["net.a net.b"] * 12, ["None of 12 steps of optimizer moved other.a."]),
+        (["net.a other.a"] * 12, ["None of 12 steps of optimizer moved net.b. See whether a loss uses it."]),
+        (
+            [""] * 12,
+            ["None of 12 steps of optimizer moved net, other (3 tensors). See whether a loss uses it."],
+        ),
+        (["net.a net.b"] * 12, ["None of 12 steps of optimizer moved other.a. See whether a loss uses it."]),
         (
             ["net.a net.b other.a"] * 8 + ["net.a net.b"] * 4,
-            ["other.a moved at first, and not in the last 4 steps of optimizer."],
+            [
+                "other.a moved at first, but not in the last 4 steps of optimizer. See whether it is meant to stop."
+            ],
         ),
         ([""] * 2, []),
     ],
@@ -56,9 +61,79 @@ def test_a_module_that_is_frozen_during_the_run_is_named_as_a_whole() -> None:
         story.add(Stepped(site(3), 0, story.ids(None), moved=story.ids(moved), lr=(0.1,)))
     notes = report_on([story.log()]).summary.notes
     assert [note for note in notes if "moved" in note] == [
-        "net.body moved at first, and not in the last 4 steps of optimizer."
+        "net.body moved at first, but not in the last 4 steps of optimizer. See whether it is meant to stop."
     ]
 
 
-def test_what_is_frozen_need_not_move() -> None:
-    assert stepping(["net.a net.b"] * 12, trainable=False).verdict()[0] == "No mistakes found."
+@pytest.mark.parametrize(
+    ("reached", "said"),
+    [
+        ("net.head.a", []),
+        (
+            None,
+            [
+                "None of 12 steps of optimizer moved net.body: a loss reached it, and then it was frozen. See "
+                "whether the network that you freeze is this one."
+            ],
+        ),
+    ],
+    ids=["before", "between the forward and the backward pass"],
+)
+def test_what_is_frozen_before_a_loss_reaches_it_need_not_move(reached: str | None, said: list[str]) -> None:
+    story = Story("net.body.a", "net.body.b", "net.head.a")
+    for name in story.names:
+        story.facts[name] = {"trainable": "head" in name}
+    story.optimizer(kind="Adam")
+    for step in range(12):
+        story.clear(1).backward(2, mean(8), to="net.head.a" if step else reached)
+        story.add(Stepped(site(3), 0, story.ids("net.head.a"), moved=story.ids("net.head.a"), lr=(0.1,)))
+    assert [note for note in report_on([story.log()]).summary.notes if "moved" in note] == said
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_an_optimizer_that_gets_only_zero_gradients_is_reported_though_another_one_moves_the_weights(
+    zero: bool,
+) -> None:
+    story = Story("net.a", "net.b")
+    for name in story.names:
+        story.facts[name] = {"still": False}
+    story.optimizer("inner").optimizer("outer")
+    every = story.ids(None)
+    for _ in range(6):
+        story.clear(1).backward(2, mean(8))
+        story.add(Stepped(site(3), 0, every, moved=every, lr=(0.1,)))
+        story.add(Stepped(site(4), 1, every, zero=every if zero else frozenset(), lr=(0.1,)))
+    report = report_on([story.log()])
+    assert [
+        "None of 6 steps of outer moved net (2 tensors): every gradient was zero. See what the "
+        "gradients are computed from."
+    ] * zero == [note for note in report.summary.notes if "moved" in note]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (
+            "b.0 b.1 b.2 b.3",
+            ["optimizer steps b (4 tensors), and something else writes to it after each step."],
+        ),
+        ("b.0 b.2", []),
+        ("a.0 a.1 a.2 a.3 b.0 b.1 b.2 b.3", []),
+    ],
+    ids=["an average of the other network", "some weights", "both networks"],
+)
+def test_a_network_that_is_stepped_and_overwritten_is_named_beside_its_source(
+    written: str, said: list[str]
+) -> None:
+    story = Story(*(f"{network}.{number}" for network in "ab" for number in range(4)))
+    for name in story.names:
+        story.facts[name] = {"shape": (4, int(name[-1]) + 1), "still": False}
+    story.optimizer(kind="Adam")
+    every = story.ids(None)
+    for step in range(12):
+        story.clear(1).backward(2, mean(8))
+        changed = story.ids(written) if step else frozenset()
+        story.add(Stepped(site(3), 0, every, moved=every, changed=changed, lr=(0.1,)))
+    notes = [note for note in report_on([story.log()]).summary.notes if "writes to it" in note]
+    advice = " If it is an average of a (4 tensors), leave it out of optimizer, and run it under no_grad."
+    assert notes == [sentence + advice for sentence in said]

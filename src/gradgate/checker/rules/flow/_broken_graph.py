@@ -6,9 +6,9 @@ output went to a part that ran without one (``no_grad`` in the middle), or becau
 the graph (``detach``, ``.data``, ``.item()``, numpy, ``argmax``, a new leaf tensor). Also looks for summands
 of a loss that were computed from trained parameters and carry no gradient, such as a gradient penalty without
 ``create_graph=True`` or one derivative of a residual that lacks it, for parameters that only an inner gradient
-without a graph leads to (a learned loss), for those that only reach parameters that no step moves, such as a
-generator's adversarial loss of ``discriminator(fake.detach())``, and samples drawn by ``sample()`` where
-``rsample()`` would keep the graph.
+without a graph leads to (a learned loss), for inner steps of which the first has no graph and a later one has
+(MAML's), for parameters that only reach parameters that no step moves, such as a generator's adversarial loss of
+``discriminator(fake.detach())``, and samples drawn by ``sample()`` where ``rsample()`` would keep the graph.
 
 ## Why is this bad?
 The printed loss includes the term, but its gradient doesn't: the term falls only by chance.
@@ -58,9 +58,9 @@ from gradgate.checker.rules.flow._cut_terms import (
     WHY,
     WITH_GRAPH,
     cut_samples,
-    derivatives_without_graph,
     idle_terms,
 )
+from gradgate.checker.rules.flow._derivatives import derivatives_without_graph, inner_steps_without_graph
 from gradgate.checker.rules.flow._freezing import whole_module
 from gradgate.checker.rules.flow._graph_fixes import (
     frozen_with_graph,
@@ -117,7 +117,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=run.log.steps,
             evidence={"parameters": len(ids), "steps": run.log.steps},
         )
-    constants = list(_constants(run))
+    constants = [*inner_steps_without_graph(run, RULE, _files(run)), *_constants(run)]
     yield from constants
     lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants}
     for each in derivatives_without_graph(run, RULE, _files(run)):

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from gradgate.checker.analysis._run import Run
-from gradgate.checker.analysis._scopes import Scope, called, definitions, is_function, own_nodes, scope_at
+from gradgate.checker.analysis._scopes import called, is_function, own_nodes
 from gradgate.checker.analysis._slices import slice_at
 from gradgate.checker.analysis._source import function_at, statement_at, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.flow._graph_fixes import resampled, with_graph, without_cut
-from gradgate.events import Backward, Combined, Cut, Differentiated, Frame, Ids, Site
+from gradgate.checker.rules.flow._graph_fixes import resampled, without_cut
+from gradgate.events import Backward, Combined, Cut, Frame, Ids, Site
 
 TENSORS = ("detach", "detach_", "data", "Parameter")  # cuts that leave a tensor
 WHY = "The displayed loss includes the detached part, but training does not minimize it."
@@ -73,64 +73,6 @@ def idle_terms(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding
             )
 
 
-def derivatives_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
-    """Report a derivative without a graph that the loss adds to one with a graph, such as a part of a residual."""
-    drawn = [event for event in run.of(Differentiated) if event.site and event.reached & run.owned]
-    kept = {event.site[0] for event in drawn if event.create}
-    lost = (
-        dict.fromkeys(event.site[0] for event in drawn if not event.create and not event.asked)
-        if kept
-        else {}
-    )
-    sites = {event.site for event in run.of(Backward) if event.reached & run.owned}
-    in_losses: list[ast.AST] | None = None
-    for frame in lost:
-        scope = scope_at(frame)
-        if scope is None or frame in kept:
-            continue
-        with_a_graph = set[str]().union(*(_named_at(each, scope) for each in kept))
-        without = _named_at(frame, scope) - with_a_graph
-        sums = [each for each in _sums(scope) if _adds(each, without, with_a_graph)]
-        if sums and in_losses is None:
-            in_losses = [node for site in sites for _, node in slice_at(site, files).nodes]
-        if in_losses is None or not any(each is node for each in sums for node in in_losses):
-            continue
-        yield rule.finding(
-            frame,
-            f"The loss adds this derivative to others at line {sums[0].lineno}, but it has no graph: autograd.grad "
-            "is called without create_graph=True here, and with it beside.",
-            why=WHY.replace("detached part", "derivative"),
-            advice=WITH_GRAPH,
-            fix=with_graph,
-            count=sum(event.site[0] == frame for event in drawn),
-            evidence={"added_at": sums[0].lineno},
-        )
-
-
-def _named_at(frame: Frame, scope: Scope) -> set[str]:
-    """Return the variables of a function that only the statement at a line gives values."""
-    statement = statement_at(frame)
-    return {
-        name
-        for name, several in definitions(scope).items()
-        if all(each.statement is statement for each in several)
-    }
-
-
-def _sums(scope: Scope) -> list[ast.BinOp]:
-    return [
-        node
-        for node in own_nodes(scope.node)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub))
-    ]
-
-
-def _adds(total: ast.BinOp, without: set[str], beside: set[str]) -> bool:
-    """Return whether one side of a sum reads some names and none of others, and the other side reads the others."""
-    left, right = _names([total.left], ast.Load), _names([total.right], ast.Load)
-    return any(a & without and not a & beside and b & beside for a, b in ((left, right), (right, left)))
-
-
 def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]) -> Iterator[Finding]:
     """Report each line that draws a sample from a trained distribution without keeping the graph."""
     in_losses = list(in_losses)
@@ -186,13 +128,15 @@ def _may_score(drawn: Frame, score: ast.Call) -> bool:
     own = list(own_nodes(function)) if function is not None and is_function(function) else []
     if score not in own or not isinstance(statement, ast.Assign):
         return True
-    names = _names(statement.targets, ast.Store)
+    names = names_in(statement.targets, ast.Store)
     assignments = [node for node in own if isinstance(node, ast.Assign)]
     for _ in assignments:  # what is computed from it
-        names |= _names([each for each in assignments if names & _names([each.value], ast.Load)], ast.Store)
-    return bool(names & _names(score.args, ast.Load))
+        names |= names_in(
+            [each for each in assignments if names & names_in([each.value], ast.Load)], ast.Store
+        )
+    return bool(names & names_in(score.args, ast.Load))
 
 
-def _names(nodes: Iterable[ast.AST], kind: type[ast.expr_context]) -> set[str]:
+def names_in(nodes: Iterable[ast.AST], kind: type[ast.expr_context]) -> set[str]:
     inner = (each for node in nodes for each in ast.walk(node))
     return {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, kind)}

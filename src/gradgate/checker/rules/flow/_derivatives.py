@@ -1,0 +1,106 @@
+"""Derivatives that have no graph, although others that the same loss uses have one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import Scope, definitions, own_nodes, scope_at
+from gradgate.checker.analysis._slices import slice_at
+from gradgate.checker.analysis._source import statement_at
+from gradgate.checker.rules._finding import Finding
+from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.flow._cut_terms import WITH_GRAPH, names_in
+from gradgate.checker.rules.flow._graph_fixes import with_graph
+from gradgate.events import Backward, Differentiated, Frame, Stepped
+
+
+def derivatives_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
+    """Report a derivative without a graph that the loss adds to one with a graph, such as a part of a residual."""
+    drawn = [event for event in run.of(Differentiated) if event.site and event.reached & run.owned]
+    kept = {event.site[0] for event in drawn if event.create}
+    lost = (
+        dict.fromkeys(event.site[0] for event in drawn if not event.create and not event.asked)
+        if kept
+        else {}
+    )
+    sites = {event.site for event in run.of(Backward) if event.reached & run.owned}
+    in_losses: list[ast.AST] | None = None
+    for frame in lost:
+        scope = scope_at(frame)
+        if scope is None or frame in kept:
+            continue
+        with_a_graph = set[str]().union(*(_named_at(each, scope) for each in kept))
+        without = _named_at(frame, scope) - with_a_graph
+        sums = [each for each in _sums(scope) if _adds(each, without, with_a_graph)]
+        if sums and in_losses is None:
+            in_losses = [node for site in sites for _, node in slice_at(site, files).nodes]
+        if in_losses is None or not any(each is node for each in sums for node in in_losses):
+            continue
+        yield rule.finding(
+            frame,
+            f"The loss adds this derivative to others at line {sums[0].lineno}, but it has no graph: autograd.grad "
+            "is called without create_graph=True here, and with it beside.",
+            why="The displayed loss includes the derivative, but training does not minimize it.",
+            advice=WITH_GRAPH,
+            fix=with_graph,
+            count=sum(event.site[0] == frame for event in drawn),
+            evidence={"added_at": sums[0].lineno},
+        )
+
+
+def inner_steps_without_graph(run: Run, rule: Rule, files: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield inner gradients of parameters without a graph, on which inner gradients with one build: MAML's."""
+    found: dict[Frame, tuple[Frame, int]] = {}
+    first: dict[Frame, Differentiated] = {}
+    for event in run.of(Differentiated, Stepped):
+        if isinstance(event, Stepped):
+            first.clear()
+        elif event.site and event.create and not event.asked:
+            for frame, earlier in first.items():
+                here = event.site[0]
+                if (
+                    (here.file, here.function) == (frame.file, frame.function)
+                    and earlier.asked <= event.reached
+                    and slice_at(event.site, files).holds(frame)
+                ):
+                    found[frame] = here, found.get(frame, (here, 0))[1] + 1
+        elif event.site and not event.create and event.asked & run.owned:
+            first[event.site[0]] = event
+    for frame, (later, times) in found.items():
+        yield rule.finding(
+            frame,
+            f"This inner gradient has no graph, but that of line {later.line}, which builds on it, has one: the "
+            "outer loss is differentiated through some of the inner steps only.",
+            why="The result is neither the gradient of the inner steps nor its first-order form.",
+            advice=f"{WITH_GRAPH} For a first-order method, leave it out in line {later.line} too.",
+            fix=with_graph,
+            severity="warning",
+            count=times,
+            evidence={"again_in_line": later.line},
+        )
+
+
+def _named_at(frame: Frame, scope: Scope) -> set[str]:
+    """Return the variables of a function that only the statement at a line gives values."""
+    statement = statement_at(frame)
+    return {
+        name
+        for name, several in definitions(scope).items()
+        if all(each.statement is statement for each in several)
+    }
+
+
+def _sums(scope: Scope) -> list[ast.BinOp]:
+    return [
+        node
+        for node in own_nodes(scope.node)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub))
+    ]
+
+
+def _adds(total: ast.BinOp, without: set[str], beside: set[str]) -> bool:
+    """Return whether one side of a sum reads some names and none of others, and the other side reads the others."""
+    left, right = names_in([total.left], ast.Load), names_in([total.right], ast.Load)
+    return any(a & without and not a & beside and b & beside for a, b in ((left, right), (right, left)))
