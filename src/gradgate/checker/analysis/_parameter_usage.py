@@ -233,7 +233,7 @@ def _compares(run: Run, ids: Ids, backward: Site) -> bool:
 
 
 def _in_evaluation(run: Run, ids: Ids) -> bool:
-    """Return whether a module of these parameters alone was put into evaluation mode, and stayed in it."""
+    """Return whether a module with only these parameters was put into evaluation mode, and stayed in it."""
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
     return bool(modes) and not modes[-1].training and modes[-1].parameters <= ids
 

@@ -165,7 +165,7 @@ def _line(run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contri
 
 
 def _probes(run: Run) -> Iterator[tuple[Site, Finding]]:
-    """Yield each line that back-propagates a probe's loss into what the probe reads, with its finding."""
+    """Yield each line that back-propagates a probe's loss into the probe's input, with its finding."""
     reported: set[Site] = set()
     for window in run.windows:
         losses = [(run.backward(number), *loss) for number in window.micro for loss in _losses(run, number)]
@@ -225,11 +225,11 @@ def _calling(site: Site, beside: Site) -> Frame | None:
 
 
 def _apart(at: Statement, *, own: int, left: str) -> Fix:
-    """Clear right before the step's own loss, or detach what the other loss is computed from."""
+    """Clear right before the step's own loss, or detach the other loss's input."""
     if method(at.node) == "zero_grad":
         first = [node for node in at.beside("backward") if node.lineno == own]
         low, high = sorted((own, at.line))
-        # One in between leaves what it would clear.
+        # A backward call in between adds gradients that would then be cleared as well.
         between = [node for node in at.beside("backward") if low < node.lineno < high]
         return (Move(at.line, before=own),) if first and not between else ()
     module = left.partition(".")[0]

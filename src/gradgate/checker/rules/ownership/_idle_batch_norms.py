@@ -64,7 +64,7 @@ def untrained_module(run: Run, name: str) -> str:
 
 
 def _where_run(run: Run, ids: Ids) -> Site | Frame:
-    """Return the line that turns gradients off in most steps; if it isn't unique, the line that made the network."""
+    """Return the line that turns gradients off in most steps; if not unique, the line that made a network."""
     steps = [number for number, _ in run.numbered(Stepped)]
     inside = Counter(event.site for number, event in run.numbered(NoGradEntered) if number < steps[-1])
     often = [site for site, times in inside.items() if site and times * 2 >= len(steps)]
