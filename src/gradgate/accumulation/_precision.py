@@ -178,7 +178,7 @@ class LossScale:
         self._judged: set[Optimizer] = set()
 
     def look_at(self, loss: Tensor) -> None:
-        """Keep a loss's last factor; the window's end checks whether it was the scale. No synchronization."""
+        """Keep the last factor of a loss, to check later whether it was the loss scale. No synchronization."""
         node: Any = loss.grad_fn
         if node is not None and node.name() == "MulBackward0":
             self._factor = node._saved_other

@@ -15,7 +15,7 @@ from gradgate.pytree import children
 def looks_like_window(batch: Any) -> bool:
     """Return whether the entries of a list or tuple are micro-batches or samples rather than fields.
 
-    That is so if they are containers of one structure, or tensors that differ only in their first dimension.
+    True if they are containers with the same structure, or tensors that differ only in their first dimension.
     """
     if not is_list(batch) or not batch:
         return False
@@ -28,7 +28,7 @@ def looks_like_window(batch: Any) -> bool:
 
 
 def looks_like_batch(window: Any) -> bool:
-    """Return whether the entries of a list are fields: tensors of one first size, but of different kinds."""
+    """Return whether the entries of a list are fields: tensors of different kinds with equal first dimensions."""
     if not is_list(window) or not all(map(is_array, window)):
         return False
     return len({each.shape[0] for each in window}) == 1 and len({_structure(each) for each in window}) > 1
@@ -52,7 +52,7 @@ def check_batch(batch: Any, verb: str, several: str, *loaders: type) -> None:
 
 
 def _structure(value: Any) -> Any:
-    """Return what all micro-batches of one loader share, whatever their sizes."""
+    """Return the structure that all micro-batches of one loader have, whatever their sizes."""
     if is_array(value):
         return type(value), value.dtype, value.ndim
     inside = children(value)

@@ -54,7 +54,7 @@ def before_script(args: list[str], flags: Collection[str], names: Collection[str
 
 
 def _script_at(args: list[str], flags: Collection[str]) -> int | None:
-    """Return the index of the script, or of a module's first argument; None if "--" marks it or it is missing."""
+    """Return the index of the script, or of a module's first argument; None at a "--", or without a script."""
     at = 0
     while at < len(args):
         word = args[at]
@@ -71,7 +71,7 @@ def _script_at(args: list[str], flags: Collection[str]) -> int | None:
 
 
 def _reads_arguments(script: Path) -> bool:
-    """Return whether a script reads the command line, or a file in its folder does, which it may import."""
+    """Return whether a script, or a file beside it that it may import, reads the command line."""
     if not script.is_file() or script.suffix not in (".py", ".ipynb"):
         return True  # a command such as torchrun, or a package
     files = [script, *sorted(script.parent.glob("*.py"))[:_MOST_FILES]]

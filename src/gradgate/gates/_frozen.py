@@ -118,7 +118,7 @@ def frozen(*modules: nn.Module) -> Frozen:
     Returns:
         A handle: ``unfreeze()`` restores requires_grad, gradients and modes, of all or of some modules. As a
         context manager it does so at the end of the block. Modules can be frozen more than once: the last handle
-        to be unfrozen restores what was before the first.
+        to be unfrozen restores the state from before the first.
 
     Raises:
         OptionError: no module is given.

@@ -32,17 +32,17 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
     Args:
         trainer: not yet training. Its model returns the mean over a micro-batch when it gets no
             ``num_items_in_batch``, as models of transformers do. A ``compute_loss_func`` or an overridden
-            ``compute_loss`` may return the mean as well, or divide its sum by ``num_items_in_batch``, which is then
-            the number of its own micro-batch.
+            ``compute_loss`` may return the mean as well, or divide its sum by ``num_items_in_batch``, which then
+            counts only the items of this micro-batch.
         count: returns the number of items in a micro-batch's inputs, ``count(inputs)``: samples, or valid tokens,
-            as a number or a tensor with one element. If left out, it is the ``num_items_in_batch`` that the loss
-            was divided by, or is read from the loss's graph, where the graph proves it.
+            as a number or a tensor with one element. If left out, the count is the ``num_items_in_batch`` that
+            the loss was divided by, or is read from the loss's graph if the graph proves it.
 
     Returns:
         the same trainer.
 
     Raises:
-        OptionError: the processes train in another way than DDP: DataParallel, FSDP, DeepSpeed.
+        OptionError: the processes train with DataParallel, FSDP or DeepSpeed rather than DDP.
         CountError: raised by ``train`` before a step: a count is missing and nothing proves it, or the loss is a
             sum.
         UpdateError: raised by ``train`` before a step: this version of transformers accumulates in an unknown way.
@@ -90,7 +90,7 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
     class ExactTrainer(kind):  # type: ignore[misc]
         _gradgate_mean: WindowMean
         _gradgate_count: Callable[[Any], Any] | None
-        # Open during a training step, whose backward pass it marks as gradgate's.
+        # Open during a training step: marks its backward pass as gradgate's.
         _gradgate_step: ExitStack | None = None
 
         def training_step(self, *args: Any, **kwargs: Any) -> Tensor:

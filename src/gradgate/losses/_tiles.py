@@ -29,7 +29,7 @@ class Tile(NamedTuple):
 
 
 def tile_bytes(left: Tensor, right: Tensor) -> int:
-    """Return the size of a tile of logits between the rows of these. Three or four tiles are alive at once.
+    """Return the size of one tile of the logits of two matrices. Three or four tiles are alive at once.
 
     On a CPU, a tile takes at most a quarter of the rows, so that tiles never take more memory than the rows do.
     Other devices get large tiles, because starting an operation takes them longer.
@@ -41,7 +41,7 @@ def tile_bytes(left: Tensor, right: Tensor) -> int:
 
 
 def tiles(left: Tensor, right: Tensor, group: dist.ProcessGroup | None = None) -> Iterator[Tile]:
-    """Yield blocks that cover the logits between all rows; with a group, those of this rank's share of ``left``."""
+    """Yield blocks that cover the logits of all pairs of rows; with a group, only this rank's share of ``left``."""
     rank, ranks = (0, 1) if group is None else (group.rank(), group.size())
     start, end = len(left) * rank // ranks, len(left) * (rank + 1) // ranks
     columns = len(right)
@@ -54,7 +54,7 @@ def tiles(left: Tensor, right: Tensor, group: dist.ProcessGroup | None = None) -
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """Return the type in which exponentials of logits are added up: float32 for 16-bit types."""
+    """Return the type that adds up exponentials of logits: float32 for 16-bit types."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -167,7 +167,7 @@ def _logits(left: Tensor, right: Tensor, scale: Tensor, dtype: torch.dtype) -> T
 
 
 def _exclude(logits: Tensor, excluded: Tensor | None, rows: slice, columns: slice) -> None:
-    """Set the logit of each row's excluded column to minus infinity, where the tile holds it."""
+    """Set the logit of each row's excluded column to minus infinity, if the tile holds it."""
     if excluded is not None:
         place = excluded[rows, None] - columns.start
         inside = (place >= 0) & (place < logits.shape[1])

@@ -240,14 +240,14 @@ def _cover(powers: Tensor, values: Tensor) -> Tensor:
 
 
 def most_within(terms: Tensor, bound: float, unit: int) -> list[int]:
-    """Return for each row the most samples, up to 2**52, with which none of its polynomials exceeds a bound.
+    """Return for each row the most samples, up to 2**52, that keep all of its polynomials within a bound.
 
     The search lowers the number until the polynomial with the largest value fits, and repeats until all of them do.
 
     Args:
         terms: ``[powers, rows, polynomials]``.
-        bound: what none may exceed.
-        unit: the number of samples in which the polynomials are given.
+        bound: the value that none may exceed.
+        unit: the number of samples that counts as 1 in the polynomials.
     """
     rows = torch.arange(terms.shape[1])
     found = torch.full((terms.shape[1],), float(1 << _BITS), dtype=torch.float64)

@@ -117,7 +117,7 @@ def padding_of(parts: Iterable[Part]) -> float:
 def pack(
     samples: Samples, among: Sequence[int], estimate: Estimate, available: int, *, limit: int
 ) -> list[Part]:
-    """Return micro-batches of some samples: equally large ones, or with lengths those with the least work.
+    """Split some samples into micro-batches: into equal sizes or, if lengths are known, for the least work.
 
     Args:
         samples: the batch.
@@ -165,10 +165,10 @@ def pack(
 
 
 def cheapest_split(costs: Sequence[float], most: Sequence[int], start: float) -> list[int]:
-    """Return where the micro-batches with the least total cost end; the last end is the number of samples.
+    """Return the ends of the micro-batches with the least total cost; the last end is the number of samples.
 
-    Dynamic programming: a best split ends in one micro-batch, after a best split of the samples before it. All its
-    samples are padded to the last, so each costs as much as that.
+    Dynamic programming: the best split is one last micro-batch after the best split of all earlier samples. A
+    micro-batch is padded to its last sample, so each of its samples costs as much as the last.
 
     Args:
         costs: the cost of each sample at its length, ascending.
@@ -195,7 +195,7 @@ def cheapest_split(costs: Sequence[float], most: Sequence[int], start: float) ->
 
 
 def even_split(count: int, most: int) -> list[int]:
-    """Return where the fewest micro-batches of equal size end: 100 samples, 32 at most, are four of 25."""
+    """Return the ends of the fewest micro-batches of equal size: 100 samples, at most 32 each, make four of 25."""
     parts = -(-count // most)
     return [-(-count * part // parts) for part in range(1, parts + 1)]
 

@@ -108,7 +108,7 @@ class Samples:
 
     @property
     def signature(self) -> type | dict[Path, FieldDim]:
-        """What batches of one kind share: the fields and their dimensions, or the type of the raw samples."""
+        """What defines a kind of batch: the fields and their dimensions, or the type of the raw samples."""
         if self.collates:
             return type(self.batch[0])
         fields = self.layout.fields()
@@ -132,7 +132,7 @@ def pooled(window: Sequence[Samples], pad: Any) -> Any:
 
     Args:
         window: the batches, in order.
-        pad: the padding value where the batches' own padding does not show it: a number, or one by field.
+        pad: the padding value, if the batches' own padding does not show it: a number, or one by field.
 
     Raises:
         OptionError: batches have different widths, or share different values.

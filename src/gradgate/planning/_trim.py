@@ -31,7 +31,7 @@ Trim: TypeAlias = "Iterable[Any] | Mapping[Any, int | tuple[int, ...]] | None"
 def dims_to_trim(
     batch: Any, layout: Layout, lengths: Lengths, trim: Trim, *, known: Dims | None, even_if_full: bool
 ) -> tuple[Lengths, Dims]:
-    """Return the lengths, with their width, and the dimensions to trim.
+    """Return the lengths, with their width filled in, and the dimensions to trim.
 
     Args:
         batch: a batch.

@@ -64,7 +64,7 @@ class Buckets:
         self._sent.append((flat, self._ranks.start_all_reduce(flat)))
 
     def finish(self, *, failed: bool = False) -> None:
-        """Send the remaining groups, wait for all, and put the sums into ``.grad``; what no rank filled stays None.
+        """Send the remaining groups, wait, and put the sums into ``.grad``, which stays None if no rank has one.
 
         Args:
             failed: this rank stops. The flag reports it to the others; its own gradients will be rolled back.

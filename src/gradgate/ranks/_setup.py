@@ -65,7 +65,7 @@ class RankSetup:
         """Whether this process trains alone, even if it is part of a process group."""
         self._ranks: RankGroup | None = None
         self._coordinator: RankCoordinator | None = None
-        self._known: list[weakref.ref[Any]] = []  # what the coordinator was made for
+        self._known: list[weakref.ref[Any]] = []  # the objects that the coordinator was made for
         self._agreed: list[weakref.ref[Any]] = []  # the parameters that all ranks have agreed on
 
     def position(self) -> tuple[int, int]:
@@ -142,7 +142,7 @@ def _check_covered(parameters: Sequence[Tensor], trained: Trained, ranks: RankGr
 
 
 def _facts(parameters: Sequence[Tensor], trained: Trained) -> dict[str, str | float]:
-    """Return what has to be the same on all ranks."""
+    """Return the facts that have to be the same on all ranks."""
     whole = [parameter.detach() for parameter in parameters if not hasattr(parameter, "to_local")]
     groups = [group for optimizer in trained.optimizers for group in optimizer.param_groups]
     return {

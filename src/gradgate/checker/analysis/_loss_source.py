@@ -50,7 +50,7 @@ class LossSource:
         return sorted(read)
 
     def function(self, batch: Sequence[str]) -> str:
-        """Return the source of ``loss_fn(_batch)``, for a batch that is a dict with these names."""
+        """Return the source of ``loss_fn(_batch)``, whose batch is a dict with these keys."""
         taken = [f"{name} = _batch[{name!r}]" for name in batch]
         body = [*taken, *map(ast.unparse, self.statements), f"return {ast.unparse(self.loss)}"]
         heads = ["def loss_fn(_batch):", *(f"with {ast.unparse(item)}:" for item in self.autocast)]
@@ -65,7 +65,7 @@ def loss_source(frame: Frame, forward_lines: Iterable[int]) -> LossSource:
 
     Args:
         frame: where ``optimizer.step`` is called.
-        forward_lines: the lines of the same function in which modules were called.
+        forward_lines: the lines of the same function that called modules.
 
     Raises:
         UnknownLossError: the source does not show it.

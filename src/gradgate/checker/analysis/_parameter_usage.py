@@ -136,7 +136,7 @@ class Left:
     later: bool = False  # they were made after the optimizer
     plain: bool = False  # a plain tensor that is an attribute of a trained module
     unfrozen: Frame | None = None  # the line that switched their gradients on, between two steps
-    fixed: bool = True  # if not forgotten: evidence beyond its size shows that it is used as it is
+    fixed: bool = True  # if not forgotten: not only their size shows that they are used unchanged
 
 
 def left_out(run: Run) -> Iterator[Left]:
@@ -161,7 +161,7 @@ def left_out(run: Run) -> Iterator[Left]:
 
 
 def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
-    """Return whether a tensor is no ``nn.Parameter``, but an attribute of a module that is trained."""
+    """Return whether a tensor is not an ``nn.Parameter`` but a plain attribute of a trained module."""
     holder, dot, attribute = parameter.name.rpartition(".")
     if parameter.registered or parameter.made or parameter.root or not dot or "[" in attribute:
         return False
@@ -169,7 +169,7 @@ def is_plain_attribute(run: Run, parameter: Parameter) -> bool:
 
 
 def _training_lines(run: Run) -> dict[Site, Ids]:
-    """Return the lines whose losses steps used, with the parameters that they reach more than once."""
+    """Return the lines whose losses were used by steps, with the parameters that they reach more than once."""
     found: dict[Site, Ids] = defaultdict(frozenset)
     often = Counter(number for event in run.of(Backward) for number in event.reached - run.owned)
     for number, several in run.by_backward.items():
@@ -233,7 +233,7 @@ def _compares(run: Run, ids: Ids, backward: Site) -> bool:
 
 
 def _in_evaluation(run: Run, ids: Ids) -> bool:
-    """Return whether a module of these parameters alone was put into evaluation mode, and stayed in it."""
+    """Return whether a module with only these parameters was put into evaluation mode, and stayed in it."""
     modes = [event for event in run.of(ModeSet) if event.parameters & ids]
     return bool(modes) and not modes[-1].training and modes[-1].parameters <= ids
 

@@ -132,7 +132,7 @@ def part_of(value: ast.expr, place: int) -> tuple[ast.expr, int | None]:
 
 @functools.lru_cache(maxsize=1024)
 def own_nodes(node: ast.AST) -> tuple[ast.AST, ...]:
-    """Return the nodes of a function in source order, without those of functions and classes inside it."""
+    """Return the nodes of a function in source order, excluding functions and classes defined inside it."""
     found: list[ast.AST] = []
     todo = list(ast.iter_child_nodes(node))[::-1]
     while todo:
@@ -166,7 +166,7 @@ def parameters_of(function: Function) -> list[str]:
 
 
 def returned(scope: Scope) -> list[ast.expr]:
-    """Return what a function returns or yields."""
+    """Return the expressions that a function returns or yields."""
     kinds = (ast.Return, ast.Yield)
     values = [node.value for node in own_nodes(scope.node) if isinstance(node, kinds)]
     return [value for value in values if value is not None]
@@ -191,7 +191,7 @@ def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
 
 
 def may_be_module(call: ast.Call, file: str, files: tuple[str, ...]) -> bool:
-    """Return whether a call may run a module: it calls a variable or an assigned attribute, no method or import."""
+    """Return whether a call may run a module: it calls a variable or assigned attribute, not a method or import."""
     key = key_of(call.func)
     if root_of(call.func) in imported(file) | _BUILTIN:
         return False

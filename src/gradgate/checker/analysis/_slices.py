@@ -108,7 +108,7 @@ class Slice:
         return (scope for file in self.files for scope in scopes_of(file))
 
     def _call(self, scope: Scope, call: ast.Call, place: int | None) -> bool:
-        """Follow what a call returns; say whether it calls a function of the user's own."""
+        """Follow the values that a call returns; say whether it calls one of the user's own functions."""
         named = functions(called(call), self.files)
         scopes = named or self._forwards(scope.file, call)
         for inner in scopes:
@@ -136,7 +136,7 @@ class Slice:
 
 
 def slice_at(site: Site, files: Iterable[str]) -> Slice:
-    """Return what the values of the statements at a site may be computed from."""
+    """Return the slice of the statements at a site: all that their values may be computed from."""
     scope = scope_at(site[0]) if site else None
     roots = [(scope, statement) for statement in statements_at(site[0])] if scope is not None else []
     return Slice(roots, files)

@@ -26,7 +26,7 @@ class Insert:
 class Move:
     """Move a statement before or after the statement of another line, and indent it accordingly.
 
-    No edit is made where a statement in between reads what the moved one assigns, or assigns what it reads.
+    No edit is made if a statement in between reads a name that the moved one assigns, or assigns one that it reads.
     """
 
     line: int
@@ -49,7 +49,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Replace:
-    """Replace an expression of the line's statement, where it occurs exactly once.
+    """Replace an expression of the line's statement, if it occurs there exactly once.
 
     Parts of ``old`` that ``new`` repeats keep their formatting: ``Replace(3, "f(x)", "f(x).detach()")``.
     """

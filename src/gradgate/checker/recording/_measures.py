@@ -114,7 +114,7 @@ class Probe:
     """Hooks on the nodes of one graph, for one backward pass. They change nothing and keep no node alive.
 
     Args:
-        recorder: marks the work in the hooks as the watcher's own, which is not watched.
+        recorder: marks the hooks' work as the watcher's own, so that it is not recorded.
         graph: the graph of a backward call.
         numbers: parameter numbers, by the id of the leaf. Leaves that are not parameters are absent.
 
@@ -128,7 +128,7 @@ class Probe:
         self.broken: tuple[Site, str, frozenset[int]] | None = None
         self._killed: list[
             tuple[Site, int]
-        ] = []  # lines that turned gradients to zero, and what is behind them
+        ] = []  # lines that turned gradients to zero, and the parameters behind them
         self._alive = 0  # parameters that got a gradient along some path, as bits: paths may cancel
         self._numbers = list(numbers.values())
         behind = bits_behind(graph, {leaf: 1 << place for place, leaf in enumerate(numbers)})

@@ -189,14 +189,14 @@ class Parameters:
         return self.same(self.listed(tensors))
 
     def same(self, ids: Iterable[int | None]) -> Ids:
-        """Return one shared object for equal sets of numbers, so that events share memory. None is left out."""
+        """Return one shared object for equal sets of numbers, so that events share memory. Ignores any None."""
         numbers = frozenset(ids)
         if None in numbers:
             numbers -= {None}
         return self._sets.setdefault(numbers, numbers)  # type: ignore[arg-type]
 
     def tensors(self, ids: Iterable[int]) -> list[tuple[int, Tensor]]:
-        """Return the parameters of these numbers that are alive and still leaves: FSDP turns some into views."""
+        """Return the parameters with these numbers that are alive and still leaves: FSDP turns some into views."""
         return [(number, tensor) for number, tensor in self.numbers.alive(ids) if tensor.is_leaf]
 
 

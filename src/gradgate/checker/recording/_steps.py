@@ -127,7 +127,7 @@ class Steps:
         self._enter(step, -1)
 
     def _enter(self, step: _OpenStep, by: int) -> None:
-        """Begin (1) or end (-1) a step. Its writes are ignored, except for those of a closure of the user's."""
+        """Begin (1) or end (-1) a step. Its writes are ignored, except those of the user's closure."""
         thread = self._recorder.thread
         if step.closure:
             thread.closures += by

@@ -130,7 +130,7 @@ def _is_package(path: str) -> bool:
 
 
 def _set_first_path(folder: str) -> None:
-    """Put the script's folder first in ``sys.path``, as Python does, in place of the command's."""
+    """Put the script's folder first in ``sys.path``, as Python does, replacing that of gradgate's command."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0:1] = [folder]
 

@@ -131,7 +131,7 @@ def draw(view: RunView) -> Figure | None:
 
 
 def draw_map(view: RunView) -> Figure | None:
-    """Return a map with a row for each module below its loss, over the steps; None if there was no step."""
+    """Return a map over the steps: below each loss, one row per module. None if there was no step."""
     steps = view.step_numbers
     width = max(1, -(-len(steps) // _MOST_COLUMNS))  # steps in a column
     columns = -(-len(steps) // width)

@@ -50,7 +50,7 @@ class RunView:
         self._every_module = every_module
 
     def opened(self) -> RunView | None:
-        """Return this view with each module by itself, or None if it shows them so already."""
+        """Return a view that shows each module by itself, or None if this one already does."""
         every = RunView(self.log, self.run, every_module=True)
         return every if len(every.order) > len(self.order) else None
 
@@ -58,8 +58,8 @@ class RunView:
     def groups(self) -> Mapping[int, str]:
         """The module to show for each parameter.
 
-        There are as many modules as fit, either by leaving out the innermost ones or by taking numbered blocks
-        together: "h.0", ..., "h.47" are "h.0-47".
+        Shows as many modules as fit. The innermost ones are left out, or numbered blocks are combined: "h.0", ...,
+        "h.47" become "h.0-47".
         """
         names = {number: parameter.name for number, parameter in self.log.parameters.items()}
         deepest = max((name.count(".") + 1 for name in names.values()), default=1)
@@ -94,7 +94,7 @@ class RunView:
         return sum(math.prod(self.log.parameters[number].shape) for number in ids if number in self.groups)
 
     def usage(self, contribution: Contribution) -> Usage:
-        """Return whether a step used what a backward call added; "late" if a later loss's step did."""
+        """Return whether a step used the gradient that a backward call added; "late" if a later loss's step did."""
         if not contribution.consumed:
             return "wasted"
         site = self.run.events[contribution.backward].site
@@ -183,7 +183,7 @@ def _module(name: str, depth: int) -> str:
 
 
 def _ranges(modules: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that writes a module's first number as the range of all numbers at its place."""
+    """Return a function that replaces the first number in a module's name with a range: "h.3" becomes "h.0-47"."""
     numbers: dict[str, list[int]] = defaultdict(list)
     for module in modules:
         if found := _NUMBERED.fullmatch(module):

@@ -270,7 +270,7 @@ def _divided(at: Statement, size: int) -> Fix:
 
 
 def _divided_by(at: Statement, size: int) -> Fix:
-    """Divide by another number, where the statement divides once."""
+    """Divide by another number, if the statement divides exactly once."""
     divisions = at.divisions()
     if len(divisions) != 1:
         return ()
@@ -279,7 +279,7 @@ def _divided_by(at: Statement, size: int) -> Fix:
 
 
 def _name_of(at: Statement, size: int) -> str:
-    """Return the number that a step's condition counts to, as written; "" unless it certainly is this size."""
+    """Return the source of the number that a step's condition counts to, or "" unless it surely equals ``size``."""
     names = {
         ast.unparse(part.right)
         for node in own_nodes(at.function)

@@ -100,7 +100,7 @@ def _where_they_differ(first: Site, second: Site) -> tuple[Frame, Frame]:
 
 
 def _left_behind(run: Run, optimizer: int, steps: set[int], theirs: Frame, mine: Frame) -> bool:
-    """Return whether the other loss comes after the step in the loop: the optimizer's first step is without it."""
+    """Return whether the other loss comes after the step in the loop, so that the first step doesn't include it."""
     first = next(window.step for window in run.windows if window.optimizer == optimizer)
     return theirs[::2] == mine[::2] and theirs.line > mine.line and first not in steps
 
@@ -120,7 +120,7 @@ def _leaked(run: Run, window: StepWindow) -> Iterator[Contribution]:
 
 
 def _opposed(run: Run, window: StepWindow, contribution: Contribution) -> float:
-    """Return the mean cosine between these gradients and what a later loss of the same window added to them."""
+    """Return the mean cosine between these gradients and those that a later loss of the same window added."""
     cosines = [
         cosine
         for event in run.events[contribution.backward : window.step]
@@ -141,8 +141,8 @@ def _used_by_others(run: Run, contribution: Contribution, optimizer: int) -> Ite
 def _line(run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contribution) -> Frame | Site:
     """Return the line to change.
 
-    Where the step's own parameters come before the other loss's (a generator before its discriminator), the
-    input of the latter has to be detached; otherwise they can only be cleared later.
+    If the step's own parameters come before the other loss's (a generator before its discriminator), the other
+    loss's input has to be detached. Otherwise their gradients can only be cleared later.
     """
     uses = next((event.uses for event in run.of(Backward) if event.site == source and event.uses), ())
     order = [number for number, _ in uses]
@@ -165,7 +165,7 @@ def _line(run: Run, optimizer: int, ids: Ids, source: Site, contribution: Contri
 
 
 def _probes(run: Run) -> Iterator[tuple[Site, Finding]]:
-    """Yield each line that back-propagates a probe's loss into what the probe reads, with its finding."""
+    """Yield each line that back-propagates a probe's loss into the probe's input, with its finding."""
     reported: set[Site] = set()
     for window in run.windows:
         losses = [(run.backward(number), *loss) for number in window.micro for loss in _losses(run, number)]
@@ -225,11 +225,11 @@ def _calling(site: Site, beside: Site) -> Frame | None:
 
 
 def _apart(at: Statement, *, own: int, left: str) -> Fix:
-    """Clear right before the step's own loss, or detach what the other loss is computed from."""
+    """Clear right before the step's own loss, or detach the other loss's input."""
     if method(at.node) == "zero_grad":
         first = [node for node in at.beside("backward") if node.lineno == own]
         low, high = sorted((own, at.line))
-        # One in between leaves what it would clear.
+        # A backward call in between adds gradients that would then be cleared as well.
         between = [node for node in at.beside("backward") if low < node.lineno < high]
         return (Move(at.line, before=own),) if first and not between else ()
     module = left.partition(".")[0]

@@ -80,7 +80,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _left_over(run: Run, site: Site, last: StepWindow) -> int:
-    """Return how many backward calls at a line came after the last step and had their gradients never cleared."""
+    """Return how many of a line's backward calls came after the last step and were never cleared."""
     later = [number for number in run.by_backward if number > last.step and run.events[number].site == site]
     kept = [number for number in later if all(part.cleared is None for part in run.by_backward[number])]
     return len(kept) if len(kept) > 1 else 0

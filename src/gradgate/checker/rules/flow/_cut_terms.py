@@ -94,7 +94,7 @@ def cut_samples(run: Run, rule: Rule, missing: Ids, in_losses: Iterable[ast.AST]
 
 
 def _samples(run: Run) -> dict[Frame, Ids]:
-    """Return the lines that draw a sample for a loss, with what other terms of the same loss train."""
+    """Return the lines that draw a sample for a loss, with the parameters that the loss's other terms train."""
     drawn: dict[Frame, Ids] = {}
     following: Ids = frozenset()
     for event in reversed(run.of(Cut, Backward)):
@@ -120,9 +120,9 @@ def _idle_samples(run: Run, in_losses: list[ast.AST]) -> dict[Frame, Ids]:
 
 
 def _may_score(drawn: Frame, score: ast.Call) -> bool:
-    """Return whether a ``log_prob`` may be that of a sample: its gradient then reaches the distribution.
+    """Return whether ``log_prob`` may be called on a sample, so that its gradient reaches the distribution.
 
-    In the function that draws the sample, the name shows whose it is: a decoder's log-probability is one of data.
+    In the function that draws the sample, names tell: a decoder's log-probability is one of data, not a sample.
     """
     function, statement = function_at(drawn), statement_at(drawn)
     own = list(own_nodes(function)) if function is not None and is_function(function) else []

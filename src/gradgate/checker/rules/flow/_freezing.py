@@ -45,7 +45,7 @@ def frozen(at: Statement, run: Run, ids: Ids) -> Fix:
 
 
 def runs_trained(run: Run, where: Site | Frame) -> bool:
-    """Return whether a line, or what it calls, also uses what an optimizer steps: under no_grad that would stop."""
+    """Return whether a line or its callees use parameters of an optimizer: under no_grad they would not train."""
     line = where if isinstance(where, Frame) else innermost(where)
     uses = (site for event in run.of(Backward) for number, site in event.uses if number in run.owned)
     return any(frame[:2] == line[:2] for site in uses for frame in site)

@@ -143,7 +143,7 @@ def resampled(at: Statement) -> Fix:
 
 
 def unless_target(at: Statement, fix: FixAt) -> Fix:
-    """Make no edit where a whole network's output is what a loss compares with: it may be a teacher's."""
+    """Make no edit if a loss takes a network's whole output as its target: it may be a teacher's."""
     if isinstance(at.node, ast.With):
         stored = [
             node.id

@@ -145,7 +145,7 @@ def _is_risky(root: ast.AST) -> bool:
 
 
 def _clamped(at: Statement) -> Fix:
-    """Clamp the argument of the statement's only root, logarithm, arc cosine or arc sine."""
+    """Clamp the argument if the statement has exactly one square root, logarithm, arc cosine or arc sine."""
     calls = [call for name in ("sqrt", "log", "acos", "arccos", "asin", "arcsin") for call in at.calls(name)]
     function = calls[0].func if len(calls) == 1 else None
     if not isinstance(function, ast.Attribute) or len(calls[0].args) > 1 or calls[0].keywords:

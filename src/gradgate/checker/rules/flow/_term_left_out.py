@@ -151,7 +151,7 @@ def _made_by(
 ) -> set[ast.AST]:
     """Return the expressions that names' values come from, also through other names and returned tuples.
 
-    With ``deep``, those of the names in these expressions as well.
+    With ``deep``, also those of the names in these expressions.
     """
     found: set[ast.AST] = set()
     todo = [(scope, each.value, each.place) for name in names for each in definitions(scope).get(name, ())]

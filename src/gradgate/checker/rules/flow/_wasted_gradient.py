@@ -271,7 +271,7 @@ def _under_no_grad(at: Statement, names: set[str]) -> Fix:
 
 
 def _detached(at: Statement, names: set[str], until: Frame) -> Fix:
-    """Detach what a statement assigns where a trained network takes it, if one call does before the backward."""
+    """Detach an assigned value where a trained network takes it, if only one call does so before the backward."""
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
     if not isinstance(target, ast.Name) or until.file != at.file:
         return ()

@@ -88,7 +88,7 @@ def _kept(run: Run) -> Iterator[Finding]:
 
 
 def _of_evaluations(run: Run) -> Iterator[Finding]:
-    """Report what an evaluation collects together with its graphs."""
+    """Report values that an evaluation collects together with their graphs."""
     trained = {frame[:2] for event in run.of(Backward, Differentiated) for frame in event.site}
     for event in run.of(GraphsKept):
         if not event.backward:
@@ -134,7 +134,7 @@ def _line_that_keeps(event: GraphsKept) -> Frame | None:
 
 
 def _puts(node: ast.Call | ast.Assign | ast.AugAssign, name: str) -> bool:
-    """Return whether a node puts something into what is called ``name``."""
+    """Return whether a node puts something into the object called ``name``."""
     if isinstance(node, ast.AugAssign):
         return name in _names(node.target)
     if isinstance(node, ast.Assign):

@@ -12,7 +12,7 @@ _MOST_NORMS = 4  # that a fix lists one by one
 
 
 def requires_grad(node: ast.AST) -> ast.expr | None:
-    """Return what a call or an assignment sets ``requires_grad`` to."""
+    """Return the value that a call or an assignment gives ``requires_grad``."""
     if isinstance(node, ast.Call) and called(node) == "requires_grad_":
         return node.args[0] if node.args else None
     target = node.targets[0] if isinstance(node, ast.Assign) else None

@@ -32,7 +32,7 @@ class RunWithoutGradients:
 
 
 def run_without_gradients(run: Run) -> Iterator[RunWithoutGradients]:
-    """Yield the networks that losses never reach, whose batch norms keep moving."""
+    """Yield the networks that no loss reaches but whose batch-norm statistics keep moving."""
     used = run.reached.union(run.owned, *(event.moved for event in run.of(Stepped)))
     idle = Counter(
         event.parameters for event in run.of(StatisticsMoved) if _is_unused(run, event.parameters, used)
@@ -92,7 +92,7 @@ def _called(mode: ModeSet) -> str:
 
 
 def untrained_module(run: Run, name: str) -> str:
-    """Return the largest module around a parameter that holds nothing that is trained: "model.features"."""
+    """Return the largest module that holds this parameter and no trained one: "model.features"."""
     parts = name.split(".")[:-1]
     trained = [run.name(number) for number in run.owned & run.reached]
     for length in range(1, len(parts) + 1):
@@ -104,7 +104,7 @@ def untrained_module(run: Run, name: str) -> str:
 
 
 def _where_run(run: Run, ids: Ids) -> Site | Frame:
-    """Return the only line that turns gradients off in most steps, or the line that made a network."""
+    """Return the line that turns gradients off in most steps; if not unique, the line that made a network."""
     steps = [number for number, _ in run.numbered(Stepped)]
     inside = Counter(event.site for number, event in run.numbered(NoGradEntered) if number < steps[-1])
     often = [site for site, times in inside.items() if site and times * 2 >= len(steps)]
@@ -113,7 +113,7 @@ def _where_run(run: Run, ids: Ids) -> Site | Frame:
 
 
 def _is_unused(run: Run, ids: Ids, used: Ids) -> bool:
-    """Return whether trainable parameters are in no loss and no optimizer, and are no copy of trained ones."""
+    """Return whether trainable parameters are in no loss or optimizer, and are not a copy of trained ones."""
     several = [run.parameters[number] for number in ids]
     if ids & used or not all(each.trainable and each.still for each in several):
         return False

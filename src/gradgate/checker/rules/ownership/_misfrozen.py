@@ -60,7 +60,7 @@ def _setting_line(run: Run, parameter: Parameter) -> Frame | None:
 
 
 def _really_frozen(at: Statement, *, of_module: bool) -> Fix:
-    """Freeze what an attribute without effect was to freeze."""
+    """Freeze the object that a useless attribute was meant to freeze."""
     target = at.node.targets[0] if isinstance(at.node, ast.Assign) else None
     if not isinstance(target, ast.Attribute):
         return ()

@@ -63,7 +63,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
-    """Return by pairs of optimizers what both stepped with one gradient, and the steps of the second one."""
+    """Return, by pair of optimizers, the parameters that both stepped with one gradient, and the second's steps."""
     found: dict[tuple[int, int], tuple[Ids, set[int]]] = defaultdict(lambda: (frozenset(), set()))
     for window in run.windows:
         for contribution in window.fresh if not run.repeats_closure(window) else ():
@@ -112,7 +112,7 @@ def _held(run: Run, number: int) -> Ids:
 
 
 def _listed_once(at: Statement) -> Fix:
-    """Drop what is listed twice, if the list holds parameters and no groups."""
+    """Drop duplicates from the list, if it holds parameters rather than groups."""
     value = at.value if isinstance(at.node, ast.Assign) else None
     if isinstance(value, ast.Call) and re.match(r"[A-Z]", method(at.node)):
         value = value.args[0] if value.args and isinstance(value.args[0], (ast.Call, ast.BinOp)) else None

@@ -80,7 +80,7 @@ def _judge_ranks(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
 
 
 def _reduced_at_each(run: Run) -> Iterator[Finding]:
-    """Report all-reduced sums of a gradient that holds what was all-reduced before, if nothing divides it again."""
+    """Report gradients that are summed over ranks again with an earlier sum still in them, undivided."""
     windows: dict[Site, set[int]] = defaultdict(set)
     micro = 0
     for window in run.windows:

@@ -118,7 +118,7 @@ def _undivided_rate(at: Statement) -> Fix:
 
 
 def divided_by_all_items(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    """Report sums divided by the items of all ranks, where gradients are averaged over the ranks as well."""
+    """Report sums divided by the items of all ranks, if gradients are also averaged over the ranks."""
     found: dict[Site, list[float]] = defaultdict(list)
     for windows in side_by_side(runs):
         pairs = list(zip(runs, windows, strict=True))
@@ -139,7 +139,7 @@ def divided_by_all_items(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
             found[divided[0]].append(items)
     ranks = len(runs)
     for site, totals in found.items():
-        # A number of items that never changes may be that of half a mean, which is often intended.
+        # A constant number of items may be that of one half of a mean; such a division is often intended.
         if len(totals) >= LEAST and len(set(totals)) > 1:
             yield rule.finding(
                 site,

@@ -126,7 +126,7 @@ def unless_rare(unequal: int, windows: int) -> Severity | None:
 
 
 def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
-    """Report means over the ranks of means over each rank's own items, where these are not equally many."""
+    """Report averages over the ranks of each rank's own mean, if the ranks have unequal numbers of items."""
     found: dict[Site, list[list[tuple[float, float]]]] = defaultdict(list)
     compared = 0
     for windows in side_by_side(runs):
@@ -165,7 +165,7 @@ def uneven(runs: Sequence[Run], rule: Rule) -> Iterator[Finding]:
 
 
 def side_by_side(runs: Sequence[Run]) -> Iterator[tuple[StepWindow, ...]]:
-    """Yield the windows that ranks ended together: those of each optimizer in their order, if all have as many."""
+    """Yield the windows that ranks ended together: each optimizer's in order, if all ranks have equally many."""
     by_optimizer = []
     for run in runs:
         windows: dict[int, list[StepWindow]] = defaultdict(list)

@@ -111,7 +111,7 @@ def _in_time(run: Run, exchange: int) -> bool:
 
 
 def unsynchronized_ends(run: Run, rule: Rule) -> Iterator[Finding]:
-    """Report windows whose last micro-batch DDP doesn't synchronize: it averages what was summed until then."""
+    """Report windows whose last micro-batch DDP doesn't synchronize: recent gradients are not averaged."""
     found: Counter[tuple[Frame | Site, bool]] = Counter()
     for window in run.windows:
         if window.micro and not run.repeats_closure(window):
@@ -177,7 +177,7 @@ def left_out(run: Run, rule: Rule) -> Iterator[Finding]:
 
 
 def _outside(run: Run, ids: set[int], wrapped: Sequence[Wrapped]) -> tuple[Frame | Site, str]:
-    """Return the line that makes what is outside of DDP, or of the DDP that was made while it was frozen."""
+    """Return the line that makes a module outside DDP, or the DDP that was made while it was frozen; and advice."""
     several = [run.parameters[number] for number in sorted(ids)]
     root = several[0].root
     for event in wrapped:

@@ -125,7 +125,7 @@ def _measures(calls: dict[int, Clipped]) -> bool:
 
 
 def _too_late(run: Run, number: int, event: Clipped, clipped: list[Contribution]) -> set[int]:
-    """Return the steps that used, before a call, what the last backward had added to the gradients it finds."""
+    """Return the steps that used the last backward's share of the gradients before a call clips them."""
     before = [
         n
         for n, backward in run.numbered(Backward)

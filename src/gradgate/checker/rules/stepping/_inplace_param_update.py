@@ -147,7 +147,7 @@ def _written_between(run: Run, ids: Ids, number: int, step: int) -> bool:
 
 
 def _steps_followed(run: Run, writes: _Writes) -> tuple[int, int]:
-    """Return how many steps are followed by one of these writes before the next, and how many steps there are."""
+    """Return the number of steps that such a write follows before the next step, and the number of steps."""
     ids = _ids(writes)
     steps = [number for number, event in run.numbered(Stepped) if event.used & ids]  # type: ignore[attr-defined]
     ends = [*steps, len(run.events)][1:]
@@ -189,7 +189,7 @@ def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
 
 
 def _left_by_evaluation(run: Run, where: Frame, writes: _Writes) -> Finding | None:
-    """Report what an evaluation writes into trained parameters if training goes on with it."""
+    """Report values that an evaluation writes into trained parameters, if training continues from them."""
     left = {number: event for number, event in writes.items() if _remains(run, number, event)}
     if not left or 2 * len(left) < len(writes) - 1:
         return None
