@@ -21,7 +21,7 @@ def add_reference(app: Any, env: Any, node: Any, shown: nodes.TextElement) -> no
         return None
     last = node["reftarget"].rpartition(".")[2]
     objects = env.get_domain("py").objects
-    found = {one for one in objects if one.rpartition(".")[2] == last}
+    found = {name for name in objects if name.rpartition(".")[2] == last}
     if node["reftarget"].startswith("gradgate.") or "." not in node["reftarget"]:
         for name in found if len(found) == 1 else ():
             entry = objects[name]

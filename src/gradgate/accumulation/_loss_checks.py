@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
@@ -126,7 +128,11 @@ class LossChecks:
         first_count, first_known = self._counted.setdefault(name, (float(count), known))
         if not math.isclose(count * first_known, first_count * known, rel_tol=_ROUNDING):
             self._contradicted = True
-            _emit(loss, float(count), known, first_count, first_known)
+            _emit(
+                lambda events: events.Miscounted(
+                    *((), float(count), known, first_count, first_known), proved=_is_proved(loss)
+                )
+            )
             warnings.warn(
                 f"backward: count is {count:.10g}, but this loss is a mean over {known:.10g} items, as its graph "
                 f"shows, and an earlier loss in this window had count {first_count:.10g} for "
@@ -138,18 +144,20 @@ class LossChecks:
             )
 
 
-def _emit(loss: Tensor, count: float, items: float, first_count: float, first_items: float) -> None:
-    """Tell a checker that watches about counts that the graphs contradict."""
+def _emit(event: Callable[[Any], Any]) -> None:
+    """Emit the event that a function makes of the package of events, if a checker watches."""
     from gradgate import events  # its import takes as long as everything else here, and it is rarely needed
 
-    def event() -> events.Miscounted:
-        try:
-            count_in_graph(loss)
-        except NotUnderstoodError:
-            return events.Miscounted((), count, items, first_count, first_items, proved=False)
-        return events.Miscounted((), count, items, first_count, first_items, proved=True)
+    events.emit(lambda: event(events))
 
-    events.emit(event)
+
+def _is_proved(loss: Tensor) -> bool:
+    """Return whether the graph of a mean proves its count, so that ``count=`` may be left out."""
+    try:
+        count_in_graph(loss)
+    except NotUnderstoodError:
+        return False
+    return True
 
 
 def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:
@@ -161,9 +169,7 @@ def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:
 
 def warn_divided_twice(where: str, micro_batches: int, *, stacklevel: int) -> None:
     """Warn about means that were also divided by the number of micro-batches."""
-    from gradgate import events  # its import takes as long as everything else here, and it is rarely needed
-
-    events.emit(lambda: events.DividedTwice((), micro_batches))
+    _emit(lambda events: events.DividedTwice((), micro_batches))
     warnings.warn(
         f"{where}: loss is a mean divided by {micro_batches}, the number of micro-batches of this "
         f"window. The update divides once, by all counts, so its gradient will be {micro_batches} times "

@@ -216,7 +216,8 @@ class MicroBatchCounter:
 
     def begin(self, number: int) -> None:
         """Begin a micro-batch of the loop."""
-        self.check_losses()
+        if self.unnamed != self.usual:
+            self.check_losses()
         if not self.calls and number > self.to_skip + 1:
             self.idle += 1
         self.micro_batches, self.calls, self.unnamed = number, 0, 0

@@ -61,6 +61,7 @@ from gradgate.torch_compat._private import Private, unseen
 from gradgate.torch_compat._python import (
     before_spawned,
     end_threads,
+    flush_open_files,
     get_signal_handler,
     process_arguments,
     process_target,
@@ -92,6 +93,7 @@ __all__ = [
     "end_threads",
     "fake_tensors",
     "fake_tensors_on",
+    "flush_open_files",
     "foreach_add_",
     "foreach_clamp_max_",
     "foreach_clamp_min_",

@@ -15,8 +15,8 @@ from gradgate.events import Cleared, Event, Stepped, Written
 
 OURS = str(Path(gradgate.__file__).parent)
 LATER = 80  # steps, after which the close look has ended and no block of steps is looked at
-PER_BACKWARD = 42  # Python calls of the watcher for one backward call; 32 to 35 on Python 3.11
-PER_STEP = 100  # the same for zero_grad() and step() together; 75 to 88 on Python 3.11
+PER_BACKWARD = 42  # Python calls of the watcher for a backward call: 32 to 35 on Python 3.11, once about 80
+PER_STEP = 100  # the same for zero_grad() and step() together: 75 to 88 on Python 3.11, once about 200
 
 
 class Loop:

@@ -25,13 +25,18 @@ def _written(text: str) -> Iterator[Path]:
 def findings_of(text: str) -> list[Finding]:
     """Return what is found in a script."""
     with _written(text) as script:
-        watcher = Watcher(str(script), strict=True)
-        watcher.start()
-        try:
-            runpy.run_path(str(script), run_name="__main__")
-        finally:
-            watcher.stop()
-        return check(watcher.log(), strict=True)
+        return findings_in(script)
+
+
+def findings_in(script: Path) -> list[Finding]:
+    """Return what is found in a script that is a file already."""
+    watcher = Watcher(str(script), strict=True)
+    watcher.start()
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    finally:
+        watcher.stop()
+    return check(watcher.log(), strict=True)
 
 
 def variables_of(text: str) -> dict[str, Any]:

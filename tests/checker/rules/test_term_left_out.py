@@ -1,13 +1,11 @@
 """A term that another file adds to the loss is not left out."""
 
-import runpy
 import sys
 from pathlib import Path
 
 import pytest
 
-from gradgate.checker.recording import Watcher
-from gradgate.checker.rules import check
+from tests.checker.rules._watched import findings_in
 
 LOSSES = """
 import torch.nn.functional as F
@@ -44,10 +42,4 @@ def test_a_term_that_another_file_adds_is_not_left_out(
     script.write_text(TRAIN.replace("TERM", term), "utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "losses_of_a_test", raising=False)
-    watcher = Watcher(str(script), strict=True)
-    watcher.start()
-    try:
-        runpy.run_path(str(script), run_name="__main__")
-    finally:
-        watcher.stop()
-    assert ("GG407" in {finding.code for finding in check(watcher.log(), strict=True)}) is left_out
+    assert ("GG407" in {finding.code for finding in findings_in(script)}) is left_out

@@ -40,10 +40,8 @@ def unmoved(log: Log) -> Iterator[str]:
             ids = frozenset(number for number in whole if log.parameters[number].trainable)
             if whole & reported:
                 continue
-            shown, none = (
-                called or _names(log, whole),
-                f"None of {counted(len(several), 'step')} of {name} moved",
-            )
+            shown = called or _names(log, whole)
+            none = f"None of {counted(len(several), 'step')} of {name} moved"
             if any(event.moved & whole for event in several):
                 if len(late) < _LEAST or any((e.moved | e.changed) & whole for e in late):
                     continue

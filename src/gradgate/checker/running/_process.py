@@ -6,8 +6,6 @@ The watcher starts once any code has imported torch, so that gradgate does not i
 from __future__ import annotations
 
 import atexit
-import gc
-import io
 import os
 import sys
 import threading
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 from gradgate.checker.running._imports import after_import
 from gradgate.checker.running._logs import Settings, write_logs
-from gradgate.torch_compat import running_children
+from gradgate.torch_compat import flush_open_files, running_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,14 +129,8 @@ def report_end(how: How, code: int) -> int:
 
 
 def end_at_once(code: int) -> NoReturn:
-    """End the process without running another line of the script, and flush the files that it wrote.
-
-    A file object that ``gc.freeze()`` has set aside is not found, and its buffer is lost.
-    """
-    # type(), because isinstance reads __class__, which some objects compute, with warnings.
-    for file in [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]:
-        with suppress(Exception):
-            file.flush()
+    """End the process without running another line of the script, and flush the files that it wrote."""
+    flush_open_files()
     _exit(code)
 
 

@@ -95,7 +95,7 @@ def _is_unequal(column: list[Share]) -> bool:
     if None in counts or len({share.term.site for share in column}) > 1:
         return False
     per_item = spread(share.per_item for share in column)
-    # A weight that follows nothing but the number of items; others are somebody's intention.
+    # Only a weight that follows the number of items alone: others may be intended.
     return per_item > _LEAST and abs(per_item / spread(count or 1.0 for count in counts) - 1) < 0.02
 
 

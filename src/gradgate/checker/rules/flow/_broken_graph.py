@@ -113,7 +113,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             why=WHY,
             advice=advice,
             fix=fix,
-            severity="info" if in_condition(frame) else None,  # an option that somebody has chosen
+            severity="info" if in_condition(frame) else None,  # chosen by an option
             count=run.log.steps,
             evidence={"parameters": len(ids), "steps": run.log.steps},
         )

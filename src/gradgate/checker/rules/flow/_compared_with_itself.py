@@ -51,7 +51,7 @@ _READ = 3  # backward calls whose graphs are read for this
 def _judge(run: Run) -> Iterator[Finding]:
     terms = list(_equal_sides(run))
     yield from terms
-    yield from _parts(run, {(one.file, one.line) for one in terms})
+    yield from _parts(run, {(term.file, term.line) for term in terms})
     yield from _overwritten_labels(run)
 
 
@@ -105,27 +105,27 @@ def _overwritten_labels(run: Run) -> Iterator[Finding]:
 
 def _overwritten_before(loss: ast.AST, frame: Frame) -> tuple[int, int] | None:
     """Return the lines that give ``y`` its values before ``loss(out, y)``, if they are data and out.argmax()."""
-    scope = scope_at(frame) if isinstance(loss, ast.Call) and len(loss.args) > 1 else None
-    if scope is None or not isinstance(loss, ast.Call) or not isinstance(loss.args[1], ast.Name):
+    scope = scope_at(frame)
+    if scope is None or not isinstance(loss, ast.Call) or len(loss.args) < 2:
         return None
-    output, labels = ast.unparse(loss.args[0]), loss.args[1].id
+    output, labels = ast.unparse(loss.args[0]), ast.unparse(loss.args[1])
     uses = [node for node in own_nodes(scope.node) if isinstance(node, ast.Name) and node.id == labels]
-    lines = {node.lineno: isinstance(node.ctx, ast.Store) for node in uses if node.lineno < frame.line}
-    given = [
-        each.value
-        for each in definitions(scope).get(labels, ())
-        if each.value.lineno == max(lines, default=0)
-    ]
-    if (
-        len(lines) < 2
-        or not all(lines.values())
-        or not isinstance(made := given[0] if given else None, ast.Call)
-    ):
+    stored = {node.lineno: isinstance(node.ctx, ast.Store) for node in uses if node.lineno < frame.line}
+    if len(stored) < 2 or not all(stored.values()):
         return None
-    operands = map(
-        ast.unparse, [*made.args[:1], *([made.func.value] if isinstance(made.func, ast.Attribute) else [])]
-    )
-    return (sorted(lines)[-2], max(lines)) if called(made) == "argmax" and output in operands else None
+    *_, before, last = sorted(stored)
+    values = [each.value for each in definitions(scope).get(labels, ()) if each.value.lineno == last]
+    return (before, last) if values and _is_argmax(values[0], output) else None
+
+
+def _is_argmax(value: ast.expr, output: str) -> bool:
+    """Return whether a value is ``output.argmax()`` or ``torch.argmax(output)``."""
+    if not isinstance(value, ast.Call) or called(value) != "argmax":
+        return False
+    operands = value.args[:1]
+    if isinstance(value.func, ast.Attribute):
+        operands.append(value.func.value)
+    return output in map(ast.unparse, operands)
 
 
 def _parts(run: Run, terms: Container[tuple[str, int]]) -> Iterator[Finding]:

@@ -91,11 +91,10 @@ def _divided(statement: ast.AST, value: ast.expr, passes: str) -> int | None:
 
 
 def _is_carried(inside: list[ast.AST], made: Mapping[str, Iterable[Definition]]) -> bool:
-    """Say whether a pass of a loop reads what an earlier pass made: its last loss then is that of all passes."""
+    """Return whether a pass of a loop reads a value of an earlier pass: its last loss then includes all of them."""
     own = set(inside)
-    first: dict[
-        str, float
-    ] = {}  # by name, the line up to which a pass can only read what the one before made
+    # By name, the line up to which a pass can only read the value of the pass before.
+    first: dict[str, float] = {}
     adding: set[ast.AST] = set()  # the names in ``losses.append(loss)``
     for key, several in made.items():
         for each in several:

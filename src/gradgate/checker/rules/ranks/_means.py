@@ -189,6 +189,6 @@ def _of_rank(column: list[Share]) -> tuple[float, float]:
 def _is_unequal(ranks: Sequence[tuple[float, float]]) -> bool:
     if not all(weight and items for weight, items in ranks):
         return False
-    # A weight that follows nothing but the number of items; others are somebody's intention.
+    # Only a weight that follows the number of items alone: others may be intended.
     weights = spread(weight for weight, _ in ranks)
     return spread(items for _, items in ranks) > _UNEQUAL and weights < 1.02
