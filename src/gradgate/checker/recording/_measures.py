@@ -126,9 +126,8 @@ class Probe:
     def __init__(self, recorder: Recorder, graph: Graph, numbers: dict[int, int]) -> None:
         self._recorder = recorder
         self.broken: tuple[Site, str, frozenset[int]] | None = None
-        self._killed: list[
-            tuple[Site, int]
-        ] = []  # lines that turned gradients to zero, and the parameters behind them
+        # Lines that turned gradients to zero, and the parameters behind them.
+        self._killed: list[tuple[Site, int]] = []
         self._alive = 0  # parameters that got a gradient along some path, as bits: paths may cancel
         self._numbers = list(numbers.values())
         behind = bits_behind(graph, {leaf: 1 << place for place, leaf in enumerate(numbers)})

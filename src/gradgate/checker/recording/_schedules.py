@@ -209,9 +209,8 @@ class Loaders:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._running: dict[
-            int, list[int]
-        ] = {}  # by iterator's id, the loader's number and the batches so far
+        # By iterator's id, the loader's number and the batches so far.
+        self._running: dict[int, list[int]] = {}
         self._kinds: set[type | None] = set()
 
     def iterate(self, loader: Any) -> Around:

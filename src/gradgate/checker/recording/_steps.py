@@ -79,9 +79,8 @@ class Steps:
         self.scaler: int | None = None  # the gradient scaler that is stepping
         self.after_step: Callable[[], None] = lambda: None
         self.stepped: set[int] = set()
-        self._repeated: dict[
-            int, tuple[Any, Stepped]
-        ] = {}  # by optimizer, the last step that was not looked at
+        # By optimizer, the last step that was not looked at.
+        self._repeated: dict[int, tuple[Any, Stepped]] = {}
 
     def install(self) -> None:
         """Register the hooks."""

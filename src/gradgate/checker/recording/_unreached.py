@@ -51,12 +51,10 @@ class UnreachedParameters:
         self._looked_at = -1
         self._norms: Numbers[nn.Module] = Numbers()
         self._versions: dict[int, int] | None = None  # of the norms' statistics
-        self._first: dict[
-            int, tuple[Tensor, Tensor]
-        ] = {}  # the norms' means and variances when they were met
-        self._resting: dict[
-            int, tuple[tuple[int, ...], int]
-        ] = {}  # versions of a norm's parameters, steps with them
+        # The norms' means and variances when they were met.
+        self._first: dict[int, tuple[Tensor, Tensor]] = {}
+        # Versions of a norm's parameters, steps with them.
+        self._resting: dict[int, tuple[tuple[int, ...], int]] = {}
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
 
     def look(self) -> None:
