@@ -46,8 +46,8 @@ def check_batch(batch: Any, verb: str, several: str, *loaders: type) -> None:
     else:
         return
     raise OptionError(
-        f"{verb}: batch must be one batch, but {what}. Pass micro-batches to {several}, uncollated samples with "
-        "collate=. If these are the fields of one batch, pass batch_dim=0."
+        f"{verb}: batch must be one batch, but {what}. Pass micro-batches to {several}. Pass uncollated samples "
+        "with collate=. If these are the fields of one batch, pass batch_dim=0."
     )
 
 

@@ -44,12 +44,12 @@ class ShardedEngine(Engine):
         self._owned = owned
         self._every = every
         self.reached_by_pass = ""
-        """One digit per parameter and backward pass: whether the pass reached it. Empty if ranks may differ in this."""
+        """One digit per parameter and backward pass: whether the pass reached it. Empty if ranks may differ."""
         self.reached: set[int] = set()
         """The ids of the owned parameters that this rank has reached in the window."""
         self._without: list[Tensor] = []  # owned parameters without a gradient when the window began
         self.unit = 1.0
-        """The unit of the next window's sums, fixed in advance because ranks add sums before they exchange statuses."""
+        """The unit of the next window's sums. Fixed in advance: ranks add before they exchange statuses."""
 
     def hold(self) -> None:
         """Make the modules add gradients instead of averaging them."""
