@@ -124,7 +124,7 @@ class Estimate:
         )
 
     def error(self, available: float = 0) -> float:
-        """Return the largest error of a traced pass's estimate, relative to its peak or, if larger, to ``available``."""
+        """Return the largest error of an estimate, relative to the pass's peak or, if larger, to ``available``."""
         pairs = self._traced_and_estimated
         return max(abs(traced - estimated) / max(traced, available, 1) for traced, estimated in pairs)
 

@@ -1,4 +1,4 @@
-"""Traces the memory of a pass: each storage that is created or freed, its module, and tensors from before the pass."""
+"""Traces the memory of a pass: each storage that is created or freed, and its module."""
 
 from __future__ import annotations
 
