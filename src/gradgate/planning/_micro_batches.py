@@ -46,7 +46,7 @@ class MicroBatch(Generic[T]):
 
     @functools.cached_property
     def data(self) -> T:
-        """The samples, in the batch's own types. Assembled on first use, so that few micro-batches exist at a time."""
+        """The samples, in the batch's own types. Assembled on first use, to save memory."""
         taken: T = self._samples.take(self.indices, self.length)
         return taken
 
