@@ -39,7 +39,8 @@ def with_children(value: Any, items: Sequence[Any]) -> Any:
     if isinstance(value, Mapping):
         if type(value) is dict:
             return dict(zip(value, items, strict=True))
-        # By a copy: a constructor may take something else. torch 2.15 cannot compile copy.copy of an OrderedDict.
+        # Copied, because a constructor may take other arguments. torch 2.15 cannot compile copy.copy of an
+        # OrderedDict.
         rebuilt: Any = value.copy() if type(value) is OrderedDict else copy.copy(value)
         for key, item in zip(value, items, strict=True):
             rebuilt[key] = item

@@ -1,4 +1,4 @@
-"""The graph behind a loss: the walk through it, the decoder of its nodes, and what they cost."""
+"""Walks the graph of a loss, decodes its nodes, and counts their FLOPs."""
 
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter

@@ -1,8 +1,8 @@
-"""What happened to which gradient, when: plain records that can be saved, read again and judged without torch.
+"""Records of what happened to which gradient, and when. They can be saved, loaded and judged without torch.
 
 A :class:`Log` is one process's run: a table of parameters, and events in the order in which they happened. Events
-refer to parameters, optimizers, schedulers and loaders by number. A :data:`Site` says where the user's code was:
-its frames, innermost first, without those of torch and other libraries.
+refer to parameters, optimizers, schedulers and loaders by number. A :data:`Site` is a position in the user's code:
+its frames, innermost first, without the frames of torch and other libraries.
 
 Each field is declared once, with its type and what it means. JSON follows from these declarations, and so does the
 table of all events: :func:`describe`.
