@@ -65,7 +65,7 @@ def _is_command() -> bool:
 
 
 def _is_executed(frame: FrameType) -> bool:
-    """Return whether the user's code passed this code to ``exec``. From then on, "<string>" counts as the user's."""
+    """Return whether the user's code passed this code to ``exec``; if so, "<string>" becomes a user file."""
     code, caller = frame.f_code, frame.f_back
     if code.co_filename != "<string>" or code.co_name != "<module>" or caller is None:
         return False

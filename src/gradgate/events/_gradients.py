@@ -70,7 +70,7 @@ class Backward(Event):
     ] = 0.0
     serving: Annotated[
         tuple[tuple[Ids, float], ...],
-        "(optimizers, FLOPs of the backward pass for their parameters alone); no optimizers: for no optimizer's use",
+        "(optimizers, FLOPs of the backward pass that serve only their parameters); none: no optimizer",
     ] = ()
 
 
