@@ -17,6 +17,7 @@ from gradgate.autograd_graph._losses import (
     targets_of,
     without_smoothing,
 )
+from gradgate.autograd_graph._nonlinear import functions_of_means
 from gradgate.autograd_graph._walk import LEAF, Graph, roots_of, walk
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "check_items",
     "divisor_of",
     "flops_of",
+    "functions_of_means",
     "hidden_parameter",
     "inputs_of",
     "reduced_shape",
