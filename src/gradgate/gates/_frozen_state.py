@@ -1,4 +1,4 @@
-"""Freeze parameters and modules, and restore their previous state.
+"""Freezes parameters and modules, and restores their previous state.
 
 Several handles may hold the same module, and several modules the same parameter; the last release unfreezes it.
 ``copy.deepcopy`` and ``pickle`` see modules and parameters as if they were not frozen.
@@ -17,13 +17,13 @@ from torch.utils.hooks import RemovableHandle
 from gradgate.torch_compat import buffers_of, has_forward_hooks, unsaved_buffers
 
 _Buffers: TypeAlias = "tuple[nn.Module, dict[str, Tensor | None], dict[str, Tensor | None]]"
-"""A module, its buffers by name, and the copies that it works on meanwhile."""
+"""A module, its buffers by name, and the copies that it uses while it runs."""
 
 _COPYING = ("__deepcopy__", "__reduce_ex__")  # looked up on the object itself before its class
 
 
 def _copying_within(thing: Any, unfrozen: Callable[[], AbstractContextManager[None]]) -> dict[str, Any]:
-    """Return attributes that make deep copies and pickles of an object begin within ``unfrozen()``."""
+    """Return attributes that run deep copies and pickles of an object inside ``unfrozen()``."""
 
     def method(name: str) -> Callable[..., Any]:
         def copied(*args: Any) -> Any:
@@ -37,7 +37,7 @@ def _copying_within(thing: Any, unfrozen: Callable[[], AbstractContextManager[No
 
 @contextmanager
 def _with_attributes(thing: Any, attributes: dict[str, Any]) -> Iterator[None]:
-    """Give an object other attributes inside the block."""
+    """Replace an object's attributes inside the block."""
     own = vars(thing)
     object.__setattr__(thing, "__dict__", attributes)
     try:
@@ -68,7 +68,7 @@ class _FrozenParameter:
                 self._parameter.requires_grad_(False)
 
     def release(self) -> None:
-        """Unfreeze it, unless another module holds it."""
+        """Unfreeze the parameter, unless another module holds it."""
         self.holders -= 1
         if self.holders:
             return
@@ -86,7 +86,7 @@ _frozen_parameters: weakref.WeakValueDictionary[int, _FrozenParameter] = weakref
 
 
 class FrozenModule:
-    """A module that one handle or several hold frozen. It takes the place of ``module.train``."""
+    """A module that one or several handles keep frozen. Replaces ``module.train``."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -104,7 +104,7 @@ class FrozenModule:
         module.training = False
 
     def hold(self) -> None:
-        """Count one more handle; the first one freezes the parameters."""
+        """Add a handle; the first one freezes the parameters."""
         self.holders += 1
         if self.holders > 1:
             return
@@ -116,7 +116,7 @@ class FrozenModule:
                 self._parameters.append(frozen)
 
     def release(self) -> None:
-        """Unfreeze it, unless another handle holds it."""
+        """Unfreeze the module, unless another handle holds it."""
         self.holders -= 1
         if self.holders:
             return
@@ -133,7 +133,7 @@ class FrozenModule:
             parameter.release()
 
     def __call__(self, mode: bool = True) -> nn.Module:
-        """Stay in evaluation mode; modules below that are not frozen switch."""
+        """Stay in evaluation mode; submodules that are not frozen switch."""
         if self._own_train is not None:
             self._own_train(mode)
         else:
@@ -142,7 +142,7 @@ class FrozenModule:
         return self._module
 
     def _unfrozen(self) -> AbstractContextManager[None]:
-        """Return a context in which the module has its own mode and ``train``, and none of these hooks."""
+        """Return a context in which the module has its original mode and ``train``, and none of these hooks."""
         attributes = {
             name: value for name, value in vars(self._module).items() if name not in ("train", *_COPYING)
         }
@@ -156,7 +156,7 @@ class FrozenModule:
         return _with_attributes(self._module, attributes)
 
     def guard_buffers(self, parts: list[FrozenModule]) -> None:
-        """Have the module and the frozen ones in it work on copies of their buffers while it runs."""
+        """Make the module and its frozen submodules use copies of their buffers while it runs."""
         if self._hooks or not any(part.may_write for part in parts):
             return
         self._parts = parts
@@ -166,7 +166,7 @@ class FrozenModule:
         ]
 
     def _before(self, module: nn.Module, _: Any) -> None:
-        """Let the frozen parts work on copies: the backward pass may need what they write."""
+        """Swap in new copies of the buffers, because the backward pass may need the values written to them."""
         if self._inner or module is not self._module:  # DataParallel runs copies of the module
             return
         shared: dict[Tensor, Tensor] = {}
@@ -190,7 +190,7 @@ class FrozenModule:
             self._end_pass()
 
     def _end_pass(self) -> None:
-        """Give the parts their own buffers again, except for caches that they have replaced."""
+        """Restore the buffers, except for caches that the modules have replaced."""
         for module, own, copies in self._passes.pop():
             buffers, caches = buffers_of(module), unsaved_buffers(module)
             replaced = {

@@ -49,7 +49,7 @@ def scale_gradient(x: T, factor: Factor) -> T:
             called each time. A factor of 0 sends zeros back; :func:`stop_gradient` costs less.
 
     Returns:
-        The same values, bit by bit. Memory is shared: torch refuses in-place operations on it (``inplace=True``).
+        The same values, bit for bit. Memory is shared: torch refuses in-place operations on it (``inplace=True``).
 
     Raises:
         OptionError: the factor is not a finite number.
@@ -69,10 +69,10 @@ def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
 
     Args:
         x: a tensor, or a pytree of tensors.
-        strength: the gradient is multiplied by minus this. As in :func:`scale_gradient`.
+        strength: the gradient is multiplied by ``-strength``. Otherwise as ``factor`` in :func:`scale_gradient`.
 
     Returns:
-        The same values, bit by bit.
+        The same values, bit for bit.
 
     Example:
         >>> x = torch.ones(2, requires_grad=True)
@@ -94,7 +94,7 @@ def mask_gradient(x: T, mask: Tensor) -> T:
         mask: bool, or 0 and 1. Where it is 0 the gradient becomes 0, even if it is NaN or infinite.
 
     Returns:
-        The same values, bit by bit.
+        The same values, bit for bit.
 
     Raises:
         ShapeError: the mask does not broadcast to ``x``.
@@ -119,7 +119,7 @@ def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | Non
         max_value: the largest absolute value of an entry. Give one of the two.
 
     Returns:
-        The same values, bit by bit.
+        The same values, bit for bit.
 
     Raises:
         OptionError: neither or both limits are given, or a limit is not above 0.
@@ -185,7 +185,7 @@ def check_broadcasts(given: Tensor, x: Tensor, what: str) -> None:
         fits = False
     if not fits:
         raise ShapeError(
-            f"{what} has shape {list(given.shape)} and the tensor {list(x.shape)}. Give one that broadcasts to it."
+            f"{what} has shape {list(given.shape)}, which does not broadcast to the tensor's shape {list(x.shape)}."
         )
 
 

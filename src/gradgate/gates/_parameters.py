@@ -14,8 +14,8 @@ from gradgate.errors import OptionError
 def on_gradient(parameter: Tensor, change: Callable[[Tensor], Tensor]) -> RemovableHandle:
     """Change every gradient that a parameter receives before it is accumulated.
 
-    torch takes hooks only on tensors that require gradient. A frozen parameter gets one too, since it may be
-    unfrozen.
+    torch takes hooks only on tensors that require gradient. A frozen parameter gets the hook too, because it may be
+    unfrozen later.
     """
     required = parameter.requires_grad
     handle: RemovableHandle = parameter.requires_grad_().register_hook(change)
@@ -24,7 +24,7 @@ def on_gradient(parameter: Tensor, change: Callable[[Tensor], Tensor]) -> Remova
 
 
 def check_modules(given: Sequence[Any], call: str) -> None:
-    """Raise OptionError unless modules are given; ``call`` is a right call, for the message."""
+    """Raise OptionError unless modules are given; ``call`` is a correct call, for the message."""
     if not given or not all(isinstance(each, nn.Module) for each in given):
         found = ", ".join(type(each).__name__ for each in given) or "nothing"
-        raise OptionError(f"{call.partition('(')[0]}: it was given {found}. Pass modules: {call}.")
+        raise OptionError(f"{call.partition('(')[0]}: got {found}. Pass modules: {call}.")

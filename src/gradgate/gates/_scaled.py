@@ -1,4 +1,4 @@
-"""Scale the gradients of a module's parameters, without touching its code."""
+"""Scales the gradients of a module's parameters, without changing its code."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class ScaledModules:
 
 
 def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
-    """Multiply the gradients of modules' parameters; the gradient that passes through to others is unchanged.
+    """Multiply the gradients of modules' parameters, but not the gradient that flows through to other modules.
 
-    For plain SGD this acts as a separate learning rate. Adam and the like divide a gradient by its own size,
-    so a constant factor only affects clipping: use :func:`param_groups` with those. To scale the gradient that
-    passes through as well, put a gate after the module, for example with a hook:
+    For plain SGD this acts as a separate learning rate. Adam and similar optimizers normalize gradients, so a
+    constant factor only affects clipping: use :func:`param_groups` with these. To scale the gradient that flows
+    through as well, put a gate after the module, for example with a hook:
     ``module.register_forward_hook(lambda module, given, out: scale_gradient(out, 0.1))``.
 
     Args:
@@ -55,7 +55,8 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
             these, and is called for each gradient.
 
     Returns:
-        A handle: ``remove()`` ends it. As a context manager it ends with its block; backward belongs inside.
+        A handle: ``remove()`` stops the scaling. As a context manager, it stops at the end of the block, which must
+        contain the backward pass.
 
     Raises:
         OptionError: no module is given, or the factor is not finite.
@@ -72,7 +73,7 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
     check_modules(modules, "scaled(model.trunk, factor=0.1)")
     if not any(list(module.parameters()) for module in modules):
         raise OptionError(
-            "scaled: the modules have no parameters, so there is nothing to scale. Pass modules that have some; "
+            "scaled: the modules have no parameters, so there is nothing to scale. Pass modules with parameters; "
             "scale_gradient(x, factor) scales a tensor between them."
         )
     if not callable(factor):
