@@ -1,4 +1,4 @@
-"""``gradgate new-rule``: write the files that a new rule begins with, in a checkout of gradgate."""
+"""``gradgate new-rule``: write the first files of a new rule, in a checkout of gradgate."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _RULES, _SCRIPTS = Path("src/gradgate/checker/rules"), Path("tests/scripts")
 _RULE = '''"""A sentence that says what is wrong.
 
 ## What it does
-Which events the rule reads, and when it reports one.
+The events that the rule reads, and the condition for a finding.
 
 ## Why is this bad?
-What becomes of the update.
+The effect on the update.
 
 ## Example
     the lines with the mistake
 
 ## Use instead
-    the same lines without it
+    the same lines without the mistake
 
 ## Known limits
-What the rule misses, and what it leaves alone because it may be intended.
+Mistakes that the rule misses, and code that it does not report because it may be intended.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Stepped
 
-_WHY = "What becomes of the update, in a sentence."
+_WHY = "The effect on the update, in a sentence."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -82,7 +82,7 @@ print(f"loss {{loss.item():.3f}}")
 
 
 def new_rule(name: str, code: str, folder: Path) -> int:
-    """Write a rule, a script with the mistake and one without, and print what to do next."""
+    """Write a rule, a wrong script and a right script, and print the next steps."""
     if not re.fullmatch(r"[a-z]+(-[a-z]+)*", name):
         raise OptionError(
             f"gradgate new-rule: {name!r} is not a rule's name. Write it like 'clip-misplaced'."
@@ -113,8 +113,8 @@ def new_rule(name: str, code: str, folder: Path) -> int:
         (folder / path).write_text(text, encoding="utf-8")
     made = "\n".join(f"  {path.as_posix()}" for path in files)
     sys.stdout.write(
-        f"{made}\n\nWrite the mistake into the wrong script, and keep the marker on the line to change. Then:\n"
+        f"{made}\n\nPut the mistake into the wrong script, and the marker on the line that has to change. Then:\n"
         f"  pytest tests/test_scripts.py -k {name}\n"
-        "docs/writing_a_rule.md shows the way with an example.\n"
+        "docs/writing_a_rule.md has an example.\n"
     )
     return 0

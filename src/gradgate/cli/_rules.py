@@ -42,7 +42,7 @@ def list_rules(*, as_json: bool) -> int:
 
 
 def explain_rule(name: str) -> int:
-    """Print the pages of the rules that a code, the beginning of a code ("GG1") or a category names."""
+    """Print the pages of rules. ``name`` is a code, the beginning of a code ("GG1") or a category."""
     if name.upper() == "GG000":
         raise OptionError("gradgate explain: GG000 means that a rule raised an error. It has no page.")
     code = name.upper() if name.upper().startswith("GG") else "-"
@@ -62,10 +62,10 @@ def explain_rule(name: str) -> int:
 
 
 def write_pages(folder: Path) -> int:
-    """Write the pages of the documentation: one for each rule, and an index.
+    """Write the documentation of the rules: one page per rule, and an index.
 
-    Each page shows what `gradgate check` prints for the shortest wrong script of its rule, in the corpus of the
-    checkout that the folder is in.
+    Each page shows the output of ``gradgate check`` for the rule's shortest wrong script. The scripts come from the
+    checkout that contains ``folder``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tests = folder.resolve().parents[1] / "tests"
@@ -77,7 +77,7 @@ def write_pages(folder: Path) -> int:
 
 
 def _shown(tests: Path, rule: Rule) -> tuple[str, str]:
-    """Check a rule's wrong scripts, the shortest first, and show the first finding of the rule."""
+    """Check a rule's wrong scripts, the shortest first. Return the first finding of the rule as text."""
     mark = f"  # expect: {rule.name}\n"
     texts = {script: script.read_text("utf-8") for script in tests.glob("**/scripts/wrong/**/*.py")}
     marked = [script for script in texts if mark in texts[script]]
