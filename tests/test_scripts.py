@@ -54,10 +54,10 @@ NO_CERTIFICATE = {
 MISSED |= NO_CERTIFICATE
 UNUSED = {
     "right/generative/free_bits": [
-        "None of 10 steps of opt moved expected (2 tensors). See whether a loss uses it."
+        "None of 10 steps of opt moved expected (2 tensors). Check whether a loss uses it."
     ],
     "right/unusual/norm_in_some_blocks": [
-        "None of 15 steps of opt moved net.0.norm. See whether a loss uses it."
+        "None of 15 steps of opt moved net.0.norm. Check whether a loss uses it."
     ],
 }
 OTHER_LINE = {

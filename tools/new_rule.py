@@ -25,19 +25,19 @@ _RULES, _SCRIPTS = Path("src/gradgate/checker/rules"), Path("tests/scripts")
 _RULE = '''"""A sentence that says what is wrong.
 
 ## What it does
-Which events the rule reads, and when it reports one.
+The events that the rule reads, and the condition for a finding.
 
 ## Why is this bad?
-What becomes of the update.
+The effect on the update.
 
 ## Example
     the lines with the mistake
 
 ## Use instead
-    the same lines without it
+    the same lines without the mistake
 
 ## Known limits
-What the rule misses, and what it leaves alone because it may be intended.
+Mistakes that the rule misses, and code that it does not report because it may be intended.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.events import Stepped
 
-_WHY = "What becomes of the update, in a sentence."
+_WHY = "The effect on the update, in a sentence."
 
 
 def _judge(run: Run) -> Iterator[Finding]:
@@ -85,7 +85,7 @@ print(f"loss {{loss.item():.3f}}")
 
 
 def new_rule(name: str, code: str, folder: Path) -> None:
-    """Write a rule, a script with the mistake and one without, and print what to do next."""
+    """Write a rule, a wrong script and a right script, and print their paths."""
     if not re.fullmatch(r"[a-z]+(-[a-z]+)*", name):
         sys.exit(f"new_rule: {name!r} is not a rule's name. Write it like 'clip-misplaced'.")
     if not re.fullmatch(r"GG[1-6]\d\d", code):

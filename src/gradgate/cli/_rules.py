@@ -36,7 +36,7 @@ def list_rules(*, as_json: bool) -> int:
 
 
 def explain_rule(name: str) -> int:
-    """Print the pages of the rules that a code, the beginning of a code ("GG1") or a category names."""
+    """Print the pages of rules. ``name`` is a code, the beginning of a code ("GG1") or a category."""
     if name.upper() == "GG000":
         raise OptionError("gradgate explain: GG000 means that a rule raised an error. It has no page.")
     code = name.upper() if name.upper().startswith("GG") else "-"

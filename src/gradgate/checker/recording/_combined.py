@@ -1,4 +1,4 @@
-"""Find values that a loss combines, often by mistake."""
+"""Find values that a loss combines, often by mistake, such as a prediction and its own target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DIFFERENCES = ("SubBackward0", *_ERRORS)
 _COMPARISONS = ("ExpBackward0", "DivBackward0", "PowBackward0", "AbsBackward0", "LinalgVectorNormBackward0")
 _SUMS = ("AddBackward0", "SubBackward0")
 _MEANS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "NegBackward0")
-_MOST_SUMMANDS = 12  # of a loss that is split into summands
+_MOST_SUMMANDS = 12  # losses with more summands are not examined
 _ELEMENTWISE = (
     *_SUMS,
     "MulBackward0",
@@ -36,7 +36,7 @@ NumberOf = Callable[[Tensor], int | None]
 
 
 def combined(graph: Graph, backward: Site, number_of: NumberOf) -> Iterator[Combined]:
-    """Yield what a loss combines, such as a value and a target that the same parameters compute."""
+    """Yield each suspicious combination in a loss."""
     if len(graph.nodes) <= _MOST_NODES:
         yield from _Reader(graph, backward, number_of).read()
 
@@ -54,7 +54,7 @@ class _Reader:
                 self._users.setdefault(child, []).append(node)
 
     def read(self) -> Iterator[Combined]:
-        """Yield the combinations, those nearest to the loss first."""
+        """Yield the combinations, starting with the nearest to the loss."""
         compared: dict[Site, list[tuple[Any, bool]]] = defaultdict(list)
         for node in self._graph.nodes:
             name = node.name()
@@ -71,7 +71,8 @@ class _Reader:
         yield from self._summands()
 
         for several in compared.values():
-            if all(equal for _, equal in several):  # a loop over all pairs also compares some equal values
+            # A loop over all pairs may compare each item with itself, too.
+            if all(equal for _, equal in several):
                 yield self._event("itself", several[0][0], self._ids(several[0][0]))
 
     def _event(self, how: Any, node: Any, ids: Ids, sizes: tuple[int, ...] = ()) -> Combined:
@@ -96,7 +97,7 @@ class _Reader:
                 return
 
     def _teacher(self, node: Any) -> Iterator[Combined]:
-        """Find the target of ``kl_div``, t * log(t) - t * input, whose parameters get no other gradient."""
+        """Find a target t of ``kl_div``, t * log(t) - t * input, whose parameters get no other gradient."""
         target, *others = _inputs(node)
         if others != [target]:
             return
@@ -104,7 +105,7 @@ class _Reader:
             yield self._event("teacher", node, self._ids(target))
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
-        """Find ``log_prob * (returns - value)`` in a loss that also trains ``value`` by a squared error."""
+        """Find ``log_prob * (returns - value)`` if a squared error in the same loss trains ``value``."""
         sides = _inputs(node)
         if len(sides) != 2:
             return
@@ -117,7 +118,7 @@ class _Reader:
                     return
 
     def _value_in(self, advantage: Any) -> Any:
-        """Return the value whose difference from data is taken, if a squared error of the loss also uses it."""
+        """Return ``value`` of an advantage ``data - value``, if the loss also contains its squared error."""
         todo, seen = [(advantage, 0)], set()
         while todo:
             node, depth = todo.pop(0)
@@ -155,7 +156,7 @@ class _Reader:
         return False
 
     def _summands(self) -> Iterator[Combined]:
-        """Find the summands of the loss, also inside a mean, that share no parameter with the others."""
+        """Find summands of the loss, or of a mean in it, that share no parameter with the other summands."""
         nodes: list[tuple[Any, Any]] = []
         todo = [(root, root) for root in self._graph.roots]
         while todo:
@@ -175,7 +176,7 @@ class _Reader:
                 yield self._event("summand", joint, ids)
 
     def _is_squared_again(self, value: Any) -> bool:
-        """Return whether the loss compares data with a second run of the network that computed a value."""
+        """Return whether a second run of the network that computed ``value`` is also compared with data."""
         ids, shape = self._ids(value), _shape(value, 0)
         compared = (_inputs(node) for node in self._graph.nodes if node.name() in _ERRORS)
         again = [_skip(inputs[0]) for inputs in compared if len(inputs) == 1]
@@ -206,7 +207,7 @@ class _Reader:
 
 
 def _is_outer(node: Any, user: Any, size: int) -> bool:
-    """Return whether (N, N) values come from broadcasting, not from a matrix that happens to be square."""
+    """Return whether values of shape (N, N) come from broadcasting. The alternative is a square matrix."""
     if node.name() == "MulBackward0":
         shapes = {_shape(child, output) for child, output in node.next_functions if child is not None}
         saved = (node._saved_self, node._saved_other)
@@ -224,7 +225,7 @@ def _is_outer(node: Any, user: Any, size: int) -> bool:
 
 
 def _compares_equals(node: Any) -> bool | None:
-    """Return whether a ratio's or distance's sides are equal; None for other nodes and sides without a gradient."""
+    """Return whether both sides of a ratio or distance are equal; None unless both sides have a gradient."""
     name, below = node.name(), node
     if name != "DivBackward0":
         below = _inputs(node)[0]
@@ -243,7 +244,7 @@ _REDUCTIONS = ("MeanBackward0", "SumBackward0", "WhereBackward0", "ClampBackward
 
 
 def _leaves_below(*roots: Any, without: Any = None) -> set[Any]:
-    """Return the leaves below some nodes, following only paths that avoid the node ``without``."""
+    """Return the leaves that are reachable from ``roots`` without passing through the node ``without``."""
     seen, todo = {without}, list(roots)
     while todo:
         node = todo.pop()
@@ -258,14 +259,14 @@ def _inputs(node: Any) -> list[Any]:
 
 
 def _skip(node: Any) -> Any:
-    """Return the node below any reshapes."""
+    """Return the first node below ``node`` that isn't a reshape."""
     while node.name() in RESHAPES and len(_inputs(node)) == 1:
         node = _inputs(node)[0]
     return node
 
 
 def _after_reward(target: Any) -> Any:
-    """Return x if the target is ``data + numbers * x`` with one number for each sample; otherwise None."""
+    """Return x if the target is ``data + numbers * x``, with one number per sample; otherwise None."""
     node = _skip(target)
     shape = _shape(node, 0)
     if node.name() != "AddBackward0" or len(_inputs(node)) != 1 or not shape or math.prod(shape) != shape[0]:
@@ -277,7 +278,7 @@ def _after_reward(target: Any) -> Any:
 
 
 def _are_apart(first: Any, second: Any) -> bool:
-    """Return whether two values share only leaves, which means that the network ran twice."""
+    """Return whether two values share no node except leaves: then the network ran twice."""
     return set(Graph(first).nodes).isdisjoint(Graph(second).nodes)
 
 

@@ -1,4 +1,4 @@
-"""Findings, and what was watched: as text for people, as JSON and SARIF for programs, as a page with figures."""
+"""Reports of findings: text for people, JSON and SARIF for programs, and a page with figures."""
 
 from gradgate.checker.reports._baseline import fingerprint, read_baseline, write_baseline
 from gradgate.checker.reports._forms import check_output, checked_path, form_of, written

@@ -1,4 +1,4 @@
-"""The pages of the rules, generated from their docstrings."""
+"""Documentation pages of the rules, generated from the rules' docstrings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def rule_page(rule: Rule) -> str:
 
 
 def _fenced(text: str) -> str:
-    """Fence indented code, so that it is highlighted."""
+    """Turn indented code into fenced code, which renderers highlight."""
     lines: list[str] = []
     for is_code, part in groupby(text.splitlines(), key=lambda line: line.startswith("    ")):
         block = list(part)
