@@ -43,6 +43,11 @@ class Backward(Event):
     nodes: Annotated[int, "nodes in the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
     old_site: Annotated[Site, "where most of those were made"] = ()
+    left_out: Annotated[
+        int,
+        "nodes in the longest run of nodes, made since the last backward call, that the graph leaves out; only for "
+        "the first calls, and 0 if more nodes of the graph are newer",
+    ] = 0
     retain: Annotated[bool, "called with retain_graph"] = False
     create: Annotated[bool, "called with create_graph"] = False
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
