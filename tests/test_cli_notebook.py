@@ -167,12 +167,12 @@ def test_magic_commands_that_make_no_sense_here_are_left_out_by_name(tmp_path: P
     notes = " ".join(done.stdout.partition("\nnote")[2].replace("\nnote", "").split())
     assert notes == " ".join(
         textwrap.dedent("""\
-        train.ipynb cell 1: %debug was left out; it is interactive.
-        train.ipynb cell 1: %pinfo was left out; it is interactive.
-        train.ipynb cell 1: %matplotlib widget was left out; figures are not shown.
-        train.ipynb cells 2, 4: %tensorboard was left out; IPython does not know it outside of a notebook's server.
-        train.ipynb cell 3: %%sql was left out; IPython does not know it outside of a notebook's server.
-        train.ipynb cell 4: %time was left out; its line ran without it.""").split()
+        train.ipynb cell 1: %debug was skipped: it is interactive.
+        train.ipynb cell 1: %pinfo was skipped: it is interactive.
+        train.ipynb cell 1: %matplotlib widget was skipped: figures are not shown.
+        train.ipynb cells 2, 4: %tensorboard was skipped: IPython doesn't have it outside a notebook server.
+        train.ipynb cell 3: %%sql was skipped: IPython doesn't have it outside a notebook server.
+        train.ipynb cell 4: %time was skipped: its line ran without the magic.""").split()
     )
 
 
@@ -231,7 +231,7 @@ def test_a_cell_that_ends_the_process_is_reported_with_what_was_left_out(tmp_pat
     done = check(tmp_path, "train.ipynb")
     assert done.returncode == 4
     assert "train.ipynb failed with exit code 4 after 3 steps. Found until then: 1 error." in done.stdout
-    assert "train.ipynb cell 1: %debug was left out; it is interactive." in done.stdout
+    assert "train.ipynb cell 1: %debug was skipped: it is interactive." in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -256,6 +256,4 @@ def test_the_packages_that_it_needs_are_named(tmp_path: Path) -> None:
     hide = "import sys; sys.modules['IPython'] = None; from gradgate.cli import main"
     done = python("-c", f"{hide}; main(['check', 'train.ipynb'])", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == (
-        "gradgate check: a notebook needs IPython, not installed here. Run pip install 'gradgate[notebook]'.\n"
-    )
+    assert done.stderr == "gradgate check: notebooks need IPython. Run pip install 'gradgate[notebook]'.\n"

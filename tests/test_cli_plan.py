@@ -169,7 +169,7 @@ def test_the_plan_is_that_of_the_loss_function_written_by_hand(
     assert "stepped" not in printed
     step, loss, batch, samples = head
     lines = shown.splitlines()
-    assert lines[0] == f"at the first optimizer step, {step}; it was not made"
+    assert lines[0] == f"before the first optimizer step, {step}"
     assert lines[1] == f"loss         {loss}"
     assert lines[2] == f"batch        {batch}"
     assert lines[3].startswith(f"whole batch  {samples} at once would take ")

@@ -54,10 +54,10 @@ NO_CERTIFICATE = {
 MISSED |= NO_CERTIFICATE
 UNUSED = {
     "right/generative/free_bits": [
-        "None of 10 steps of opt moved expected (2 tensors). See whether a loss uses it."
+        "None of 10 steps of opt moved expected (2 tensors). Check whether a loss uses it."
     ],
     "right/unusual/norm_in_some_blocks": [
-        "None of 15 steps of opt moved net.0.norm. See whether a loss uses it."
+        "None of 15 steps of opt moved net.0.norm. Check whether a loss uses it."
     ],
 }
 OTHER_LINE = {
@@ -306,7 +306,7 @@ def test_the_page_of_a_rule_shows_what_is_printed(
     assert watched.log is not None
     monkeypatch.chdir(tmp_path)
     printed = pages.as_train_py(report_on([watched.log]), watched.script, tmp_path)
-    assert SHOWN[watched.script] in printed, "make the pages anew: gradgate rules --write docs/rules"
+    assert SHOWN[watched.script] in printed, "make the pages anew: python tools/rule_pages.py"
 
 
 def test_what_a_script_computes_is_compared(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@
     GradgateWarning       (UserWarning)
     ├── BatchNormWarning                     a window's batch norm differs from the whole batch's
     ├── CountWarning                         counts do not match the items that the losses' graphs show
-    ├── CoupledLossWarning                   a loss compares the items of a micro-batch with each other
+    ├── CoupledLossWarning                   a loss compares items, or is a function of their mean
     ├── DividedTwiceWarning                  a loss was already divided by the number of micro-batches
     └── EstimateWarning                      a plan's estimate is uncertain, or left fake tensors behind
 
@@ -106,7 +106,7 @@ class BatchNormWarning(GradgateWarning):
 
 
 class CoupledLossWarning(GradgateWarning):
-    """A loss compares the items of a micro-batch with each other, so no split gives the whole batch's gradient."""
+    """A loss compares the items of a micro-batch, or is a function of their mean: no split is exact."""
 
 
 class EstimateWarning(GradgateWarning):

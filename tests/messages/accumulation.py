@@ -382,6 +382,13 @@ def compared_in_parts() -> None:
             update.backward(F.cross_entropy(z @ z.T, torch.arange(4)), count=4)
 
 
+def root_of_a_mean() -> None:
+    model = nn.Linear(3, 1)
+    with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:
+        for x in update.micro_batches(torch.randn(8, 3).split(4)):
+            update.backward(F.mse_loss(model(x), torch.ones(4, 1)).sqrt(), count=4)
+
+
 def batch_norm_in_training() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     with gg.Accumulator(SGD(model.parameters(), lr=1.0), model=model).update() as update:
@@ -572,6 +579,7 @@ CASES: dict[str, Any] = {
     "a coupled window without items": coupled(lambda x: x, window=[]),
     "a coupled loss twice": coupled_twice,
     "a loss that compares its items": compared_in_parts,
+    "a function of a mean": root_of_a_mean,
     "a batch norm in training": batch_norm_in_training,
     "counts of samples, not of labels": counted_by_samples,
     "a loss divided by the micro-batches": divided_twice,

@@ -24,6 +24,7 @@ from gradgate.autograd_graph import (
     NotUnderstoodError,
     SamplesMixedError,
     check_items,
+    functions_of_means,
     hidden_parameter,
     walk,
 )
@@ -108,7 +109,8 @@ class LossChecks:
             batch_norms.warn_once(name, loss)
             if name not in self._checked_for_pairs:
                 self._checked_for_pairs.add(name)
-                warn_if_coupled(loss)
+                if not _warn_if_coupled(loss):
+                    _warn_if_function_of_mean(loss, count)
         if not self._contradicted:
             self._warn_if_counted_otherwise(name, loss, count, later)
 
@@ -223,8 +225,8 @@ def refuse_hidden_parameters(loss: Tensor) -> None:
     )
 
 
-def warn_if_coupled(loss: Tensor) -> None:
-    """Warn about a loss over products or distances between all samples of a micro-batch, such as InfoNCE.
+def _warn_if_coupled(loss: Tensor) -> bool:
+    """Warn about a loss over products or distances between all samples of a micro-batch. Return whether it is one.
 
     It is recognized if only elementwise operations, softmax and reshapes follow the products or distances.
     """
@@ -241,6 +243,29 @@ def warn_if_coupled(loss: Tensor) -> None:
                 CoupledLossWarning,
                 stacklevel=5,
             )
-            return
+            return True
         except (NotUnderstoodError, AttributeError, ValueError):
             continue
+    return False
+
+
+def _warn_if_function_of_mean(loss: Tensor, count: Count) -> None:
+    """Warn about a loss such as ``mse_loss(...).sqrt()``, which is no mean over items.
+
+    A function of a single item is fine, and so is a sum of one function per item.
+    """
+    try:
+        functions = functions_of_means(loss.grad_fn)
+    except (NotUnderstoodError, AttributeError):
+        return
+    if not functions or (not isinstance(count, Tensor) and count == len(functions)):
+        return
+    warnings.warn(
+        f"backward: this loss is a nonlinear function ({functions[0].name()}) of a mean or sum over the "
+        "micro-batch. The mean of such losses over micro-batches is not the loss of the whole batch, so no split "
+        "gives the gradient of the whole batch. Compute the loss from the sums of the whole window: "
+        "update.backward_coupled(encode, micro_batches, loss_fn). If you want the mean over micro-batches, pass "
+        "count=1.",
+        CoupledLossWarning,
+        stacklevel=5,
+    )

@@ -17,7 +17,8 @@ _REDUCTIONS: dict[int, Literal["mean", "sum"]] = {1: "mean", 2: "sum"}  # at::Re
 _MEANS = ("MeanBackward0", "MeanBackward1")
 
 CLASS_LOSSES = frozenset({"NllLossBackward0", "NllLoss2DBackward0"})
-"""Losses of class scores in dimension 1. Their mean divides by the targets that aren't ignored, or their weights."""
+"""Losses of class scores in dimension 1. A mean divides by the number of targets that aren't ignored, or by the sum
+of their weights."""
 
 MARGIN_LOSSES = frozenset({"MultiMarginLossBackward0", "MultilabelMarginLossBackward0"})
 """Losses of class scores in dimension 1. Their mean divides by the number of samples."""
@@ -41,7 +42,7 @@ _OVER_CLASSES = (
     *("MulBackward1", "DivBackward0?", "SumBackward0", "MaskedFillBackward0", "NegBackward0", "SumBackward1"),
     *("MulBackward0?", "LogSoftmaxBackward0"),
 )
-"""The nodes of the second part of a cross entropy with label smoothing. The optional nodes divide it (for a mean) and
+"""The nodes of the second part of a cross entropy with label smoothing. The optional nodes divide it, for a mean, and
 apply class weights."""
 
 _ROUNDING = 1e-5  # of sums of class weights in float32

@@ -1,4 +1,4 @@
-"""The checker: records what a training script does to its gradients, and reports what is wrong with it."""
+"""The checker: watches how a training script handles its gradients, and reports mistakes."""
 
 from gradgate.checker._watch import Watching, watch
 

@@ -1,4 +1,4 @@
-"""The command ``gradgate``: runs and watches a script, applies the rules, and reports."""
+"""The ``gradgate`` command, which runs and watches a script, applies the rules, and reports."""
 
 from gradgate.cli._main import main
 

@@ -1,4 +1,4 @@
-"""The commands and their options. Parsing only selects an action, which runs after it."""
+"""The commands and their options. Parsing only selects an action, which runs later."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _line: list[str] = []
 
 app = typer.Typer(
     name="gradgate",
-    help="Find what is wrong with the gradients of a training script, and plan the memory for its batch.",
+    help="Find gradient mistakes in a training script, and plan the memory for its batch.",
     epilog="Begin with: gradgate check train.py",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # with it, click's markers would be printed literally
+    rich_markup_mode=None,  # with rich, click's \b would be printed literally
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 def parse(arguments: list[str]) -> Action:
-    """Return the action that a command line selects. Help and usage errors exit, as usual."""
+    """Return the action that a command line selects. Exit after --help and usage errors."""
     _parsed.clear()
     _line[:] = arguments
     try:
-        # Not app(): that would replace sys.excepthook, which belongs to the script.
+        # app() would replace sys.excepthook, which belongs to the script.
         typer.main.get_command(app)(args=arguments, prog_name="gradgate")
     except SystemExit as end:
         if not _parsed or end.code:
@@ -44,14 +44,14 @@ def parse(arguments: list[str]) -> Action:
 
 
 class ScriptCommand(TyperCommand):
-    """A command whose own options come before a script and its arguments."""
+    """A command whose own options come before the script and its arguments."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Show both ways to name what to run."""
+        """Show both forms: a script or a module."""
         return ["[OPTIONS] SCRIPT [ARGS]... | -m MODULE [ARGS]..."]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Separate the arguments of the script."""
+        """Separate the command's options from the script's arguments."""
         flags = {name for param in self.params if getattr(param, "is_flag", False) for name in param.opts}
         named = {name for param in self.params for name in param.opts if name.startswith("-")}
         args, note = before_script(args, flags, named - flags)
@@ -61,7 +61,7 @@ class ScriptCommand(TyperCommand):
 
 
 def _same_check(program: list[str]) -> list[str]:
-    """Return the command line without the options to fix, which come before the program's arguments."""
+    """Return the command line without --fix and --yes."""
     own = _line[: len(_line) - len(program)]
     return [word for word in own if word not in ("--fix", "--yes")] + program
 
@@ -81,9 +81,9 @@ _Module = Annotated[str | None, typer.Option("-m", metavar="MODULE", help="Run a
 
 @app.command(
     cls=ScriptCommand,
-    short_help="Run a script under watch: what is wrong, and where.",
-    epilog="Exit code: that of the script if it fails. Otherwise 0 nothing found, 1 warnings or errors found, 2 a "
-    "wrong option.",
+    short_help="Run a training script and report its gradient mistakes by line.",
+    epilog="Exit code: 0 nothing found, 1 warnings or errors found, 2 wrong option. If the script fails, its own "
+    "exit code.",
 )
 def check(
     arguments: _Arguments = None,
@@ -97,7 +97,8 @@ def check(
         typer.Option(metavar="FILE", help="Write the report to a .html, .json, .sarif or .txt file."),
     ] = None,
     select: Annotated[
-        list[str] | None, typer.Option(metavar="RULES", help="Report only these: GG103, GG1 or a category.")
+        list[str] | None,
+        typer.Option(metavar="RULES", help="Report only these rules: GG103, GG1 or a category."),
     ] = None,
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="RULES", help="Do not report these rules.")
@@ -114,24 +115,24 @@ def check(
         int | None, typer.Option(metavar="N", min=1, help="Stop the script after N optimizer steps.")
     ] = None,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Make the edits that findings offer, and check again. Asks first.")
+        bool, typer.Option("--fix", help="Ask, then apply the suggested edits and check again.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --fix: do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --fix: don't ask.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Print all edits as one patch.")] = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Hide the progress line.")] = False,
 ) -> None:
-    """Run a training script under watch and report what is wrong with its gradients.
+    """Run a training script under watch and report mistakes with its gradients.
 
-    Options come before the script; those after it are the script's, unless it reads no arguments. Write -- between
-    the two to be sure.
+    gradgate's options come before the script. If the script reads arguments, options after it are the script's.
+    Write -- before the script to separate both explicitly.
 
     \b
     gradgate check train.py --epochs 1                   in the terminal
     gradgate check --output report.html train.py         a page with figures
     gradgate check --max-steps 20 --select GG1 train.py  some rules, some steps
-    gradgate check --fix train.py                        make the edits, check again
-    gradgate check --write-baseline known.json train.py  accept what is there today
-    gradgate check --baseline known.json train.py        report only what is new
+    gradgate check --fix train.py                        apply edits, check again
+    gradgate check --write-baseline known.json train.py  accept today's findings
+    gradgate check --baseline known.json train.py        report only new findings
     gradgate check torchrun --nproc-per-node 2 train.py  several ranks
     gradgate check train.ipynb                           the cells of a notebook
     """  # noqa: D301  (click reads the backspace: keep the lines below it)
@@ -145,9 +146,9 @@ def check(
 
 @app.command(
     cls=ScriptCommand,
-    short_help="Print what a script's batch takes, and how to split it.",
-    epilog="Exit code: 0 planned, 2 if the script does not show its batch or the budget is too small, that of the "
-    "script if it fails before its first step.",
+    short_help="Estimate the memory of a script's batch, and how to split it.",
+    epilog="Exit code: 0 planned, 2 batch not found or budget too small. If the script fails before its first "
+    "step, its own exit code.",
 )
 def plan(
     arguments: _Arguments = None,
@@ -155,17 +156,17 @@ def plan(
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="The memory to plan for: 8GiB.", show_default="90 % of what is free"
+            metavar="SIZE", help="The memory to plan for: 8GiB.", show_default="90 % of free memory"
         ),
     ] = None,
 ) -> None:
-    """Run a script up to its first optimizer step, and print what its batch takes and how to split it.
+    """Run a script up to its first optimizer step. Estimate the memory of its batch, and how to split the batch.
 
-    The script ends before that step. Until then it runs as usual: it reads its data and writes its files.
+    Before that step, gradgate ends the script, which has read its data and written its files as usual.
 
     \b
-    gradgate plan train.py                   what the batch takes
-    gradgate plan --budget 8GiB train.py     and how to split it to fit
+    gradgate plan train.py                   plan for the free memory
+    gradgate plan --budget 8GiB train.py     plan for 8 GiB
     """  # noqa: D301  (click reads the backspace: keep the lines below it)
     from gradgate.cli._plan import plan_program
 
@@ -175,34 +176,21 @@ def plan(
 @app.command()
 def rules(
     format: Annotated[Literal["text", "json"], typer.Option(help="The format of the list.")] = "text",  # noqa: A002
-    write: Annotated[Path | None, typer.Option(metavar="FOLDER", hidden=True)] = None,
 ) -> None:
     """List all rules."""
-    from gradgate.cli._rules import list_rules, write_pages
+    from gradgate.cli._rules import list_rules
 
-    _parsed.append(partial(write_pages, write) if write else partial(list_rules, as_json=format == "json"))
+    _parsed.append(partial(list_rules, as_json=format == "json"))
 
 
 @app.command(short_help="Explain a rule: gradgate explain GG101.")
 def explain(
     name: Annotated[str, typer.Argument(metavar="CODE", help="A code (GG103) or a category.")],
 ) -> None:
-    """Explain a rule: what it finds, why that is bad, and what to write instead."""
+    """Explain a rule: the mistake it finds, the effect of the mistake, and the correct code."""
     from gradgate.cli._rules import explain_rule
 
     _parsed.append(partial(explain_rule, name))
-
-
-@app.command(name="new-rule", short_help="Begin a new rule, in a checkout of gradgate.")
-def new_rule(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The rule's name: clip-misplaced.")],
-    code: Annotated[str, typer.Option(metavar="CODE", help="A code that is free: GG306.")],
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", hidden=True)] = Path(),
-) -> None:
-    """Begin a new rule, in a checkout of gradgate: the rule and two scripts to test it with."""
-    from gradgate.cli._new_rule import new_rule as write_files
-
-    _parsed.append(partial(write_files, name, code.upper(), folder))
 
 
 @app.command()

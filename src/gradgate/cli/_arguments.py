@@ -1,4 +1,4 @@
-"""Separates gradgate's command-line arguments from the script's."""
+"""Separate gradgate's command-line options from the script's."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ _MOST_FILES = 200
 def before_script(args: list[str], flags: Collection[str], names: Collection[str]) -> tuple[list[str], str]:
     """Move gradgate's options before the script, and insert "--" before the script or after ``-m module``.
 
-    Options come before the script, as with python. An option after the script is gradgate's if the script reads no
-    arguments. Otherwise it is the script's.
+    Options come before the script, as with python. Options after the script belong to the script if it reads
+    arguments, otherwise to gradgate.
 
     Args:
         args: the command line after ``gradgate check``.
-        flags: gradgate's options that take no value.
-        names: gradgate's options that take one.
+        flags: gradgate's options without a value.
+        names: gradgate's options with a value.
 
     Returns:
-        The command line, and a note for the user about gradgate options that are passed to the script; "" if there
-        are none.
+        The command line, and a note for the user if gradgate's options are passed to the script, otherwise "".
     """
     flags, names = set(flags) - {"-h", "--help"}, set(names) - {"-m"}
     at = _script_at(args, {*flags, "-h", "--help"})
@@ -54,7 +53,7 @@ def before_script(args: list[str], flags: Collection[str], names: Collection[str
 
 
 def _script_at(args: list[str], flags: Collection[str]) -> int | None:
-    """Return the index of the script, or of a module's first argument; None at a "--", or without a script."""
+    """Return the index of the script, or of a module's first argument; None if "--" comes first, or no script."""
     at = 0
     while at < len(args):
         word = args[at]
@@ -71,9 +70,9 @@ def _script_at(args: list[str], flags: Collection[str]) -> int | None:
 
 
 def _reads_arguments(script: Path) -> bool:
-    """Return whether a script, or a file beside it that it may import, reads the command line."""
+    """Return whether a script reads the command line, or a neighbouring file that it may import does."""
     if not script.is_file() or script.suffix not in (".py", ".ipynb"):
-        return True  # a command such as torchrun, or a package
+        return True  # the script is a command such as torchrun, or a package
     files = [script, *sorted(script.parent.glob("*.py"))[:_MOST_FILES]]
     return any(_READS_ARGUMENTS.search(file.read_text("utf-8", "replace")) for file in files)
 

@@ -54,8 +54,8 @@ def check_program(
 ) -> int:
     """Run a script or module under watch, write the report, and return the exit code.
 
-    An option that is None gets its value from the configuration, or its default. ``fix`` is the command that checks
-    again after the edits.
+    If an option is None, the configuration or the default applies. ``fix`` is the command for the second check,
+    after the edits.
     """
     if fix is not None and "LOCAL_RANK" in os.environ:
         raise OptionError(
@@ -65,7 +65,7 @@ def check_program(
         raise OptionError(f"{_WHERE}: edits need LibCST. Run pip install 'gradgate[cli]'.")
     program = program_of(module, arguments, where=_WHERE)
     settings = configured(Path.cwd() if module else Path(program.target).resolve().parent)
-    # The command line replaces what the configuration says.
+    # The command line overrides the configuration.
     selected = selection(
         select=settings.get("select", ()) if select is None else select,
         ignore=settings.get("ignore", ()) if ignore is None else ignore,
@@ -79,16 +79,14 @@ def check_program(
     if output is not None:
         output = output.resolve()  # the script may change the working directory
     elif form == "html" and sys.stdout.isatty():
-        raise OptionError(
-            f"{_WHERE}: a page is for a browser, not a terminal. Name a file: --output report.html"
-        )
+        raise OptionError(f"{_WHERE}: --format html needs a file for the browser. Add --output report.html")
     if new_baseline is not None:
         check_output(new_baseline, "json", where=_WHERE)
         new_baseline, baseline = new_baseline.resolve(), None
     else:
         baseline = baseline or settings.get("baseline")
     known = read_baseline(baseline, where=_WHERE) if baseline is not None else frozenset[str]()
-    line, stdout = Progress(enabled=progress), sys.stdout  # which the script may replace
+    line, stdout = Progress(enabled=progress), sys.stdout  # the script may replace sys.stdout
 
     def end(how: How, code: int, logs: list[Log]) -> int:
         line.stop()
@@ -106,7 +104,7 @@ def check_program(
             _write(report, form, output or _open_stream(stdout))
         except BrokenPipeError:
             if sys.stderr is not None:
-                sys.stderr.close()  # the reader has closed the pipe, and Python would complain about it at exit
+                sys.stderr.close()  # otherwise, Python would print an error about the closed pipe at exit
         except (OSError, ValueError) as error:
             write_error(f"gradgate: the report cannot be written: {error}\n")
             return _REFUSED
@@ -144,7 +142,7 @@ def _write(report: Report, form: str, output: Path | TextIO) -> None:
 
 
 def _open_stream(stream: TextIO) -> TextIO:
-    """Return the original stream, or another one if the script has closed it."""
+    """Return the original stream. If the script has closed it, return another open stream."""
     for each in (stream, sys.stdout, sys.__stdout__, sys.__stderr__):
         with suppress(ValueError, AttributeError):
             if each is not None and each.writable():

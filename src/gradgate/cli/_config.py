@@ -1,4 +1,4 @@
-"""Reads ``[tool.gradgate]`` from the nearest pyproject.toml."""
+"""Read ``[tool.gradgate]`` from the nearest pyproject.toml."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _EXPECTED = {
 
 
 def configured(start: Path) -> dict[str, Any]:
-    """Return the options in ``[tool.gradgate]`` of the nearest pyproject.toml, from a folder upwards.
+    """Return the options in ``[tool.gradgate]`` of the nearest pyproject.toml, in ``start`` or a folder above.
 
     Raises:
-        OptionError: the file cannot be read, or holds an unknown option or a value that does not fit.
+        OptionError: the file can't be read, or has an unknown option or a wrong value.
     """
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"

@@ -14,7 +14,7 @@ _PACKAGES = ("torch", "numpy", "accelerate", "lightning", "transformers", "rich"
 
 
 def print_environment() -> int:
-    """Print one name and value per line, and return the exit code."""
+    """Print a name and value per line, and return the exit code."""
     for name, value in _environment():
         sys.stdout.write(f"{name:13} {value}\n")
     return 0
@@ -27,7 +27,7 @@ def _environment() -> Iterator[tuple[str, str]]:
     yield from ((package, _version(package)) for package in _PACKAGES)
     try:
         import torch
-    except Exception as error:  # noqa: BLE001  (a torch that does not start may be what the bug report is about)
+    except Exception as error:  # noqa: BLE001  (the bug report may be about a failing import of torch)
         yield "devices", f"torch cannot be imported: {error}"
         return
     for number in range(torch.cuda.device_count()):

@@ -1,4 +1,4 @@
-"""``gradgate check --fix``: make the edits of a report, and check again."""
+"""``gradgate check --fix``: apply the edits of a report, and check again."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gradgate.cli._progress import write_error
 
 
 def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) -> int | None:
-    """Make the edits that a report's findings offer, and run the check again.
+    """Apply the edits in a report, and run the check again.
 
     Args:
-        report: of a run that has ended.
-        yes: don't ask.
+        report: the report of the finished run.
+        yes: don't ask the user.
         command: the arguments of the same check, without ``--fix``.
 
     Returns:
-        The exit code of the second check; None where no edit was made.
+        The exit code of the second check; None if no edit was made.
     """
     files = rewritten_files((entry.finding.file, tuple(entry.edits)) for entry in report.entries())
     if not files:
@@ -37,7 +37,7 @@ def fix_and_check_again(report: Report, *, yes: bool, command: Sequence[str]) ->
     for file in files:
         kept = None if _is_clean(file.path) else _backup(file)
         file.path.write_bytes(file.after.encode(file.encoding))
-        where = f"the file as it was is {kept}" if kept else "git has it as it was"
+        where = f"the original is in {kept}" if kept else "git has the original"
         write_error(f"Changed {file.path}; {where}.\n")
     write_error("Checking again.\n")
     return subprocess.run([sys.executable, "-m", "gradgate", *command], check=False).returncode
@@ -54,7 +54,7 @@ def _agrees(files: Sequence[Rewritten]) -> bool:
 
 
 def _is_clean(path: Path) -> bool:
-    """Return whether git tracks the file and has no uncommitted change in it."""
+    """Return whether git tracks the file and the file has no uncommitted changes."""
     git = ["git", "-C", str(path.parent), "status", "--porcelain", "--ignored", path.name]
     try:
         status = subprocess.run(git, capture_output=True, check=False)

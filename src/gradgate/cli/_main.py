@@ -1,4 +1,4 @@
-"""The entry point: parses the whole command line, then runs the command with no parser frames on the stack."""
+"""The entry point: parse the command line, then run the command without parser frames on the stack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import traceback
 from importlib.util import find_spec
 
 _MISSING = """\
-gradgate: the command needs {names}, not installed by `pip install gradgate` alone. Run
+gradgate: the command needs {names}, which `pip install gradgate` alone does not install. Run
 
     pip install 'gradgate[cli]'
 
@@ -17,7 +17,7 @@ In Python, `with gradgate.watch() as report:` works without it.
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command with ``arguments``, or those of the process if None, and exit."""
+    """Run the command and exit. By default, ``arguments`` are the process's own."""
     missing = [name for name in ("typer", "rich") if find_spec(name) is None]
     if missing:
         sys.stderr.write(_MISSING.format(names=" and ".join(missing)))
@@ -31,10 +31,10 @@ def main(arguments: list[str] | None = None) -> None:
     except GradgateError as error:
         sys.stderr.write(f"{error}\n")
         code = 2
-    except BrokenPipeError:  # the reader has closed the pipe, and Python would complain about it at exit
+    except BrokenPipeError:  # otherwise, Python would print an error about the closed pipe at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 0
-    except Exception:  # noqa: BLE001  (code 1 would blame the script, whose own errors never come here)
+    except Exception:  # noqa: BLE001  (exit code 1 would mean findings; the script's own errors never come here)
         sys.stderr.write(f"gradgate: a bug in gradgate itself, not in the script:\n{traceback.format_exc()}")
         code = 2
     sys.exit(code)

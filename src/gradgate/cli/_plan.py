@@ -17,22 +17,22 @@ from gradgate.events import Frame, Log
 
 _WHERE = "gradgate plan"
 _CALL = """\
-Write the loss as a function in {script}, and call there
+In {script}, write the loss as a function and call gg.plan:
 
     import gradgate as gg
 
     def loss_fn(batch):
-        ...                       # what {script} computes from a batch
+        ...                       # compute the loss from a batch
         return loss
 
     print(gg.plan(loss_fn, batch, {budget}optimizer={optimizer}))
 
-docs/plan.md explains what a batch may look like.
+docs/plan.md lists the kinds of batches that are supported.
 """
 
 
 def plan_program(module: str | None, arguments: list[str], *, budget: str | None) -> int:
-    """Run a script or module up to its first optimizer step, print its batch's plan, and return the exit code."""
+    """Run a program up to its first optimizer step, print a plan for its batch, and return the exit code."""
     program = program_of(module, arguments, where=_WHERE)
     if budget is not None:
         as_bytes(budget, _WHERE, "--budget")
@@ -46,14 +46,14 @@ class _Paused:
 
     def __init__(self, program: Program, budget: str | None) -> None:
         self._program, self._budget = program, budget
-        # By frame: the lines that call modules, and the length of the first tensor passed to the first module.
+        # frame -> line that calls a module -> length of the first tensor passed to the module
         self._forwards: dict[Any, dict[int, int]] = defaultdict(dict)
         self._said: list[str] | None = None
         self._unknown = self._refused = ""
         self._optimizer = "optimizer"
 
     def wait_for_step(self) -> None:
-        """Note the lines that call the model, and make the plan when an optimizer steps."""
+        """Register hooks: modules note the lines that call them, and the first optimizer step makes the plan."""
         from torch.nn.modules.module import register_module_forward_pre_hook
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -109,11 +109,11 @@ class _Paused:
         space = names | {"batch": batch}
         try:
             exec(compile(found.function(list(batch)), f"<loss of {file}>", "exec"), space)
-        except SyntaxError as error:  # a `continue` without its loop
+        except SyntaxError as error:  # such as a `continue` outside of its loop
             raise UnknownLossError(f"its lines cannot be moved into a function: {error.msg}") from None
         made = plan(space["loss_fn"], batch, budget_bytes=self._budget, optimizer=optimizer)
         first, last = found.lines
-        yield f"stopped      at the first optimizer step, {place_of(file, frame.f_lineno)}; it was not made"
+        yield f"stopped      before the first optimizer step, {place_of(file, frame.f_lineno)}"
         yield f"loss         {place_of(file, first)}{f'-{last}' if last > first else ''}"
         yield f"batch        {', '.join(f'{name} {_shown(value)}' for name, value in batch.items())}"
         samples = sum(len(part.indices) for part in made.parts)
@@ -123,7 +123,7 @@ class _Paused:
         yield str(made)
 
     def tell(self, how: How, code: int, _: list[Log]) -> int:
-        """Print the plan, or what to call instead."""
+        """Print the plan, or explain how to call gg.plan directly."""
         script = self._program.target
         if self._said is not None:
             sys.stdout.write("\n".join(self._said) + "\n")
@@ -144,10 +144,10 @@ class _Paused:
 
 
 def _batch_in(found: LossSource, names: dict[str, Any], samples: int) -> dict[str, Any]:
-    """Return the variables that hold the samples from which the loss is computed.
+    """Return the variables that hold the samples of the batch.
 
-    A tensor whose length is not that of the model's input belongs to all samples, as class weights do. If the model
-    gets its input by keyword, ``samples`` is 0, and every tensor belongs to the batch.
+    Tensors whose length differs from that of the model's input, such as class weights, are not part of the batch.
+    If the model gets its input by keyword, ``samples`` is 0, and every tensor is part of the batch.
     """
     from torch.nn import Parameter
 
@@ -168,7 +168,7 @@ def _batch_in(found: LossSource, names: dict[str, Any], samples: int) -> dict[st
 
 
 def _shown(value: Any) -> str:
-    """Return the shapes of a batch's part: "[64, 3, 32, 32]"."""
+    """Return the shapes of the tensors in a value: "[64, 3, 32, 32]"."""
     from gradgate.pytree import tensors_in
 
     return " ".join(str(list(each.shape)) for each in tensors_in(value))

@@ -1,4 +1,4 @@
-"""Finds what a command line names: a script, a notebook, a module, or a launcher such as torchrun."""
+"""Find the program to run: a script, a notebook, a module, or a launcher such as torchrun."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gradgate.errors import OptionError
 
 
 def program_of(module: str | None, arguments: list[str], *, where: str) -> Program:
-    """Return the script, module or launcher that a command line names.
+    """Return the program that a command line names.
 
     Raises:
-        OptionError: there is none, or it cannot be run.
+        OptionError: the command line names no program, or a program that can't be run.
     """
     if module:
         return Program(module, tuple(arguments), is_module=True)
@@ -27,7 +27,7 @@ def program_of(module: str | None, arguments: list[str], *, where: str) -> Progr
     if not script.exists() and (command := _command(name)) is not None:
         return Program(command, tuple(rest))
     if name == "-" or (script.exists() and not script.is_file() and not script.is_dir()):
-        raise OptionError(f"{where}: {name!r} is not a file with lines to report. Save the script to a file.")
+        raise OptionError(f"{where}: {name!r} has no lines for a report. Save the script to a file.")
     if not script.exists():
         raise OptionError(f"{where}: there is no script {name!r}.{_hint(script, rest)}")
     if script.is_dir() and not (script / "__main__.py").is_file():
@@ -39,7 +39,7 @@ def program_of(module: str | None, arguments: list[str], *, where: str) -> Progr
 
 
 def _hint(missing: Path, rest: list[str]) -> str:
-    """Return a hint about a script that does not exist: a similar name, or options that are out of place."""
+    """Return a hint for a missing script: a similar name, or misplaced options."""
     if any(Path(word).is_file() for word in rest):
         return " Options, each with one value, come before the script."
     here = [path.name for path in missing.parent.glob("*") if path.suffix in (".py", ".ipynb")]
@@ -48,8 +48,8 @@ def _hint(missing: Path, rest: list[str]) -> str:
 
 
 def _command(name: str) -> str | None:
-    """Return the file of a command that is a Python script, such as torchrun or accelerate."""
-    beside = Path(sys.executable).parent  # the environment may not be activated
+    """Return the file of a command written in Python, such as torchrun or accelerate."""
+    beside = Path(sys.executable).parent  # works also if the environment is not activated
     path = os.pathsep.join([str(beside), os.environ.get("PATH", os.defpath)])
     found = None if os.sep in name else shutil.which(name, path=path)
     if found is None:

@@ -1,4 +1,4 @@
-"""A line at the bottom of the terminal that shows the progress of the watched script."""
+"""A progress line at the bottom of the terminal."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _FEWEST_ROWS = 8
 
 
 def write_error(text: str) -> None:
-    """Write to standard error directly, because the script may have replaced or closed ``sys.stderr``."""
+    """Write to the original standard error: the script may have replaced or closed ``sys.stderr``."""
     with suppress(OSError):
         os.write(2, text.encode())
 
 
 class Progress:
-    """Reserves the last row of the terminal, as apt does, so that the script's output cannot collide with it.
+    """Reserves the last row of the terminal, as apt does, so that the script's output scrolls only above this row.
 
-    The rows above still scroll, and the cursor returns to its place after each update of the line. Nothing is drawn
-    if standard error is not a terminal, or in continuous integration, whose logs would record every frame.
+    After each update of the row, the cursor returns to its place. Nothing is drawn if standard error is not a
+    terminal, or in continuous integration, whose logs would record every update.
     """
 
     def __init__(self, *, enabled: bool) -> None:
@@ -34,17 +34,17 @@ class Progress:
         self._enabled = enabled and sys.stderr.isatty() and drawn and not os.environ.get("CI")
         self._dim = ("", "") if os.environ.get("NO_COLOR") else ("\x1b[2m", "\x1b[22m")
         self._pid = os.getpid()
-        self._rows = 0  # of the terminal when the last row was reserved; 0 if it is not
+        self._rows = 0  # the terminal's height when the last row was reserved; 0 before that
         self._drawing = _thread.allocate_lock()
 
     def start(self, counts: Callable[[], tuple[int, int]]) -> None:
-        """Start showing what ``counts`` returns: optimizer steps and backward calls."""
+        """Start to show the optimizer steps and backward calls, which ``counts`` returns."""
         if self._enabled:
-            # Not a threading.Thread: the script would see that in threading.enumerate().
+            # The script would see a threading.Thread in threading.enumerate().
             _thread.start_new_thread(self._run, (counts, time.perf_counter()))
 
     def stop(self) -> None:
-        """Release the row. A forked child draws nothing and has nothing to release."""
+        """Release the row. In a forked child, which draws nothing, do nothing."""
         if not self._enabled or os.getpid() != self._pid:
             return
         self._enabled = False
@@ -53,7 +53,7 @@ class Progress:
                 write_error(f"\x1b7\x1b[r\x1b[{self._rows};1H\x1b[2K\x1b8")
 
     def _run(self, counts: Callable[[], tuple[int, int]], began: float) -> None:
-        time.sleep(1.0)  # a shorter run needs no progress
+        time.sleep(1.0)  # shorter runs show no progress
         while True:
             with self._drawing:
                 if not self._enabled:
@@ -66,7 +66,7 @@ class Progress:
         if rows < _FEWEST_ROWS:
             return
         if rows != self._rows:
-            # Make room by moving one row down in the same column, then let all rows but the last scroll.
+            # Move one row down to make space, then limit scrolling to all rows but the last.
             write_error(f"\x1bD\x1b[1A\x1b7\x1b[1;{rows - 1}r\x1b8")
             self._rows = rows
         steps, backwards = counts

@@ -4,12 +4,11 @@ A :class:`Log` is one process's run: a table of parameters, and events in the or
 refer to parameters, optimizers, schedulers and loaders by number. A :data:`Site` is a position in the user's code:
 its frames, innermost first, without the frames of torch and other libraries.
 
-Each field is declared once, with its type and what it means. JSON follows from these declarations, and so does the
-table of all events: :func:`describe`.
+Each field is declared once, with its type and meaning. JSON and the table in docs/reference/rules_and_events.md
+follow from these declarations.
 """
 
 from gradgate.events._cells import Cell, cell_of
-from gradgate.events._describe import describe, fields_of
 from gradgate.events._forward import Cut, GraphsKept, ModeSet, NoGradEntered, Ran, StatisticsMoved
 from gradgate.events._gradients import (
     Backward,
@@ -95,9 +94,7 @@ __all__ = [
     "Wrapped",
     "Written",
     "cell_of",
-    "describe",
     "emit",
-    "fields_of",
     "from_json",
     "is_on_purpose",
     "listeners",

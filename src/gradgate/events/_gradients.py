@@ -43,6 +43,11 @@ class Backward(Event):
     nodes: Annotated[int, "nodes in the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
     old_site: Annotated[Site, "where most of the old nodes were made"] = ()
+    left_out: Annotated[
+        int,
+        "length of the longest run of nodes made since the last backward call that are not in the graph; only for "
+        "the first calls, and 0 if more nodes of the graph are newer",
+    ] = 0
     retain: Annotated[bool, "called with retain_graph"] = False
     create: Annotated[bool, "called with create_graph"] = False
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
@@ -88,8 +93,9 @@ class Combined(Event):
     """A loss combines values in a way that may be a mistake. ``site`` is the operation's line."""
 
     how: Annotated[
-        Literal["own target", "advantage", "broadcast", "teacher", "summand", "itself"],
+        Literal["own target", "advantage", "broadcast", "weighed by pairs", "teacher", "summand", "itself"],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
+        "log-probabilities of N samples times an (N, N) matrix without a graph, the sum of two vectors; "
         "the target of a divergence, whose parameters get no other gradient; a summand that shares no parameter "
         "with the others; a ratio of equal values, or the distance between them",
     ]

@@ -25,16 +25,22 @@ def stepping(moved: list[str], **facts: object) -> Report:
     ("moved", "said"),
     [
         (["net.a net.b other.a"] * 12, []),
-        (["net.a other.a"] * 12, ["None of 12 steps of optimizer moved net.b. See whether a loss uses it."]),
+        (
+            ["net.a other.a"] * 12,
+            ["None of 12 steps of optimizer moved net.b. Check whether a loss uses it."],
+        ),
         (
             [""] * 12,
-            ["None of 12 steps of optimizer moved net, other (3 tensors). See whether a loss uses it."],
+            ["None of 12 steps of optimizer moved net, other (3 tensors). Check whether a loss uses it."],
         ),
-        (["net.a net.b"] * 12, ["None of 12 steps of optimizer moved other.a. See whether a loss uses it."]),
+        (
+            ["net.a net.b"] * 12,
+            ["None of 12 steps of optimizer moved other.a. Check whether a loss uses it."],
+        ),
         (
             ["net.a net.b other.a"] * 8 + ["net.a net.b"] * 4,
             [
-                "other.a moved at first, but not in the last 4 steps of optimizer. See whether it is meant to stop."
+                "other.a moved at first, but not in the last 4 steps of optimizer. Check whether this is intended."
             ],
         ),
         ([""] * 2, []),
@@ -47,7 +53,7 @@ def test_what_no_step_moves_is_told_and_the_verdict_is_no_certificate(
     report = stepping(moved)
     assert report.findings == ()
     assert [note for note in report.summary.notes if "moved" in note] == said
-    verdict = "No mistakes found in what could be checked." if said else "No mistakes found."
+    verdict = "No mistakes found, but not everything could be checked." if said else "No mistakes found."
     assert report.verdict()[0] == verdict
 
 
@@ -61,7 +67,7 @@ def test_a_module_that_is_frozen_during_the_run_is_named_as_a_whole() -> None:
         story.add(Stepped(site(3), 0, story.ids(None), moved=story.ids(moved), lr=(0.1,)))
     notes = report_on([story.log()]).summary.notes
     assert [note for note in notes if "moved" in note] == [
-        "net.body moved at first, but not in the last 4 steps of optimizer. See whether it is meant to stop."
+        "net.body moved at first, but not in the last 4 steps of optimizer. Check whether this is intended."
     ]
 
 
@@ -72,8 +78,8 @@ def test_a_module_that_is_frozen_during_the_run_is_named_as_a_whole() -> None:
         (
             None,
             [
-                "None of 12 steps of optimizer moved net.body: a loss reached it, and then it was frozen. See "
-                "whether the network that you freeze is this one."
+                "None of 12 steps of optimizer moved net.body, which had gradients before it was frozen. "
+                "Check whether the right network is frozen."
             ],
         ),
     ],
@@ -105,8 +111,8 @@ def test_an_optimizer_that_gets_only_zero_gradients_is_reported_though_another_o
         story.add(Stepped(site(4), 1, every, zero=every if zero else frozenset(), lr=(0.1,)))
     report = report_on([story.log()])
     assert [
-        "None of 6 steps of outer moved net (2 tensors): every gradient was zero. See what the "
-        "gradients are computed from."
+        "None of 6 steps of outer moved net (2 tensors): every gradient was zero. Check how the "
+        "loss depends on it."
     ] * zero == [note for note in report.summary.notes if "moved" in note]
 
 
@@ -115,7 +121,7 @@ def test_an_optimizer_that_gets_only_zero_gradients_is_reported_though_another_o
     [
         (
             "b.0 b.1 b.2 b.3",
-            ["optimizer steps b (4 tensors), and something else writes to it after each step."],
+            ["optimizer steps b (4 tensors), and other code overwrites it after each step."],
         ),
         ("b.0 b.2", []),
         ("a.0 a.1 a.2 a.3 b.0 b.1 b.2 b.3", []),
@@ -134,6 +140,6 @@ def test_a_network_that_is_stepped_and_overwritten_is_named_beside_its_source(
         story.clear(1).backward(2, mean(8))
         changed = story.ids(written) if step else frozenset()
         story.add(Stepped(site(3), 0, every, moved=every, changed=changed, lr=(0.1,)))
-    notes = [note for note in report_on([story.log()]).summary.notes if "writes to it" in note]
-    advice = " If it is an average of a (4 tensors), leave it out of optimizer, and run it under no_grad."
+    notes = [note for note in report_on([story.log()]).summary.notes if "overwrites it" in note]
+    advice = " If it is an average of a (4 tensors), remove it from optimizer and run it under no_grad."
     assert notes == [sentence + advice for sentence in said]

@@ -1,7 +1,7 @@
-"""Fixes: the changes that a rule proposes, as values, and the source edits that make them.
+"""Fixes that rules propose, and the source edits that carry them out.
 
-A rule states a fix as a tuple of changes (:class:`Insert`, :class:`Move`, :class:`Replace`, ...), next to its
-sentence of advice. :func:`edits_for` makes the changes in the file's syntax tree and returns the lines that differ.
+A rule states a fix as a tuple of changes (:class:`Insert`, :class:`Move`, :class:`Replace`, ...), together with its
+advice. :func:`edits_for` makes the changes in the file's syntax tree and returns the edited lines.
 """
 
 from __future__ import annotations
@@ -42,16 +42,14 @@ class _Finding(Protocol):
 
 
 def edits_for(finding: _Finding) -> tuple[Edit, ...]:
-    r"""Return the edits that make a finding's fix.
-
-    They are computed from the file as it is now; nothing is written. :func:`apply` makes them.
+    r"""Compute the edits for a finding's fix, from the current file. :func:`apply` makes the edits.
 
     Args:
-        finding: what a rule has found.
+        finding: a finding, with or without a fix.
 
     Returns:
-        One edit for each line that changes, in order. () where the finding has no fix, where the fix does not fit
-        the source or would break it, and where LibCST is not installed (see ``can_edit()``).
+        One edit per changed line, in order. () if the finding has no fix, if the fix does not fit the source or
+        would break it, or if LibCST is not installed (see ``can_edit()``).
 
     Example:
         >>> import pathlib, tempfile
@@ -79,5 +77,5 @@ def edits_for(finding: _Finding) -> tuple[Edit, ...]:
 
 @functools.cache
 def can_edit() -> bool:
-    """Return whether LibCST is installed, which edits need: ``pip install 'gradgate[cli]'``."""
+    """Return whether LibCST is installed, which edits need. To install: ``pip install 'gradgate[cli]'``."""
     return importlib.util.find_spec("libcst") is not None

@@ -9,12 +9,12 @@ from difflib import SequenceMatcher
 
 @dataclass(frozen=True)
 class Edit:
-    """Lines of source to insert after a line, or to put in its place.
+    """New lines to insert after a line of a file, or to replace that line.
 
     Attributes:
         line: number of the line, from 1.
         lines: the new lines, without line ends.
-        instead: whether they replace the line; with no new lines it is deleted.
+        instead: replace the line. If ``lines`` is empty, the line is deleted.
     """
 
     line: int
@@ -23,11 +23,11 @@ class Edit:
 
 
 def apply(source: Sequence[str], edits: Iterable[Edit]) -> list[str]:
-    """Return a file's lines with edits made.
+    """Return the edited lines of a file.
 
     Args:
-        source: the lines, without line ends. Left unchanged.
-        edits: of this file, from one finding or from several.
+        source: the lines, without line ends. Not modified.
+        edits: edits of this file, from any number of findings.
     """
     lines: list[str] = []
     by_line = {edit.line: edit for edit in merged(edits)}
@@ -39,7 +39,7 @@ def apply(source: Sequence[str], edits: Iterable[Edit]) -> list[str]:
 
 
 def merged(edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    """Return one edit for each line that changes, in order."""
+    """Merge edits of the same line. Return one edit per changed line, in order."""
     by_line: dict[int, Edit] = {}
     for edit in sorted(edits, key=lambda edit: (edit.line, not edit.instead)):
         known = by_line.get(edit.line, replace(edit, lines=()))
@@ -48,7 +48,7 @@ def merged(edits: Iterable[Edit]) -> tuple[Edit, ...]:
 
 
 def between(before: Sequence[str], after: Sequence[str]) -> tuple[Edit, ...]:
-    """Return the edits that turn some lines into others."""
+    """Return the edits that turn ``before`` into ``after``."""
     edits: list[Edit] = []
     for kind, first, end, start, stop in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         new = tuple(after[start:stop])

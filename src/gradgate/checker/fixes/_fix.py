@@ -1,7 +1,7 @@
-"""The kinds of change that make up a fix, as plain values.
+"""The kinds of change in a fix.
 
-A rule states its fix as a tuple of these. Expressions are Python source and are compared by what they mean, so
-spaces, quotes and redundant parentheses do not matter. A line stands for the innermost statement it belongs to.
+A fix is a tuple of changes. Expressions are Python source and are compared as syntax trees, so spaces, quotes and
+redundant parentheses do not matter. A line number stands for the innermost statement on that line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Insert:
-    """Insert statements before or after the statement of a line, at its indentation."""
+    """Insert statements before or after the statement on a line, at the same indentation."""
 
     text: str
     before: int = 0
@@ -24,9 +24,10 @@ class Insert:
 
 @dataclass(frozen=True)
 class Move:
-    """Move a statement before or after the statement of another line, and indent it accordingly.
+    """Move a statement before or after the statement on another line, and adapt the indentation.
 
-    No edit is made if a statement in between reads a name that the moved one assigns, or assigns one that it reads.
+    No edit is made if the moved statement shares a name with a statement in between, and either of the two assigns
+    that name.
     """
 
     line: int
@@ -39,7 +40,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete a statement, or the decorator that stands on the line."""
+    """Delete the statement or decorator on a line."""
 
     line: int
 
@@ -49,9 +50,9 @@ class Delete:
 
 @dataclass(frozen=True)
 class Replace:
-    """Replace an expression of the line's statement, if it occurs there exactly once.
+    """Replace an expression that occurs exactly once in the statement on a line.
 
-    Parts of ``old`` that ``new`` repeats keep their formatting: ``Replace(3, "f(x)", "f(x).detach()")``.
+    Parts of ``old`` that are repeated in ``new`` keep their formatting: ``Replace(3, "f(x)", "f(x).detach()")``.
     """
 
     line: int
@@ -75,7 +76,7 @@ class PutUnder:
 
 @dataclass(frozen=True)
 class Unwrap:
-    """Delete the header of a block, such as that of a ``with``, and keep its statements."""
+    """Delete the header of a block, such as a ``with`` line, and keep the statements of the block."""
 
     line: int
 
@@ -85,7 +86,7 @@ class Unwrap:
 
 Change: TypeAlias = Insert | Move | Delete | Replace | PutUnder | Unwrap
 Fix: TypeAlias = tuple[Change, ...]
-"""Changes that are made together, all or none; () where a finding has no fix that is safe to make."""
+"""Changes that are made all together or not at all. () if there is no safe fix."""
 
 
 def _beside(before: int, after: int) -> str:

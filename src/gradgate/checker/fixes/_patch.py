@@ -1,4 +1,4 @@
-"""The edits of several findings as new texts of files, and as one patch."""
+"""Apply the edits of several findings to files, or combine the edits in one patch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradgate.events import Cell, cell_of
 
 
 class Rewritten(NamedTuple):
-    """A file, and its text before and after some edits."""
+    """A file and its text before and after the edits."""
 
     path: Path
     encoding: str
@@ -25,13 +25,13 @@ class Rewritten(NamedTuple):
 
 
 def rewritten_files(edits: Iterable[tuple[str, tuple[Edit, ...]]]) -> list[Rewritten]:
-    """Return the files with the edits of several findings made.
+    """Return the edited files.
 
-    If several findings change the same line, only the first one's edits are made; the next check computes the
-    others from the new file. Unreadable files are left out, and so are notebooks that no Jupyter tool has written.
+    If several findings change the same line, only the edits of the first finding are made. The next check computes
+    the other edits from the new file. Unreadable files and notebooks with an unusual layout are left out.
 
     Args:
-        edits: the file, and the edits, of each finding.
+        edits: for each finding, its file and edits.
     """
     chosen: dict[str, dict[int, Edit]] = {}
     for file, several in edits:
@@ -41,7 +41,7 @@ def rewritten_files(edits: Iterable[tuple[str, tuple[Edit, ...]]]) -> list[Rewri
     made: dict[str, Rewritten] = {}
     for source, by_line in chosen.items():
         cell = cell_of(source)
-        path = source if cell is None else cell.notebook  # several cells of a notebook may change
+        path = source if cell is None else cell.notebook  # all cells of a notebook are in one file
         current = made.get(path) or _read(path)
         if by_line and current is not None:
             made[path] = _made(current, by_line.values(), cell)
@@ -81,12 +81,13 @@ def _made(file: Rewritten, edits: Collection[Edit], cell: Cell | None) -> Rewrit
 
 
 def _edited_cell(notebook: str, edits: Collection[Edit], cell: Cell) -> str | None:
-    """Return a notebook's text with a cell edited, or None if that cannot be done without changing more."""
+    """Return a notebook's text with an edited cell, or None if the edits don't fit the cell."""
     text = cells_in(notebook).get(cell.number)
     if text is None:
         return None
     source = [line.removesuffix("\n") for line in text.source]
-    # The edits are of what ran, with magic commands translated. Those of a translated line do not fit the notebook.
+    # The edits fit the code that ran, in which IPython had translated magic commands. So an edit of a translated
+    # line does not fit the notebook.
     ran = whole_text(cell.file).splitlines()
     translated = {n for n, (old, new) in enumerate(zip_longest(source, ran), 1) if old != new}
     if any(edit.instead and edit.line in translated for edit in edits):

@@ -1,4 +1,4 @@
-"""Applies a fix to a syntax tree. Only this file imports LibCST, so import this module only where it is needed."""
+"""Apply a fix to a syntax tree. Only this module imports LibCST, so import the module only when needed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Block: TypeAlias = cst.Module | cst.IndentedBlock
 
 
 class _MisfitError(Exception):
-    """A change does not fit the source, or would break it."""
+    """A change does not fit the source or would break it."""
 
 
 def rewritten(source: str, fix: Fix) -> str | None:
-    """Return the source with a fix applied, or None if the fix does not match the source or would break it."""
+    """Return the source with a fix applied, or None if the fix does not fit the source or would break it."""
     try:
         after = _Rewriter(source, fix).code()
         before_names, after_names = _names(ast.parse(source)), _names(tree := ast.parse(after))
@@ -49,7 +49,7 @@ class _Rewriter(cst.CSTTransformer):
         self._before: dict[Statement, list[Statement]] = defaultdict(list)
         self._after: dict[Statement, list[Statement]] = defaultdict(list)
         self._deleted: set[cst.CSTNode] = set()
-        self._moved: set[Statement] = set()  # among the deleted
+        self._moved: set[Statement] = set()  # a subset of _deleted
         self._headers: dict[Statement, cst.With] = {}
         self._unwrapped: set[Statement] = set()
         self._replaced: dict[cst.CSTNode, cst.BaseExpression] = {}
@@ -77,7 +77,7 @@ class _Rewriter(cst.CSTTransformer):
     # The statement of a line
 
     def _statement(self, line: int) -> Statement:
-        """Return the innermost statement at a line; it must not share its lines with another statement."""
+        """Return the innermost statement on a line, which must not share its lines with another statement."""
         blocks = (node for node in self._lines if isinstance(node, cst.Module | cst.IndentedBlock))
         holding = [
             statement
@@ -179,7 +179,7 @@ class _Rewriter(cst.CSTTransformer):
 
     def _block(self, original: Block, updated: Block) -> Block:
         body: list[Statement] = []
-        blank: Sequence[cst.EmptyLine] = ()  # above a deleted statement
+        blank: Sequence[cst.EmptyLine] = ()  # the blank lines above a deleted statement
         pairs: Iterable[tuple[Any, Any]] = zip(original.body, updated.body, strict=True)
         for before, after in pairs:
             above, comments = _split(after.leading_lines)
@@ -208,7 +208,7 @@ class _Rewriter(cst.CSTTransformer):
 
 
 class _Keep(cst.CSTTransformer):
-    """Reuses the nodes of an old expression wherever a new one repeats them, to keep their formatting."""
+    """Reuses the nodes of the old expression that are repeated in the new one, to keep their formatting."""
 
     def __init__(self, module: cst.Module, kept: Mapping[str, cst.CSTNode]) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ class _Keep(cst.CSTTransformer):
 
 
 def _within(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
-    """Yield the expressions of a node; of a statement with a block, those of its header."""
+    """Yield the expressions in a node. For a statement with a block, yield only those in the header."""
     for child in node.children:
         if isinstance(child, cst.BaseExpression):
             yield child
@@ -240,7 +240,7 @@ def _within(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
 
 
 def _meaning(code: str) -> str:
-    """Return an expression's syntax tree as text, whatever its formatting."""
+    """Return an expression's syntax tree as text, which does not depend on formatting."""
     try:
         return ast.dump(ast.parse(f"({code.strip()}\n)", mode="eval"))
     except SyntaxError:
@@ -248,7 +248,7 @@ def _meaning(code: str) -> str:
 
 
 def _split(lines: Sequence[cst.EmptyLine]) -> tuple[Sequence[cst.EmptyLine], Sequence[cst.EmptyLine]]:
-    """Split the lines above a statement: up to the last blank one, and the comments right above it."""
+    """Split the lines above a statement after the last blank line. The rest are comments of the statement."""
     blank = max((place + 1 for place, line in enumerate(lines) if line.comment is None), default=0)
     return lines[:blank], lines[blank:]
 
@@ -258,7 +258,7 @@ def _names(tree: ast.AST) -> set[str]:
 
 
 def _bound(tree: ast.AST) -> set[str]:
-    """Return the names that a file binds somewhere."""
+    """Return the names that are bound anywhere in a file."""
     names = {
         node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }

@@ -1,4 +1,4 @@
-"""The watcher: makes events from an unmodified script. The only package that patches torch."""
+"""Record an unmodified script's training events. No other package patches torch."""
 
 from gradgate.checker.recording._recorder import StopRun, StopTask
 from gradgate.checker.recording._watcher import Watcher

@@ -1,4 +1,4 @@
-"""Record ``backward`` and ``autograd.grad``: the terms of a loss, what it reaches, where its gradient vanishes."""
+"""Record ``backward`` and ``autograd.grad``: loss terms, reached parameters, vanishing gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradgate.checker.recording._gradients import GradientCopies, Gradients
 from gradgate.checker.recording._measures import Probe, first_nan
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._ranks import RankRecorder
-from gradgate.checker.recording._reach import KnownLeaves, older_than
+from gradgate.checker.recording._reach import KnownLeaves, left_out, older_than
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._steps import Steps
@@ -30,17 +30,18 @@ from gradgate.checker.recording._user_objects import is_a, items_of
 from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
-_PROBED = 6  # backward calls at one line whose gradients are followed through the graph
-_STILL_PROBED = 24  # the same, while some parameter's gradient was zero each time
-_MOST_PROBED = 60  # the same in small graphs, where it is cheap: a gradient may break later
+# Backward calls per line that get a probe, which follows the gradients through the graph.
+_PROBED = 6
+_STILL_PROBED = 24  # while some parameter's gradient has always been zero
+_MOST_PROBED = 60  # in small graphs, where a probe is cheap
 _FEW_NODES = 400
-_MOST_NODES = 20_000  # the largest graph that is followed
+_MOST_NODES = 20_000  # larger graphs get no probe
 _LOOKS_WITHOUT_STEPS = 60
-_FIRST_CALLS = 3  # backward calls at one line that record the order in which parameters are used
+_FIRST_CALLS = 3  # backward calls per line that record the order in which the forward pass uses parameters
 
 
 class Backwards:
-    """Watches ``torch.autograd``."""
+    """Watches ``backward`` and ``grad`` of ``torch.autograd``."""
 
     def __init__(
         self,
@@ -60,13 +61,14 @@ class Backwards:
         self.kept = RetainedGraphs(recorder)
         self.evaluations = EvaluationGraphs(recorder)
         self.reach = KnownLeaves(recorder.parameters)
-        self._counted: set[int] = set()  # nodes whose forward pass is in the FLOPs of some call
-        self._last: dict[tuple[Site, int], Ids] = {}  # by line and thread
+        self._counted: set[int] = set()  # nodes whose forward FLOPs an earlier call has counted
+        # (line, thread) -> parameters that the last call reached
+        self._last: dict[tuple[Site, int], Ids] = {}
         self._calls: dict[Site, int] = {}
-        self._newest: dict[Site, int] = {}  # by line that calls autograd.grad, the number of its last root
+        self._newest: dict[Site, int] = {}  # line that calls autograd.grad -> node number of its last root
         self._failed: Backward | None = None  # the last call, if it raised
         self._nan_recorded = False
-        self._repeated: tuple[Any, Backward] | None = None  # the last call whose graph was not read
+        self._repeated: tuple[Any, Backward] | None = None  # the last call recorded without reading its graph
         self._copies = GradientCopies(recorder)
 
     def backward(
@@ -142,8 +144,9 @@ class Backwards:
         head = Terms(recorder.scaled, number_of)
         readable = len(graph.roots) == 1 and not facts["managed"] and reads_losses()
         old_nodes, old_site = older_than(graph.nodes, recorder.thread.last_key)
+        newest = recorder.thread.newest_key
         flops, serving = found.flops(self._counted) if first else (0.0, ())
-        recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
+        recorder.thread.newest_key = max([newest, *map(node_number.use, graph.roots)])
         value = _value(tensors)
         facts["synced"], facts["around"] = self._ranks.synchronizes(reached)
         event = Backward(
@@ -156,6 +159,7 @@ class Backwards:
             trainer=trainer_at_work(),
             old_nodes=old_nodes,
             old_site=old_site,
+            left_out=left_out(graph.nodes, newest) if first and newest >= 0 else 0,
             scaler=self._scaler(head, graph),
             uses=found.first_uses() if first or facts["around"] else (),
             through=found.unowned_uses(),
@@ -183,7 +187,7 @@ class Backwards:
         return event, Probe(recorder, graph, found.numbers)
 
     def _is_probed(self, nodes: int, calls: int, reached: Ids) -> bool:
-        """Return whether the gradients of this call are followed through the graph."""
+        """Return whether this call gets a probe."""
         records = self._recorder.parameters.records
         zero_so_far = any(
             records[each].looks == records[each].zeros and not records[each].zeroed for each in reached
@@ -194,9 +198,9 @@ class Backwards:
         return calls <= most and nodes <= _MOST_NODES and not self._recorder.in_backward
 
     def _look_for_reached(self, event: Backward, changed: Iterable[int]) -> None:
-        """Correct the event of a call whose graph was not read, if it reached other parameters than last time.
+        """Correct an event that was recorded without reading the graph, if the call reached different parameters.
 
-        One line may train several models in turn. If hooks step and clear within the backward pass, no gradient
+        One line may train several models in turn. If hooks step and clear during the backward pass, no gradient
         seems to have changed.
         """
         reached = self._recorder.parameters.same([*changed, *self._gradients.note()])
@@ -204,7 +208,7 @@ class Backwards:
             self._recorder.events.replace(event, dataclasses.replace(event, reached=reached))
 
     def _scaler(self, head: Terms, graph: Graph) -> int | None:
-        """Return the gradient scaler whose factor is in the graph, near the root or below a reduction."""
+        """Return the gradient scaler that scaled the loss, near the root or below a reduction."""
         scaled = self._recorder.scaled
         if head.scaler is not None or not scaled:
             return head.scaler
@@ -235,7 +239,7 @@ class Backwards:
         *_: Any,
         **__: Any,
     ) -> Around:
-        """Record a call of ``autograd.grad``. Its arguments come first in that order."""
+        """Record a call of ``torch.autograd.grad``, which has the same parameters."""
         recorder = self._recorder
         recorder.derivatives += 1
         if recorder.looking:
@@ -256,7 +260,7 @@ class Backwards:
                     old_site,
                 )
             )
-        if not create_graph:  # the nodes of a new graph need this line
+        if not create_graph:  # with create_graph, the new nodes must store their lines
             recorder.lines.pause(1)
             try:
                 yield
@@ -274,7 +278,7 @@ def _tensors(given: Any) -> list[Tensor]:
 
 
 def _value(tensors: Any) -> float | None:
-    """Return the loss, if reading it does not synchronize with a device."""
+    """Return the value of the loss if reading it needs no device synchronization."""
     if is_a(tensors, Tensor) and tensors.numel() == 1 and tensors.device.type == "cpu":
         with torch.no_grad():
             return float(tensors.detach().double())

@@ -1,4 +1,4 @@
-"""Find values that a loss combines, often by mistake."""
+"""Find values that a loss combines, often by mistake, such as a prediction and its own target."""
 
 from __future__ import annotations
 
@@ -10,33 +10,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph import LEAF, RESHAPES, Graph, NotUnderstoodError, reduced_shape, shape_of
+from gradgate.autograd_graph import (
+    ELEMENTWISE,
+    ERRORS,
+    LEAF,
+    RESHAPES,
+    SUMS,
+    Graph,
+    broadcast_at,
+    node_shape,
+    weighed_by_pairs,
+)
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.events import Combined, Ids, Site
 
 _MOST_NODES = 5_000
 _MOST_DEPTH = 12
-_ERRORS = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "L1LossBackward0")
-_DIFFERENCES = ("SubBackward0", *_ERRORS)
+_DIFFERENCES = ("SubBackward0", *ERRORS)
 _COMPARISONS = ("ExpBackward0", "DivBackward0", "PowBackward0", "AbsBackward0", "LinalgVectorNormBackward0")
-_SUMS = ("AddBackward0", "SubBackward0")
 _MEANS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "NegBackward0")
-_MOST_SUMMANDS = 12  # of a loss that is split into summands
-_ELEMENTWISE = (
-    *_SUMS,
-    "MulBackward0",
-    "DivBackward0",
-    "PowBackward0",
-    "AbsBackward0",
-    "NegBackward0",
-    *_ERRORS,
-)
-
+_MOST_SUMMANDS = 12  # losses with more summands are not examined
 NumberOf = Callable[[Tensor], int | None]
 
 
 def combined(graph: Graph, backward: Site, number_of: NumberOf) -> Iterator[Combined]:
-    """Yield what a loss combines, such as a value and a target that the same parameters compute."""
+    """Yield each suspicious combination in a loss."""
     if len(graph.nodes) <= _MOST_NODES:
         yield from _Reader(graph, backward, number_of).read()
 
@@ -54,7 +52,7 @@ class _Reader:
                 self._users.setdefault(child, []).append(node)
 
     def read(self) -> Iterator[Combined]:
-        """Yield the combinations, those nearest to the loss first."""
+        """Yield the combinations, starting with the nearest to the loss."""
         compared: dict[Site, list[tuple[Any, bool]]] = defaultdict(list)
         for node in self._graph.nodes:
             name = node.name()
@@ -62,16 +60,18 @@ class _Reader:
                 yield from self._own_target(node)
             if name == "MulBackward0":
                 yield from self._advantage(node)
+                yield from self._weighed_by_pairs(node)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
             if name in _COMPARISONS and (equal := _compares_equals(node)) is not None:
                 compared[line_of(node)].append((node, equal))
-            if name in _ELEMENTWISE or name == "ExpandBackward0":
+            if name in ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
 
         for several in compared.values():
-            if all(equal for _, equal in several):  # a loop over all pairs also compares some equal values
+            # A loop over all pairs may compare each item with itself, too.
+            if all(equal for _, equal in several):
                 yield self._event("itself", several[0][0], self._ids(several[0][0]))
 
     def _event(self, how: Any, node: Any, ids: Ids, sizes: tuple[int, ...] = ()) -> Combined:
@@ -96,7 +96,7 @@ class _Reader:
                 return
 
     def _teacher(self, node: Any) -> Iterator[Combined]:
-        """Find the target of ``kl_div``, t * log(t) - t * input, whose parameters get no other gradient."""
+        """Find a target t of ``kl_div``, t * log(t) - t * input, whose parameters get no other gradient."""
         target, *others = _inputs(node)
         if others != [target]:
             return
@@ -104,7 +104,7 @@ class _Reader:
             yield self._event("teacher", node, self._ids(target))
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
-        """Find ``log_prob * (returns - value)`` in a loss that also trains ``value`` by a squared error."""
+        """Find ``log_prob * (returns - value)`` if a squared error in the same loss trains ``value``."""
         sides = _inputs(node)
         if len(sides) != 2:
             return
@@ -117,7 +117,7 @@ class _Reader:
                     return
 
     def _value_in(self, advantage: Any) -> Any:
-        """Return the value whose difference from data is taken, if a squared error of the loss also uses it."""
+        """Return ``value`` of an advantage ``data - value``, if the loss also contains its squared error."""
         todo, seen = [(advantage, 0)], set()
         while todo:
             node, depth = todo.pop(0)
@@ -129,7 +129,7 @@ class _Reader:
                 value = _skip(inputs[0])
                 if self._is_squared(value) or self._is_squared(node) or self._is_squared_again(value):
                     return value
-            elif node.name() in _ELEMENTWISE or node.name() in RESHAPES:
+            elif node.name() in ELEMENTWISE or node.name() in RESHAPES:
                 todo += [(child, depth + 1) for child in inputs]
         return None
 
@@ -144,7 +144,7 @@ class _Reader:
                 seen.add(user)
                 name = user.name()
                 square = name == "PowBackward0" and float(user._saved_exponent) == 2
-                if square or name in _ERRORS or (name == "MulBackward0" and _inputs(user) == [node, node]):
+                if square or name in ERRORS or (name == "MulBackward0" and _inputs(user) == [node, node]):
                     return True
                 if (
                     name in RESHAPES
@@ -155,14 +155,14 @@ class _Reader:
         return False
 
     def _summands(self) -> Iterator[Combined]:
-        """Find the summands of the loss, also inside a mean, that share no parameter with the others."""
+        """Find summands of the loss, or of a mean in it, that share no parameter with the other summands."""
         nodes: list[tuple[Any, Any]] = []
         todo = [(root, root) for root in self._graph.roots]
         while todo:
             node, joint = todo.pop()
             inputs = _inputs(node)
             scaled = node.name() in ("MulBackward0", "DivBackward0") and len(inputs) == 1
-            if inputs and (scaled or node.name() in (*_SUMS, *_MEANS, *RESHAPES)):
+            if inputs and (scaled or node.name() in (*SUMS, *_MEANS, *RESHAPES)):
                 todo += [(child, joint if len(inputs) == 1 else node) for child in inputs]
             elif len(nodes) < _MOST_SUMMANDS:
                 nodes.append((node, joint))
@@ -175,62 +175,37 @@ class _Reader:
                 yield self._event("summand", joint, ids)
 
     def _is_squared_again(self, value: Any) -> bool:
-        """Return whether the loss compares data with a second run of the network that computed a value."""
-        ids, shape = self._ids(value), _shape(value, 0)
-        compared = (_inputs(node) for node in self._graph.nodes if node.name() in _ERRORS)
+        """Return whether a second run of the network that computed ``value`` is also compared with data."""
+        ids, shape = self._ids(value), node_shape(value, 0)
+        compared = (_inputs(node) for node in self._graph.nodes if node.name() in ERRORS)
         again = [_skip(inputs[0]) for inputs in compared if len(inputs) == 1]
         return bool(ids) and any(
-            each.name() == value.name() and _shape(each, 0) == shape and self._ids(each) == ids
+            each.name() == value.name() and node_shape(each, 0) == shape and self._ids(each) == ids
             for each in again
         )
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:
         """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""
-        shape = _shape(node, 0)
-        if node.name() in _ERRORS and len(shape) == 2:
-            shape = reduced_shape(node)
-        if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
-            return
-        sizes = {_shape(child, output) for child, output in node.next_functions if child is not None}
-        if not sizes & {(shape[0], 1), shape[:1]} or sizes - {(shape[0], 1), shape[:1]}:
-            return
-        above = node
-        while _shape(above, 0) == shape:
-            users = self._users.get(above, ())
-            if len(users) != 1 or (users[0].name() not in (*_ELEMENTWISE, *_REDUCTIONS)):
-                return
-            above = users[0]
-        if math.prod(_shape(above, 0)) == 1 and _is_outer(node, self._users[node][0], shape[0]):
-            where = node if line_of(node) else above
-            yield self._event("broadcast", where, self._ids(node), shape)
+        found = broadcast_at(node, self._users)
+        if found is not None:
+            above, shape = found
+            yield self._event("broadcast", node if line_of(node) else above, self._ids(node), shape)
 
-
-def _is_outer(node: Any, user: Any, size: int) -> bool:
-    """Return whether (N, N) values come from broadcasting, not from a matrix that happens to be square."""
-    if node.name() == "MulBackward0":
-        shapes = {_shape(child, output) for child, output in node.next_functions if child is not None}
-        saved = (node._saved_self, node._saved_other)
-        shapes |= {tuple(each.shape) for each in saved if isinstance(each, Tensor)}
-        return shapes == {(size, 1), (size,)}
-    if user.name() in ("PowBackward0", "AbsBackward0"):
-        values = user._saved_self
-    elif user.name() in _ERRORS:
-        values = user._saved_self - user._saved_target
-    else:
-        return False
-    values = values.detach().double()
-    rest = values - values[:1] - values[:, :1] + values[:1, :1]
-    return bool(rest.abs().max() <= 1e-5 * values.abs().max())
+    def _weighed_by_pairs(self, node: Any) -> Iterator[Combined]:
+        """Find log-probabilities times an (N, N) advantage that was computed without a graph."""
+        shape = weighed_by_pairs(node, self._users)
+        if shape is not None:
+            yield self._event("weighed by pairs", node, self._ids(node), shape)
 
 
 def _compares_equals(node: Any) -> bool | None:
-    """Return whether a ratio's or distance's sides are equal; None for other nodes and sides without a gradient."""
+    """Return whether both sides of a ratio or distance are equal; None unless both sides have a gradient."""
     name, below = node.name(), node
     if name != "DivBackward0":
         below = _inputs(node)[0]
     if below.name() not in ("SubBackward0", "DivBackward0") or len(_inputs(below)) != 2:
         return None
-    if math.prod(_shape(node, 0)) < 2:
+    if math.prod(node_shape(node, 0)) < 2:
         return None
     if name == "DivBackward0":
         return torch.equal(node._saved_self, node._saved_other)
@@ -239,11 +214,8 @@ def _compares_equals(node: Any) -> bool | None:
     )
 
 
-_REDUCTIONS = ("MeanBackward0", "SumBackward0", "WhereBackward0", "ClampBackward1", "ClampMinBackward0")
-
-
 def _leaves_below(*roots: Any, without: Any = None) -> set[Any]:
-    """Return the leaves below some nodes, following only paths that avoid the node ``without``."""
+    """Return the leaves that are reachable from ``roots`` without passing through the node ``without``."""
     seen, todo = {without}, list(roots)
     while todo:
         node = todo.pop()
@@ -258,16 +230,16 @@ def _inputs(node: Any) -> list[Any]:
 
 
 def _skip(node: Any) -> Any:
-    """Return the node below any reshapes."""
+    """Return the first node below ``node`` that isn't a reshape."""
     while node.name() in RESHAPES and len(_inputs(node)) == 1:
         node = _inputs(node)[0]
     return node
 
 
 def _after_reward(target: Any) -> Any:
-    """Return x if the target is ``data + numbers * x`` with one number for each sample; otherwise None."""
+    """Return x if the target is ``data + numbers * x``, with one number per sample; otherwise None."""
     node = _skip(target)
-    shape = _shape(node, 0)
+    shape = node_shape(node, 0)
     if node.name() != "AddBackward0" or len(_inputs(node)) != 1 or not shape or math.prod(shape) != shape[0]:
         return None
     node, products = _skip(_inputs(node)[0]), 0
@@ -277,14 +249,5 @@ def _after_reward(target: Any) -> Any:
 
 
 def _are_apart(first: Any, second: Any) -> bool:
-    """Return whether two values share only leaves, which means that the network ran twice."""
+    """Return whether two values share no node except leaves: then the network ran twice."""
     return set(Graph(first).nodes).isdisjoint(Graph(second).nodes)
-
-
-def _shape(node: Any, output: int) -> tuple[int, ...]:
-    if node.name() == LEAF:
-        return tuple(node.variable.shape)
-    try:
-        return shape_of(node, output)
-    except NotUnderstoodError:
-        return ()

@@ -16,7 +16,7 @@ from gradgate.events import Group, OptimizerMade, StateLoaded
 
 
 class Creation:
-    """Watches constructors of parameters and optimizers, ``add_param_group`` and ``load_state_dict``."""
+    """Watches the constructors of parameters and optimizers, and how optimizers are extended and loaded."""
 
     def __init__(self, recorder: Recorder, cuts: Cuts) -> None:
         self._recorder = recorder
@@ -42,7 +42,7 @@ class Creation:
             self._recorder.look_again()
 
     def meet(self, optimizer: Optimizer, *, added: bool = False) -> int:
-        """Record an optimizer that was constructed, extended, or is seen for the first time."""
+        """Record an optimizer that is new to the watcher or got another group. Return its number."""
         recorder = self._recorder
         recorder.wake()
         number = recorder.optimizers.number(optimizer)
@@ -63,7 +63,7 @@ class Creation:
         return number
 
     def group(self, optimizer: Optimizer, *_: Any, **__: Any) -> Around:
-        """Record that an optimizer got another group. Calls from the optimizer's own constructor are ignored."""
+        """Record that an optimizer got another group. Ignore calls from the optimizer's own constructor."""
         yield
         if self._recorder.optimizers.known(optimizer) is not None:
             self.meet(optimizer, added=True)

@@ -1,4 +1,4 @@
-"""Find graphs that an evaluation keeps alive although no backward pass ever uses them."""
+"""Find graphs that an evaluation keeps alive but no backward pass uses."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gradgate.checker.recording._retained_graphs import SUSPICIOUS, candidates, 
 from gradgate.events import GraphsKept, Site
 from gradgate.torch_compat import stored_stack
 
-_PHASES = 4  # evaluations that are examined, anywhere in the run
-_MOST_NODES = 20_000  # nodes that are noted in one evaluation
-_GROWTH = 1.25  # growth of the number of live nodes that triggers another search
-_FALLS = 3  # once most nodes were freed this often, the script is assumed to keep them only briefly
+_PHASES = 4  # evaluations examined per run
+_MOST_NODES = 20_000  # nodes tracked per evaluation
+_GROWTH = 1.25  # the number of live nodes must grow by this factor before the next search
+_FALLS = 3  # once most nodes were freed this many times, the script is assumed to keep graphs only briefly
 
 
 @dataclass(eq=False)
 class _Collection:
-    """The graphs that one variable keeps. The stacks in their nodes show whether a backward pass uses them."""
+    """Graphs that one variable keeps alive. The stacks in their nodes show whether a backward pass used them."""
 
     event: GraphsKept
     phase: int
@@ -32,11 +32,10 @@ class _Collection:
 
 
 class EvaluationGraphs:
-    """Tracks the graphs created between ``eval()`` and the next backward call or ``train()``.
+    """Tracks the graphs created in an evaluation phase, from ``eval()`` to the next backward call or ``train()``.
 
-    Each node created by the first line of a phase stores its own stack, which is freed with the node. When the
-    number of live stacks keeps growing, this searches for a variable that holds several graphs with no node in
-    common.
+    Each node created by the first line of a phase stores its own stack, which is freed with the node. If the
+    number of live stacks keeps growing, this class searches for a variable that holds several separate graphs.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -50,7 +49,7 @@ class EvaluationGraphs:
         self._brief: set[tuple[str, Site]] = set()
 
     def evaluate(self, evaluating: bool) -> None:
-        """Begin or end a phase: a module's mode was set."""
+        """Begin a phase after ``eval()``, or end the phase after ``train()``."""
         if not evaluating:
             self._look()
             self.end()
@@ -80,14 +79,14 @@ class EvaluationGraphs:
             self._collections = {key: each for key, each in self._collections.items() if not each.is_used}
 
     def finish(self, *, ended: bool) -> None:
-        """Record the collections that nothing used. In an interrupted run, record only those of earlier phases."""
+        """Record the graphs that nothing used. If the run was interrupted, leave out the current phase."""
         for each in self._collections.values():
             if ended or not self._open or each.phase < self._phase:
                 self._recorder.add(each.event)
         self._collections.clear()
 
     def _node_made(self, stack: Stack) -> Stack:
-        """Return the stack to store in a new node: a separate one if the phase's first line created the node."""
+        """Return the stack to store in a new node: its own stack if the phase's first line created the node."""
         self._nodes += 1
         if self._nodes > _MOST_NODES:
             self.end()

@@ -1,4 +1,4 @@
-"""Watch the forward pass: values that leave the graph, blocks without gradients, training mode."""
+"""Watch the forward pass: values that leave the graph, ``no_grad`` blocks, training mode."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SAMPLED = tuple(
     if isinstance(kind, type) and issubclass(kind, distributions.Distribution) and "sample" in vars(kind)
 )
 _OPERANDS = ("_saved_mat1", "_saved_self", "_saved_other", "_saved_mat2", "_saved_input")
-_MOST_SAMPLES = 16  # samples that are kept until the next backward call
+_MOST_SAMPLES = 16  # samples kept until the next backward call
 _EVENTS_PER_LINE = 3
 TENSOR_DATA: Any = inspect.getattr_static(Tensor, "data")
 _DROPOUTS = (
@@ -48,17 +48,18 @@ _DECORATOR_FILE = torch.no_grad()(lambda: None).__code__.co_filename
 
 
 class Cuts:
-    """Watches methods of tensors that return something without a graph, and ``no_grad``."""
+    """Watches ``no_grad``, and the tensor methods whose result has no graph."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._cuts: Counter[Site] = Counter()
         self._entries: Counter[Site] = Counter()
-        self._samples: list[tuple[Tensor, Site, Ids]] = []  # of distributions whose parameters have a graph
+        # Samples drawn from distributions whose own parameters have a graph.
+        self._samples: list[tuple[Tensor, Site, Ids]] = []
         self.missing: set[int] = set()  # parameters without a gradient; empty until the first search
 
     def is_cut(self, tensor: Tensor, *_: Any, **__: Any) -> bool:
-        """Return whether taking this tensor's value may break a graph."""
+        """Return whether reading this tensor's value may cut a graph."""
         recorder = self._recorder
         if not recorder.looking or recorder.quiet or recorder.in_backward or is_on_purpose():
             return False
@@ -66,15 +67,16 @@ class Cuts:
             return tensor.requires_grad and not is_lazy(tensor)
 
     def cut(self, tensor: Tensor, name: str) -> None:
-        """Record that a tensor's value leaves the graph, if that may break one."""
+        """Record that a tensor's value leaves the graph, if this may cut a graph."""
         if self._recorder.active and self.is_cut(tensor) and not tracing():
             with self._recorder.working():
                 self.record(tensor, name)
 
     def record(self, tensor: Tensor, name: str) -> None:
-        """Record that a tensor's value left the graph, a few times for each line.
+        """Record that a tensor's value left the graph, a few times per line.
 
-        Under ``no_grad`` this is usually intended, so only parameters without a gradient count there.
+        Leaving the graph under ``no_grad`` is usually intended. It is recorded only if the tensor depends on a
+        parameter that gets no gradient.
         """
         site = self._recorder.site()
         self._cuts[site] += 1
@@ -85,12 +87,12 @@ class Cuts:
             self._recorder.add(Cut(site, name, ids, tensor.numel() == 1))
 
     def called(self, name: str, tensor: Tensor, /, *_: Any, **__: Any) -> None:
-        """Record the call of a method that cuts the graph. gradgate's own calls are left out."""
+        """Record the call of a method that cuts the graph. Ignore gradgate's own calls."""
         if kind_of(caller().f_code.co_filename) != "ours":
             self.record(tensor, name)
 
     def sampled(self, distribution: Any, *_: Any, **__: Any) -> Around:
-        """Remember a sample drawn without a graph from a distribution that also has ``rsample``."""
+        """Remember a sample without a graph if the distribution could also draw it with ``rsample``."""
         values = yield
         site, inner = self._recorder.site(), _innermost(distribution)
         if not is_a(values, Tensor) or values.grad_fn is not None or len(self._samples) >= _MOST_SAMPLES:
@@ -104,7 +106,10 @@ class Cuts:
                 self._samples.append((values, site, ids))
 
     def find_samples(self, graph: Graph) -> None:
-        """Record the samples that a loss was computed from. ``torch.normal`` gives its arguments zero gradients."""
+        """Record the samples from which a loss was computed, including those from ``torch.normal``.
+
+        The backward pass of ``torch.normal`` returns zero gradients.
+        """
         for node in graph.nodes if self._samples else ():
             for name in _OPERANDS:
                 saved = getattr(node, name, None)
@@ -132,13 +137,13 @@ class Cuts:
             self._recorder.add(Cut(site, op, ids, scalar=False))
 
     def get_data(self, tensor: Tensor) -> Tensor:
-        """Return a tensor's ``.data``."""
+        """Return ``tensor.data``, and record that the value leaves the graph."""
         self.cut(tensor, "data")
         data: Tensor = TENSOR_DATA.__get__(tensor)
         return data
 
     def no_grad(self, context: Any) -> None:
-        """Record that the user's code enters a block without gradients."""
+        """Record that the user's code enters a ``no_grad`` or ``inference_mode`` block."""
         frame = caller()
         if frame.f_code.co_filename == _DECORATOR_FILE and frame.f_back is not None:
             frame = frame.f_back
@@ -171,7 +176,7 @@ class Cuts:
 
 
 def _innermost(distribution: Any) -> Any:
-    """Return the distribution inside torch's wrapper distributions; None if any of their classes is the user's."""
+    """Return the distribution inside torch's wrappers; None if the user defined any of the classes."""
     while type(distribution).__module__.startswith("torch.distributions."):
         inner = fields_of(distribution).get("base_dist")
         if inner is None:
@@ -190,7 +195,7 @@ class Modes:
         self._mode_matters: dict[type, bool] = {}
 
     def is_outermost(self, *_: Any, **__: Any) -> bool:
-        """Return whether the module isn't a child of one whose mode is being set."""
+        """Return whether this is the user's call of ``train``, not a recursive call for a child."""
         return not self._setting
 
     def set(self, module: Any, mode: bool = True) -> Around:
@@ -213,7 +218,7 @@ class Modes:
         fields = fields_of(module)
         if is_a(module, *_DROPOUTS):
             return number_of(fields.get("p")) != 0
-        if "num_batches_tracked" in own_buffers(module):  # a batch norm of any class
+        if "num_batches_tracked" in own_buffers(module):  # any kind of batch norm
             return True
         if is_a(module, nn.RNNBase, nn.MultiheadAttention):
             return number_of(fields.get("dropout")) != 0
@@ -224,7 +229,7 @@ class Modes:
 
 
 def _by_user() -> bool:
-    """Return whether the user's code sets the mode. A trainer that evaluates restores the modes itself."""
+    """Return whether the user's code sets the mode. A trainer restores the mode after its own evaluation."""
     frame = caller()
     while frame.f_back is not None and frame.f_code.co_filename == nn.modules.module.__file__:
         frame = frame.f_back
@@ -232,7 +237,7 @@ def _by_user() -> bool:
 
 
 def _reads_mode(kind: type) -> bool:
-    """Return whether the forward of a user's class reads ``self.training``."""
+    """Return whether a user's class reads ``self.training`` in its forward method."""
     forward = inspect.getattr_static(kind, "forward", None)
     if type(forward) is not FunctionType or kind_of(forward.__code__.co_filename) != "user":
         return False

@@ -1,4 +1,4 @@
-"""Watch the gradients: clearing, clipping, and changes that the user makes by hand between two watched calls."""
+"""Watch how gradients are cleared, clipped, and changed by the user between two watched calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradgate.checker.recording._user_objects import is_a, items_of, number_of, 
 from gradgate.events import Cleared, Clipped, Ids, Opposed
 from gradgate.torch_compat import tensor_version
 
-_MOST_COPIES = 12  # gradients that are compared with what a backward call adds
+_MOST_COPIES = 12  # gradients compared with the gradient that a backward call adds
 _MOST_ELEMENTS = 1 << 16
 
 _State: TypeAlias = tuple[int, int]  # address and version of a gradient
@@ -31,12 +31,12 @@ class Gradients:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._known: dict[int, _State] = {}  # by parameter number; absent if the gradient is None
-        self._threads: dict[int, int] = {}  # by parameter number, the thread whose backward calls reach it
-        self._users: set[int] = set()  # those threads
-        self._taken: tuple[Ids, int] = frozenset(), 0  # the last parameters and thread in _threads
-        self.masked: dict[int, Tensor] = {}  # by parameter number, the rows that a user's hook zeroes
-        self.addresses: dict[int, int] = {}  # by address of a gradient, the parameter's number
+        self._known: dict[int, _State] = {}  # parameter number -> state; no entry if the gradient is None
+        self._threads: dict[int, int] = {}  # parameter number -> thread that trains the parameter
+        self._users: set[int] = set()  # the threads in _threads
+        self._taken: tuple[Ids, int] = frozenset(), 0  # the last parameters and thread entered in _threads
+        self.masked: dict[int, Tensor] = {}  # parameter number -> rows that a user's hook sets to zero
+        self.addresses: dict[int, int] = {}  # address of a gradient -> parameter number
 
     def zero_grad(self, owner: Any, set_to_none: bool = True) -> Around:
         """Record that an optimizer's or a module's gradients were cleared."""
@@ -47,7 +47,7 @@ class Gradients:
         )
         full = self.held(ids)
         recorder.add(Cleared(recorder.site(), ids, full, bool(set_to_none)))
-        if set_to_none:  # nothing is left to note after the call
+        if set_to_none:  # after the call, no gradient is left to note
             for number in full:
                 self._forget(number)
             return
@@ -82,7 +82,7 @@ class Gradients:
         self.note(ids)
 
     def register_hook(self, original: Any, tensor: Tensor, hook: Any) -> Any:
-        """Watch which rows of a parameter's gradient a hook sets to zero."""
+        """Register a user's hook, and note which rows of a parameter's gradient the hook sets to zero."""
         recorder = self._recorder
         number: int | None = None
         if recorder.active and not tracing():
@@ -109,7 +109,7 @@ class Gradients:
         return original(tensor, functools.wraps(hook)(watched) if named else watched)
 
     def take(self, numbers: Ids) -> None:
-        """Record that this thread trains these parameters. Only the latest such thread reads their gradients."""
+        """Note that this thread trains these parameters. Only the last thread to do so reads their gradients."""
         taken = numbers, threading.get_ident()
         if taken != self._taken:
             self._taken = taken
@@ -117,15 +117,16 @@ class Gradients:
             self._users.add(taken[1])
 
     def note(self, numbers: Iterable[int] | None = None) -> dict[int, _State | None]:
-        """Note the current gradients of some parameters, by default of those that this thread trains.
+        """Note the current state of some gradients, by default those of the parameters that this thread trains.
 
-        Returns the new states of the gradients that changed, by parameter; None for a gradient that is None.
+        Returns the new state of each gradient that changed, by parameter number. The state is None if the
+        gradient is None.
         """
         tensors, known, addresses = self._recorder.parameters.numbers.refs, self._known, self.addresses
         mine = threading.get_ident()
         threads = self._threads if numbers is None and len(self._users) > 1 else {}
         changes: dict[int, _State | None] = {}
-        for number in list(tensors) if numbers is None else numbers:  # runs often, so it makes few calls
+        for number in list(tensors) if numbers is None else numbers:  # a hot loop: it avoids function calls
             ref = tensors.get(number)
             tensor = None if ref is None else ref()
             if tensor is None:
@@ -152,11 +153,11 @@ class Gradients:
 
     def _forget(self, number: int) -> None:
         address = self._known.pop(number)[0]
-        if self.addresses.get(address) == number:  # no other gradient is there now
+        if self.addresses.get(address) == number:  # another gradient may have reused the address
             del self.addresses[address]
 
     def compare(self) -> None:
-        """Record the changes of gradients, since they were noted, that no watched call made."""
+        """Record gradients that changed since the last note although no watched call changed them."""
         changes = self.note()
         if not changes:
             return
@@ -168,7 +169,7 @@ class Gradients:
                 self._recorder.wrote("gradient", number, site=(), op="assigned")
 
     def held(self, ids: Ids) -> Ids:
-        """Return which of these parameters had a gradient when their gradients were last noted."""
+        """Return the parameters among ``ids`` that had a gradient at the last note."""
         return self._recorder.parameters.same(ids.intersection(self._known))
 
 
@@ -180,7 +181,7 @@ class GradientCopies:
         self._copies: list[tuple[int, Tensor]] = []
 
     def copy(self, leaves: Iterable[Tensor]) -> None:
-        """Copy a few of the gradients, if there are optimizers whose losses may oppose each other."""
+        """Copy a few gradients, if there are several optimizers, whose losses may oppose each other."""
         if len(self._recorder.optimizers) < 2:
             return
         known = self._recorder.parameters.numbers.known
@@ -196,7 +197,7 @@ class GradientCopies:
         self._copies = [(number, grad.detach().clone()) for number, grad in grads[::step]]
 
     def compare(self) -> None:
-        """Record the angles between the copies and the gradients added since, if any angle is obtuse."""
+        """Record the angles between each copy and the gradient added since, if any angle is obtuse."""
         numbers = self._recorder.parameters.numbers
         cosines: list[tuple[int, float]] = []
         for number, before in self._copies:

@@ -1,4 +1,4 @@
-"""Measure samples of values, sizes of gradients, and where a gradient turns to zero, infinity or NaN."""
+"""Sample values, measure gradients, and find the operation where a gradient becomes zero, infinite or NaN."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gradgate.checker.recording._recorder import Recorder
 from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
-_FEW = 0.1  # fraction of values, the smallest ones, that may change although rounding loses the update
-_SAMPLE = 2048  # values of a parameter that are compared before and after a step
+_FEW = 0.1  # fraction of values, the smallest, that can still change when rounding loses the update
+_SAMPLE = 2048  # values per parameter that are compared before and after a step
 _INFINITE = float("inf")
 _detach = Tensor.detach  # the original method: the watched one is slower
 
@@ -57,7 +57,7 @@ def sizes(gradients: list[Any]) -> list[tuple[float, float]]:
 
 
 def moved_by(before: Tensor, after: Tensor, numel: int) -> tuple[float, float]:
-    """Return the norm of a parameter's change and of its values before, estimated from samples."""
+    """Estimate two norms from samples: of a parameter's change, and of its values before the change."""
     if before.shape != after.shape or not before.is_floating_point() or not before.numel():
         return 0.0, 0.0
     wide = torch.promote_types(before.dtype, torch.float32)
@@ -67,7 +67,7 @@ def moved_by(before: Tensor, after: Tensor, numel: int) -> tuple[float, float]:
 
 
 def is_rounded(before: Tensor, after: Tensor, gradient: Tensor | None) -> bool:
-    """Return whether hardly any of the 16-bit values that have a gradient changed."""
+    """Return whether hardly any 16-bit value with a nonzero gradient changed."""
     if before.dtype not in (torch.bfloat16, torch.float16) or gradient is None or gradient.is_sparse:
         return False
     updated = sample(gradient) != 0
@@ -81,10 +81,10 @@ def is_rounded(before: Tensor, after: Tensor, gradient: Tensor | None) -> bool:
 def statistics_drift(
     first: tuple[Tensor, Tensor] | None, now: tuple[Tensor, Tensor] | None
 ) -> tuple[float, float] | None:
-    """Return how far a batch norm's means and variances moved.
+    """Return how far a batch norm's running means and variances moved, averaged over the channels.
 
-    The means' distance is in units of the first standard deviations. The variances' distance is relative to the
-    first variances. Both are averages over the channels.
+    The means' distance is in units of the initial standard deviation, the variances' in units of the initial
+    variance.
     """
     if first is None or now is None or first[0].shape != now[0].shape:
         return None
@@ -96,14 +96,14 @@ def statistics_drift(
 
 @torch.no_grad()
 def full_rows(gradient: Tensor) -> Tensor | None:
-    """Return which rows of a gradient are not all zero; None if it has no rows."""
+    """Return a mask of the rows with any nonzero value; None if the gradient is sparse or a scalar."""
     if gradient.is_sparse or not gradient.dim():
         return None
     return (gradient != 0).reshape(len(gradient), -1).any(1)
 
 
 def drifts(before: Tensor, parameter: Tensor, masked: Tensor) -> bool:
-    """Return whether rows with a gradient zeroed by a hook changed, while other rows have a gradient."""
+    """Return whether rows changed whose gradient a hook sets to zero, while other rows have a gradient."""
     if before.shape != parameter.shape or len(masked) != len(parameter):
         return False
     moved = (before != _detach(parameter)).reshape(len(before), -1).any(1)
@@ -111,24 +111,24 @@ def drifts(before: Tensor, parameter: Tensor, masked: Tensor) -> bool:
 
 
 class Probe:
-    """Hooks on the nodes of one graph, for one backward pass. They change nothing and keep no node alive.
+    """Hooks on all nodes of one graph, for one backward pass. The hooks change nothing and keep no node alive.
 
     Args:
-        recorder: marks the hooks' work as the watcher's own, so that it is not recorded.
+        recorder: keeps the hooks' own work out of the recording.
         graph: the graph of a backward call.
-        numbers: parameter numbers, by the id of the leaf. Leaves that are not parameters are absent.
+        numbers: parameter numbers, by the id of the leaf. Leaves that aren't parameters are absent.
 
     Attributes:
-        broken: the first operation that got finite gradients and returned infinity or NaN: its line, its name, and
-            the parameters behind it.
+        broken: line, name and parameters of the first operation that got finite gradients and returned infinity
+            or NaN.
     """
 
     def __init__(self, recorder: Recorder, graph: Graph, numbers: dict[int, int]) -> None:
         self._recorder = recorder
         self.broken: tuple[Site, str, frozenset[int]] | None = None
-        # Lines that turned gradients to zero, and the parameters behind them.
+        # Each line whose operation returned a zero gradient, with the parameters behind the operation as bits.
         self._killed: list[tuple[Site, int]] = []
-        self._alive = 0  # parameters that got a gradient along some path, as bits: paths may cancel
+        self._alive = 0  # parameters that got a nonzero gradient on any path, as bits
         self._numbers = list(numbers.values())
         behind = bits_behind(graph, {leaf: 1 << place for place, leaf in enumerate(numbers)})
         self._handles = []
@@ -141,7 +141,7 @@ class Probe:
             self._handles.append(node.register_hook(hook))
 
     def remove(self) -> None:
-        """Remove the hooks, because the graph may be used again."""
+        """Remove the hooks, because the script may use the graph again."""
         for handle in self._handles:
             handle.remove()
 
@@ -168,7 +168,7 @@ class Probe:
         return (number for place, number in enumerate(self._numbers) if bits >> place & 1)
 
     def zeroed(self) -> Iterator[tuple[int, Site]]:
-        """Yield parameters behind an operation that turned a gradient to zero, those nearest to the root first."""
+        """Yield each parameter whose gradient an operation turned to zero, with that operation's line."""
         for line, bits in self._killed:
             for number in self._parameters(bits & ~self._alive):
                 yield number, line
@@ -176,9 +176,9 @@ class Probe:
 
 @torch.no_grad()
 def first_nan(graph: Graph) -> tuple[Site, str] | None:
-    """Return the first operation of the forward pass that returned NaN, as far as the graph has kept its inputs.
+    """Return line and name of the first forward operation that returned NaN, judging by the saved tensors.
 
-    If a NaN came from outside the graph, this is the line that used it.
+    If a NaN came from outside the graph, return the operation that used it.
     """
     for node in sorted(graph.nodes, key=node_number.use):
         for name, (child, _) in zip(("_saved_self", "_saved_other"), node.next_functions, strict=False):
@@ -193,12 +193,12 @@ def _is_nan(node: Any, name: str) -> bool:
     try:
         saved = getattr(node, name, None)
         return isinstance(saved, Tensor) and saved.is_floating_point() and bool(saved.isnan().any())
-    except RuntimeError:  # the saved input was freed, or changed in place since
+    except RuntimeError:  # the saved tensor was freed or changed in place
         return False
 
 
 def _size(gradient: Any) -> float | None:
-    """Return the largest absolute value: 0 if all values are zero, infinity or NaN if not all are finite."""
+    """Return the largest absolute value of a gradient, which is infinite or NaN unless all values are finite."""
     if (
         not isinstance(gradient, Tensor)
         or gradient.is_sparse
@@ -209,7 +209,7 @@ def _size(gradient: Any) -> float | None:
     try:
         low, high = torch.stack(
             torch.aminmax(_detach(gradient))
-        ).tolist()  # the infinity norm is 20 times slower
+        ).tolist()  # vector_norm(ord=inf) is 20 times slower
         return float(max(-low, high))
-    except (RuntimeError, NotImplementedError):  # a dtype or device without this operation
+    except (RuntimeError, NotImplementedError):  # aminmax does not support every dtype and device
         return None

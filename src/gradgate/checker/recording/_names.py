@@ -1,4 +1,4 @@
-"""Find the user's name for each parameter, and the modules that hold it."""
+"""Find the user's name for each parameter, and which parameters modules hold."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from gradgate.checker.recording._user_objects import (
     size_of,
 )
 
-_SCANS = 8  # times that the modules are searched for the parameters they hold
-_SCANNED = (4, 16, 48)  # steps after which they are always searched
-_MOST_ITEMS = 1000  # items of a list or dict that are searched
-# A function that uses one of these may hold the dict of its locals, which reading its locals fills again.
+_SCANS = 8  # searches of the modules for the parameters that they hold
+_SCANNED = (4, 16, 48)  # steps that are always followed by a search
+_MOST_ITEMS = 1000  # longer lists and dicts are not searched
+# A function that uses one of these names may hold the dict of its locals, and our reading would change the dict.
 _LOCALS = frozenset(("locals", "vars", "eval", "exec", "f_locals"))
-# pytest rewrites each assert of a test so that its message calls locals(), but only once the assert has failed.
+# pytest rewrites every assert so that a failure calls locals(). An assert that passes makes no such call.
 _REWRITTEN = "@py_builtins"
-_REFERENCES = 3  # to that dict: the frame's, ours, and the argument of the function that counts them
-_OPTIMIZED = 1  # CO_OPTIMIZED: set for a function's code, not for that of a module or class body
+_REFERENCES = 3  # references to the dict of locals: the frame's, our variable, and getrefcount's argument
+_OPTIMIZED = 1  # CO_OPTIMIZED: set for the code of a function, not for that of a module or class body
 _NAMED = (nn.Module, Tensor, torch.optim.Optimizer)
 _MISSPELLED = (
     "require_grad",
@@ -43,7 +43,7 @@ _MISSPELLED = (
     "requires_gradient",
     "require_gradient",
 )
-_FIRST = "self"  # the name that every object has in its own methods
+_FIRST = "self"
 
 
 class Names:
@@ -55,7 +55,7 @@ class Names:
         self._scans = _SCANS
 
     def find(self) -> None:
-        """Name the parameters and optimizers that have no name yet, if any are new."""
+        """Name new parameters and optimizers."""
         records = self._recorder.parameters.records
         for number, tensor in self._recorder.parameters.numbers.alive():
             if number in records:
@@ -66,13 +66,13 @@ class Names:
         frames = user_frames()
         self._look_in(frames)
         if any(not record.name for record in records.values()):
-            frames += library_frames()  # a trainer holds the model
+            frames += library_frames()  # the model may be held by a trainer only
             self._look_in(frames)
         for frame in frames if any(not record.name for record in records.values()) else ():
             value = dict(_locals_of(frame)).get(_FIRST)
             if is_a(value, nn.Module):
                 self._name(_FIRST, value)
-        if self._scans:  # a function's local objects are gone when it returns
+        if self._scans:  # later, a function's local modules may be gone
             self._scans -= 1
             self.finish()
 
@@ -94,7 +94,7 @@ class Names:
         elif is_a(value, Tensor):
             self._name_tensor(name, value)
         elif is_a(value, torch.optim.Optimizer):
-            # An optimizer may wrap others: the user names a trainer's optimizer, which holds the real one.
+            # The user's variable may hold a trainer's wrapper around the real optimizer.
             inside = [held for held in list(fields_of(value).values()) if is_a(held, torch.optim.Optimizer)]
             for optimizer in (value, *inside):
                 known = self._recorder.optimizers.known(optimizer)
@@ -110,12 +110,12 @@ class Names:
         if number is None:
             return
         record = self._recorder.parameters.records[number]
-        # The name from the outermost module that holds the parameter is the most informative.
+        # Prefer the name that starts at the outermost module.
         if not record.name or (name.count(".") > record.name.count(".") and root and "._" not in f".{root}"):
             record.name, record.root = name, root
 
     def finish(self) -> None:
-        """Note which parameters a live module holds now, and which are trainable."""
+        """Note which parameters are held by a live module, and which are trainable."""
         parameters, modules = self._recorder.parameters, self._recorder.modules
         if not parameters.records:
             return
@@ -125,13 +125,14 @@ class Names:
             if record is None:  # another thread is about to add it
                 continue
             record.held = record.held or id(tensor) in held
-            # A parameter made before the watch may be in a module, also made before, that no variable leads to.
+            # If parameter and module are older than the watcher, and no variable leads to the module, the module
+            # is unknown.
             unknown = record.made_at < 0 and not record.held and is_a(tensor, nn.Parameter)
             record.registered = id(tensor) in held or unknown
             record.trainable = tensor.requires_grad
             record.shape, record.nbytes = shape_and_bytes(tensor)
             record.misfrozen = record.misfrozen or _set_to_false(tensor, _MISSPELLED)
-        # Setting requires_grad on a module by mistake creates a new attribute, which nothing reads.
+        # ``module.requires_grad = False`` is a mistake: it sets a new attribute that torch never reads.
         for module in modules.alive():
             name = _set_to_false(module, ("requires_grad", *_MISSPELLED))
             for each in parameters_in(module) if name else ():
@@ -146,30 +147,30 @@ def _set_to_false(thing: Any, names: tuple[str, ...]) -> str:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
-    """Return the attributes of a plain object that may hold parameters, such as a callback or part of a trainer."""
+    """Return the modules, tensors and optimizers in a plain object's attributes, such as a callback's."""
     if is_a(value, *_NAMED, type) or callable(value):
         return []
     return [pair for pair in list(fields_of(value).items()) if is_a(pair[1], *_NAMED)]
 
 
 def variables_of(frame: FrameType) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of a frame, and of the objects of the user's own classes in it: "self.total"."""
+    """Yield the variables of a frame as (name, value), and their attributes under names like "self.total"."""
     pairs = _locals_of(frame)
     yield from pairs
     for name, value in pairs:
         if not is_a(value, type, ModuleType, FunctionType):
-            private = is_a(value, nn.Module)  # its dictionaries of parameters are read elsewhere
+            private = is_a(value, nn.Module)  # for a module, skip _parameters, _modules and the like
             for inner, held in list(fields_of(value).items()):
                 if not private or inner[:1] != "_":
                     yield f"{name}.{inner}", held
 
 
 def _locals_of(frame: FrameType) -> list[tuple[str, Any]]:
-    """Return the variables of a frame.
+    """Return the variables of a frame as (name, value).
 
-    Up to Python 3.12, reading a function's locals fills a dict that belongs to the frame and that ``locals()``
-    returns. The dict would keep alive objects that the function releases, so it is emptied again. Where the
-    function may use the dict itself, nothing is read, and the function's variables give no names.
+    Up to Python 3.12, reading a function's locals fills the frame's own dict, which ``locals()`` also returns. A
+    full dict would keep alive objects that the function releases, so this function empties the dict again. If the
+    watched function may use the dict itself, no variables are returned.
     """
     code = frame.f_code
     if sys.version_info >= (3, 13) and code.co_flags & _OPTIMIZED:
@@ -188,7 +189,7 @@ def _locals_of(frame: FrameType) -> list[tuple[str, Any]]:
 
 @functools.lru_cache(maxsize=256)
 def _may_read_locals(code: CodeType) -> bool:
-    """Return whether a function may use the dict of its locals. A method like ``model.eval()`` does not count."""
+    """Return whether a function may use the dict of its locals. Methods such as ``model.eval`` don't count."""
     if _LOCALS.isdisjoint(code.co_names) or _REWRITTEN in code.co_names:
         return False
     return any(

@@ -1,8 +1,8 @@
 """Store the user's line in every node of a graph.
 
-torch's anomaly mode stores a stack in each new node, under "traceback_". It gets the stack from
-``torch.fx.traceback.format_stack``, which takes some 100 us. The watcher replaces that with a function that takes
-2 us, and turns the mode on only while it looks closely. The mode's check for NaN stays off.
+In anomaly mode, torch calls ``torch.fx.traceback.format_stack`` for each new node and stores the result in the
+node's metadata, under "traceback_". Each call takes about 100 us. The watcher replaces ``format_stack`` by a
+function that takes 2 us, and turns anomaly mode on only during a close look. The mode's NaN check stays off.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gradgate.torch_compat import stack_formatter, stored_stack
 
 
 class Stack(list[str]):
-    """The list of lines that a node holds as its formatted stack. torch joins them to print them."""
+    """The formatted stack in a node. A list, because torch joins the lines to print them."""
 
     site: Site = ()
-    own = False  # only one node holds it
-    used = False  # a backward pass went through that node
+    own = False  # whether only one node holds this stack
+    used = False  # whether a backward pass went through that node
 
 
 _stacks: dict[Site, Stack] = {}
@@ -41,21 +41,21 @@ def _stack_of(site: Site) -> Stack:
 
 
 class Lines:
-    """Turns the storing of lines on and off, without changing the anomaly mode that the user sees.
+    """Turns anomaly mode on and off, unnoticed by the user.
 
-    torch has a single switch. During a watched run, the user's calls set and read a separate one.
+    torch has only one switch for anomaly mode. During a watched run, the user's calls set and read a separate one.
     """
 
     def __init__(self) -> None:
         self._on = False
-        self._stored = False  # torch stores our stack in each new node
+        self._stored = False  # whether torch stores our stacks
         self._paused = 0
         self._now = self._users = False, False  # whether anomaly mode is on, and whether it checks for NaN
         self._set: Any = torch.set_anomaly_enabled
         self._made: Callable[[Stack], Stack] | None = None
 
     def install(self, patches: Patches) -> None:
-        """Replace torch's function that formats stacks and the functions that switch and query anomaly mode."""
+        """Replace ``format_stack``, and torch's functions that set and query anomaly mode."""
         self._set = torch.set_anomaly_enabled
         self._now = self._users = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
         place = stack_formatter()
@@ -67,12 +67,12 @@ class Lines:
         patches.wrap(torch, "is_anomaly_check_nan_enabled", lambda _: self._users[1])
 
     def on(self) -> None:
-        """Store lines from now on."""
+        """Begin to store lines."""
         self._on = self._stored
         self._apply()
 
     def report_to(self, made: Callable[[Stack], Stack] | None) -> None:
-        """Pass the stack of each new node to ``made``, which returns the stack to store. None turns this off."""
+        """For each new node, store ``made(stack)`` in place of its stack. None turns this off."""
         self._made = made
 
     def off(self) -> None:
@@ -81,7 +81,7 @@ class Lines:
         self._apply()
 
     def pause(self, more: int) -> None:
-        """Pause storing with 1, resume with -1. Anomaly mode slows down every node of a backward pass."""
+        """Pause with 1, resume with -1. Backward passes pause, because anomaly mode slows down every node."""
         self._paused += more
         if self._on:
             self._apply()
@@ -104,12 +104,12 @@ class Lines:
         if not self._users[0]:
             known = _stack_of(here(caller))
             return known if self._made is None else self._made(known)
-        stack = Stack(original()[:-2])  # leaves out our own two frames, because torch may print it
+        stack = Stack(original()[:-2])  # torch may print this stack, so leave out our own two frames
         stack.site = here(caller)
         return stack
 
 
 def line_of(node: Any) -> Site:
-    """Return where a node of a graph was made, if that was stored."""
+    """Return the line that made a node, if the node has stored the line."""
     stack = stored_stack(node)
     return stack.site if isinstance(stack, Stack) else ()

@@ -1,4 +1,4 @@
-"""List the parts of the watcher, and the torch functions that each part watches."""
+"""The parts of the watcher, and the torch functions that each part watches."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Parts:
 
 
 def close_table(parts: Parts) -> Iterator[Patch]:
-    """Yield the patches for close looks only: methods that a step calls many times."""
+    """Yield the patches for methods that a step calls many times. They are watched only during a close look."""
     cuts, writes = parts.cuts, parts.writes
     for distribution in SAMPLED:
         yield Patch(distribution, "sample", cuts.sampled, by_user=True, writes=True)
@@ -136,7 +136,7 @@ def table(parts: Parts) -> Iterator[Patch]:
 
 
 def install(recorder: Recorder, patch: Patch, patches: Patches) -> None:
-    """Replace a function so that its calls are watched. If this torch lacks the function, the script still runs."""
+    """Replace a function by one that watches its calls. If this torch lacks the function, the script still runs."""
     with recorder.working():
         original = getattr(patch.owner, patch.name)
         patches.put(patch.owner, patch.name, original, _watched(recorder, patch, original))
@@ -191,17 +191,18 @@ def _watched(recorder: Recorder, patch: Patch, original: Callable[..., Any]) -> 
 
 
 def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Return arguments for the watcher to read and arguments to pass on to torch.
+    """Return the arguments twice: for the watcher to read, and to pass on to torch.
 
-    A generator can be read only once. torch would make a list of it. This function makes the list instead, and
-    torch gets that list.
+    A generator can be read only once, so this function reads it into a list for the watcher and passes a new
+    generator on to torch.
     """
     if not any(map(_is_iterable, (*args, *kwargs.values()))):
         return (args, kwargs), (args, kwargs)
     listed = [list(each) if _is_iterable(each) else each for each in args]
     named = {name: list(each) if _is_iterable(each) else each for name, each in kwargs.items()}
 
-    def again(given: Any, items: Any) -> Any:  # torch warns of an exhausted generator
+    def again(given: Any, items: Any) -> Any:
+        # Keep the type: clip_grad_norm_ warns about an empty generator, but not about an empty list.
         return (item for item in items) if type(given) is GeneratorType else items
 
     theirs = (
@@ -212,7 +213,7 @@ def _twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _is_iterable(given: Any) -> bool:
-    """Return whether an argument can be read only by iterating over it. A tensor, mapping or list is not."""
+    """Return whether an argument is an iterable, but no tensor, mapping, sequence or string."""
     if is_a(given, Tensor, dict, list, tuple, deque, str):
         return False
     static = functools.partial(inspect.getattr_static, type(given))

@@ -21,55 +21,56 @@ from gradgate.events import Doing
 from gradgate.torch_compat import dispatch_modes, fake_tensors_on
 
 Around: TypeAlias = Generator[None, Any, None]
-"""Runs up to its ``yield`` before a call, and is resumed with the call's result."""
+"""A generator that runs up to its ``yield`` before a call, and receives the call's result from the ``yield``."""
 
 
 _HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  (the path as code objects spell it)
 _MISSING = object()
-_beneath: dict[int, tuple[Any, Any]] = {}  # by replacement that could not be undone, what it replaced
+# id of a replacement that could not be undone -> the replacement and the attribute below it
+_beneath: dict[int, tuple[Any, Any]] = {}
 
 
 @dataclass(frozen=True)
 class Patch:
     """A torch function or method, and the functions that watch its calls.
 
-    ``watch`` gets the arguments of each call. If it is a generator function, it runs up to its ``yield`` before the
-    call and is resumed with the result after it. If the call raises, only its ``finally`` blocks run.
+    ``watch`` gets the arguments of each call. A ``watch`` with a ``yield`` pauses there during the call, and
+    receives the call's result. If the call raises, only the ``finally`` blocks of ``watch`` run.
     """
 
     owner: Any  # a class or a module
     name: str
     watch: Callable[..., Around | None]
-    when: Callable[..., object] | None = None  # called before `watch`, with the arguments; must be quick
-    by_user: bool = False  # leave out the calls that torch or gradgate makes
-    writes: bool = False  # the call writes and clears, which is not the user's doing
-    span: Doing | None = None  # what the call's time is spent on
-    ends_run: bool = False  # the script may be stopped here
+    when: Callable[..., object] | None = None  # a quick test whether a call is worth watching
+    by_user: bool = False  # ignore the calls that torch or gradgate makes
+    writes: bool = False  # ignore writes and clearing during the call: torch does both, not the user
+    span: Doing | None = None  # the activity that the call's time belongs to
+    ends_run: bool = False  # StopRun may be raised here
     iterables: bool = False  # arguments may be generators, which `watch` must not exhaust
 
 
 class Patches:
-    """Attributes that were replaced. :meth:`undo` restores them in reverse order.
+    """Replaced attributes. :meth:`undo` restores them in reverse order.
 
-    Where a class inherits the attribute, ``undo`` deletes the replacement, so that no trace remains.
+    If a class inherited the attribute, ``undo`` deletes the replacement, so that the class inherits again.
     """
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._functions: dict[int, tuple[Any, Any]] = {}  # by identity, functions of modules and replacements
+        self._functions: dict[int, tuple[Any, Any]] = {}  # id of a module's function -> function, replacement
 
     def on_undo(self, act: Callable[[], Any]) -> None:
         """Call ``act`` when :meth:`undo` runs."""
         self._stack.callback(act)
 
     def replace(self, owner: Any, name: str, new: Any) -> None:
-        """Set ``owner.name``, and remember the owner's own attribute, if it had one (not a base class's)."""
+        """Set ``owner.name``. Remember the old attribute if the owner itself had one, not only a base class."""
         old = vars(owner).get(name, _MISSING)
         self._stack.callback(_put_back, owner, name, old, new)
         setattr(owner, name, new)
 
     def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        """Replace a function with ``around(original, *arguments)``, which looks the same from outside."""
+        """Replace a function by a wrapper that calls ``around(original, *arguments)``."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
@@ -79,19 +80,19 @@ class Patches:
         self.put(owner, name, original, wrapper)
 
     def put(self, owner: Any, name: str, original: Any, wrapper: Any) -> None:
-        """Replace a function with a wrapper. :meth:`reach_imported` does so in modules that imported it by name."""
+        """Replace a function by a wrapper. :meth:`reach_imported` then updates the modules that imported it."""
         self.replace(owner, name, wrapper)
         if isinstance(owner, types.ModuleType):
             self._functions[id(original)] = original, wrapper
 
     def reach_imported(self) -> None:
-        """Also replace the functions in modules that have already imported them by name, in a single pass."""
+        """Replace the functions also in modules that have imported them by name."""
         wanted = self._functions.keys()
         for name, module in list(sys.modules.items()):
             if not is_a(module, types.ModuleType) or name.partition(".")[0] in ("torch", "gradgate"):
                 continue
             names = fields_of(module)
-            # Most modules import none of the functions. This test finds that out ten times as fast as a loop.
+            # Most modules import none of the functions. This test is ten times as fast as a loop.
             if not wanted.isdisjoint(map(id, list(names.values()))):
                 for known_as, value in list(names.items()):
                     if id(value) in self._functions:
@@ -105,8 +106,8 @@ class Patches:
 
 def _put_back(owner: Any, name: str, old: Any, new: Any) -> None:
     if vars(owner).get(name) is not new:
-        # Another replacement wraps ours: removing ours would remove theirs. If theirs belongs to another
-        # watcher, that one puts back what was there before both.
+        # Another replacement wraps ours, so removing ours would remove both. If the other one belongs to a
+        # watcher, that watcher restores the attribute that was there before both.
         _beneath[id(new)] = (new, old)
         return
     while id(old) in _beneath:
@@ -118,7 +119,7 @@ def _put_back(owner: Any, name: str, old: Any, new: Any) -> None:
 
 
 def tracing() -> bool:
-    """Return whether torch is compiling, tensors are fake, or gradgate.plan makes a trial run: none is training."""
+    """Return whether the code runs only to be compiled, with fake tensors, or in a trial run of gradgate.plan."""
     if torch.compiler.is_compiling():
         return True
     modes = dispatch_modes.use()
@@ -137,7 +138,7 @@ def caller() -> types.FrameType:
 
 
 def show_warnings_at_callers(patches: Patches) -> None:
-    """Show torch's warnings at the user's line. Python would show the line of our wrapper, which calls torch."""
+    """Show torch's warnings at the user's line. By default, Python would show our wrapper's line."""
     patches.wrap(warnings, "showwarning", _show_at_caller)
 
 
@@ -154,7 +155,7 @@ def _show_at_caller(
     if frame is None:
         original(message, category, filename, lineno, *rest)
         return
-    # Python shows a warning once for each line, but many lines of the user's pass through our one line.
+    # Python shows each warning once per line. Many of the user's lines share our line, so forget which were shown.
     for name in [name for name in sys.modules if name.startswith("gradgate.checker.recording.")]:
         vars(sys.modules[name]).pop("__warningregistry__", None)
     warnings.warn_explicit(

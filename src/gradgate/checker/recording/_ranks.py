@@ -1,4 +1,4 @@
-"""Communication between ranks that the user's code starts, and this process's rank."""
+"""Record the communication between ranks that the user's code starts, and the rank of this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLLECTIVES = (
     *("all_reduce_coalesced", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"),
     *("send", "recv", "isend", "irecv"),
 )
-# These libraries communicate gradients in ways that are not watched.
+# These libraries average gradients themselves. The watcher does not see how.
 _OTHERS = ("deepspeed", "horovod", "fairscale", "colossalai", "megatron")
 _SHARDED = ("DTensor", "FlatParameter")  # parameters of FSDP and of tensor parallelism
 
@@ -34,7 +34,7 @@ class _Wrapper:
 
     ref: weakref.ref[Any]
     parameters: Ids  # the parameters whose gradients it averages
-    # Whether the next backward all-reduces; None if its forward has not run since the last one.
+    # Whether the next backward pass all-reduces; None if no forward pass has run since the last backward pass.
     armed: bool | None = None
 
 
@@ -52,8 +52,8 @@ class RankRecorder:
     def synchronizes(self, reached: Ids) -> tuple[bool | None, bool]:
         """Return whether the next backward pass averages these gradients over ranks, and whether it bypasses DDP.
 
-        Without DDP, the first value is None. DDP averages only in the first complete backward pass after its own
-        forward pass.
+        Without DDP, the first value is None. DDP averages only in the first complete backward pass that follows a
+        call of its ``forward``.
         """
         parameters = self._recorder.parameters
         if reached is not self._seen:
@@ -63,7 +63,8 @@ class RankRecorder:
             self._sharded = self._sharded or any(type(each).__name__ in _SHARDED for _, each in tensors)
         states = []
         for wrapper in self._wrappers:
-            if wrapper.ref() is None or anything_compiled():  # a compiled forward is not seen
+            # Compiled code doesn't call our wrapper of forward.
+            if wrapper.ref() is None or anything_compiled():
                 continue
             if wrapper.parameters & reached:
                 states.append(wrapper.armed)
@@ -80,7 +81,7 @@ class RankRecorder:
         self.position()
 
     def forward(self, module: Any, *_: Any, **__: Any) -> None:
-        """Remember whether the next backward pass of a DDP module all-reduces."""
+        """Remember whether the next backward pass of this DDP module all-reduces."""
         for wrapper in self._wrappers:
             wrapped = wrapper.ref()
             if wrapped is not None and wrapped is module and torch.is_grad_enabled():

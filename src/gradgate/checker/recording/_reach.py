@@ -1,7 +1,8 @@
-"""Find which parameters a backward call reaches, and where the forward pass used them."""
+"""Find the parameters that a backward call reaches, and the lines of the forward pass that used them."""
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
@@ -16,25 +17,25 @@ from gradgate.events import Ids, Site
 from gradgate.torch_compat import node_number
 
 _MOST_USES = 48
-_MOST_OLD = 256  # old nodes whose lines are read
+_MOST_OLD = 256  # old nodes whose lines are counted
 _MOST_BARE = 4096
-_MOST_NODES = 20_000  # in a graph that is searched for paths
+_MOST_NODES = 20_000  # larger graphs are not searched for paths
 _WEIGHT_VIEWS = {f"{name}Backward0" for name in ("T", "Transpose", "Permute", "View", "Expand", "ToCopy")}
 
-# The owner of a leaf that is no parameter: the code that requested its gradient may use it.
+# The owner of a leaf that isn't a parameter. The script requested the leaf's gradient and may use it.
 _UNKNOWN = frozenset([-1])
 
 Uses = tuple[tuple[int, Site], ...]
-"""Numbers of parameters, each with a line."""
+"""Parameter numbers, each with a line."""
 
 
 class Reached:
-    """What one backward call reaches.
+    """The leaves that one backward call reaches.
 
     Args:
         graph: the graph of the call.
-        numbers: parameter numbers, by the id of the leaf. Leaves that are not parameters are absent.
-        others: the number of leaves that are not parameters.
+        numbers: parameter numbers, by the id of the leaf. Leaves that aren't parameters are absent.
+        others: how many leaves aren't parameters.
         parameters: all known parameters.
 
     Attributes:
@@ -52,22 +53,22 @@ class Reached:
         self._unowned = {leaf: number for leaf, number in numbers.items() if number not in parameters.owners}
 
     def unowned_uses(self) -> Uses:
-        """Return the lines that used parameters held by no optimizer."""
+        """Return each parameter that no optimizer holds, with the line that used the parameter."""
         uses = list(self._unowned.items())[:_MOST_USES]
         lines = {leaf: line_of(self._users[leaf][0]) for leaf, _ in uses if leaf in self._users}
         return tuple((number, lines.get(leaf, ())) for leaf, number in uses)
 
     def after_others(self) -> Ids:
-        """Return the parameters whose other operand was computed from parameters of another optimizer.
+        """Return the parameters that were combined with values computed from another optimizer's parameters.
 
-        For a parameter in no optimizer, any optimizer is another one. A plain tensor may be data: it counts only if
-        parameters in an optimizer are used between it and the loss, too.
+        If no optimizer holds a parameter, every optimizer counts as another one. A plain tensor may be data. It
+        counts only if an optimizer's parameters are also used between the tensor and the loss.
         """
         owners = {leaf: frozenset(self._owners.get(number, ())) for leaf, number in self.numbers.items()}
         kinds = {kind: 1 << place for place, kind in enumerate(set(owners.values()))}
         if len(kinds) < 2 or len(self.graph.nodes) > _MOST_NODES:
             return frozenset()
-        before: dict[Any, int] = Counter()  # by node, the optimizers of the parameters behind it, as bits
+        before: dict[Any, int] = Counter()  # node -> owners of the parameters behind the node, as bits
         for leaf, kind in owners.items():
             for node in self._users.get(leaf, ()):
                 before[node] |= kinds[kind]
@@ -76,7 +77,7 @@ class Reached:
             for child in self.graph.following[node]:
                 above.setdefault(child, node)
                 before[node] |= before[child]
-        between: set[Any] = set()  # nodes with further parameters of optimizers between them and the loss
+        between: set[Any] = set()  # nodes from which the loss was computed with an optimizer's parameters
         users = {node for leaf, kind in owners.items() if kind for node in self._users.get(leaf, ())}
         for node in self.graph.in_order():
             if node in users or node in between:
@@ -97,15 +98,15 @@ class Reached:
         return self._same(found)
 
     def flops(self, counted: set[int]) -> tuple[float, tuple[tuple[Ids, float], ...]]:
-        """Return the FLOPs of both passes, and the part of the backward pass that serves only some optimizers.
+        """Return the FLOPs of both passes, and the FLOPs of the backward pass by the optimizers that need them.
 
         Args:
-            counted: numbers of the nodes whose forward pass an earlier loss has counted. This call adds its own.
+            counted: numbers of the nodes whose forward FLOPs are already counted. This call adds its own nodes.
         """
         owners = {leaf: frozenset(self._owners.get(number, ())) for leaf, number in self.numbers.items()}
         kinds = list(dict.fromkeys([_UNKNOWN, *owners.values()]))
         bits = {leaf: 1 << kinds.index(kind) for leaf, kind in owners.items()}
-        behind = bits_behind(self.graph, bits, otherwise=1)  # the optimizers whose gradients a node leads to
+        behind = bits_behind(self.graph, bits, otherwise=1)  # node -> owners of the leaves behind the node
         total, parts = 0.0, Counter[int]()
         for node in behind:
             forward, gradients = flops_of(node)
@@ -122,10 +123,10 @@ class Reached:
         return total, tuple(serving.items())
 
     def stale(self, written: dict[int, tuple[int, Site]]) -> Uses:
-        """Return the parameters whose values were written after this graph had used them.
+        """Return the parameters that the script wrote to after this graph had used them.
 
         Args:
-            written: by parameter, the newest node when its values were written, and the line that wrote them.
+            written: by parameter, the newest node at the time of the last write, and the line of the write.
         """
         stale = []
         for leaf, number in self.numbers.items():
@@ -135,7 +136,7 @@ class Reached:
         return tuple(stale)
 
     def first_uses(self) -> Uses:
-        """Return the parameters, ordered by their last use in the forward pass, with the line of each first use."""
+        """Return the parameters and the lines of their first uses, ordered by the last use in the forward pass."""
         first = []
         for leaf, number in self.numbers.items():
             users = sorted(self._users.get(leaf, ()), key=node_number.use)
@@ -145,14 +146,26 @@ class Reached:
 
 
 def older_than(nodes: Iterable[Any], number: int) -> tuple[int, Site]:
-    """Return how many nodes have a lower number, and the line that made most of them."""
+    """Return how many nodes have a number below ``number``, and the line that made most of those nodes."""
     old = [node for node in nodes if node_number.use(node) < number]
     lines = Counter(line for node in old[:_MOST_OLD] if (line := line_of(node)))
     return len(old), lines.most_common(1)[0][0] if lines else ()
 
 
+def left_out(nodes: Iterable[Any], since: int) -> int:
+    """Return the length of the longest run of node numbers above ``since`` that no node has.
+
+    Returns 0 if more of the nodes are newer than that run: a recurrent network's losses leave out a few nodes in
+    each time step, before those of all later ones.
+    """
+    numbers = sorted({number for each in nodes if (number := node_number.use(each)) > since})
+    runs = [after - before - 1 for before, after in itertools.pairwise([since, *numbers])]
+    longest = max(runs, default=0)
+    return longest if runs and longest >= len(runs) - runs.index(longest) else 0
+
+
 def bits_behind(graph: Graph, bits: Mapping[int, int], *, otherwise: int = 0) -> dict[Any, int]:
-    """Return the bits of all leaves behind each node. ``bits`` holds those of the leaves, by their ids."""
+    """Return, for each node, the union of the bits of all leaves behind the node. ``bits`` maps ids of leaves."""
     behind: dict[Any, int] = {}
     for node in reversed(graph.in_order()):
         leaf = graph.leaf_nodes.get(node)
@@ -168,11 +181,11 @@ class KnownLeaves:
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
-        self._bare: dict[int, weakref.ref[Tensor]] = {}  # leaves that aren't parameters, as far as known
-        self.written: dict[int, tuple[int, Site]] = {}  # by parameter, the newest node at its last write
+        self._bare: dict[int, weakref.ref[Tensor]] = {}  # leaves reached once, possibly parameters
+        self.written: dict[int, tuple[int, Site]] = {}  # parameter -> newest node and line of the last write
 
     def of(self, graph: Graph, chosen: Container[int] | None) -> Reached:
-        """Return what a backward call reaches. ``chosen`` holds the ids of the leaves that it was restricted to."""
+        """Return the leaves that a backward call reaches. ``chosen``: ids of the tensors in its ``inputs=``."""
         parameters = self._parameters
         numbers: dict[int, int] = {}
         others = 0
@@ -191,7 +204,7 @@ class KnownLeaves:
         return Reached(graph, numbers, others, parameters)
 
     def _met(self, leaf: Tensor) -> bool:
-        """Return whether a backward call reached this leaf before. A leaf that is reached twice is a parameter."""
+        """Return whether an earlier call reached this leaf. A leaf that is reached twice counts as a parameter."""
         met = self._bare.get(id(leaf))
         if met is not None and met() is leaf:
             return True

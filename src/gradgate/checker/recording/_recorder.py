@@ -1,4 +1,4 @@
-"""Hold what all parts of the watcher share: the events, the numbers of objects, and when to look closely."""
+"""The shared state of the watcher's parts: events, numbers of objects, and when to look closely."""
 
 from __future__ import annotations
 
@@ -18,20 +18,18 @@ from gradgate.checker.recording._registry import EventBuffer, Modules, Numbers, 
 from gradgate.checker.recording._work import Work, watching
 from gradgate.events import Doing, Event, Gap, Written
 
-_FIRST_STEPS = 60  # steps that are looked at closely
-_FIRST_CALLS = 480  # backward calls, in a loop without an optimizer
-_LEAST_STEPS = 12  # steps that are looked at closely even if that is slow
-_SLOW_SECONDS = 2.0
-_LEAST_BUSY = 0.25  # the process is assumed to run for at least this share of the time
-_PATIENT_SECONDS, _PATIENT_SHARE = (
-    0.5,
-    0.3,
-)  # a short run's close look may take this long, plus this share of it
-_BLOCK = 8  # later, blocks of this many steps are looked at, at growing distances
-_MOST_FAILURES = 4  # the watcher's own errors that are kept
-_MOST_PARAMETERS = 50_000  # a run may keep creating models
+_FIRST_STEPS = 60  # first steps under a close look
+_FIRST_CALLS = 480  # in a loop without an optimizer: first backward calls under a close look
+_LEAST_STEPS = 12  # first steps under a close look, however slow
+_SLOW_SECONDS = 2.0  # the longest close look
+_LEAST_BUSY = 0.25  # assumed minimum of CPU time / wall time
+# In a short run, the close look may take this many seconds, plus this share of the run so far.
+_PATIENT_SECONDS, _PATIENT_SHARE = 0.5, 0.3
+_BLOCK = 8  # later, the watcher looks closely at blocks of this many steps, at growing distances
+_MOST_FAILURES = 4  # tracebacks of the watcher's own errors that are kept
+_MOST_PARAMETERS = 50_000  # a run that keeps creating models is watched only up to here
 _MOST_SPANS = 6_000
-_MOST_SECOND_LOOKS = 16  # times that something new makes the watcher look closely again
+_MOST_SECOND_LOOKS = 16  # how often a new model or optimizer may start another close look
 
 
 class StopRun(SystemExit):
@@ -39,32 +37,32 @@ class StopRun(SystemExit):
 
 
 class StopTask(StopRun, Exception):  # noqa: N818
-    """Raised in place of StopRun in a pool's task. The worker passes errors on, and must survive this one."""
+    """Raised in place of StopRun in a pool's task: the worker catches Exception, but SystemExit would end it."""
 
 
 class _Thread(threading.local):
-    """What each thread keeps for itself. Autograd numbers the nodes of each thread from 0."""
+    """State per thread. Autograd numbers the nodes of each thread separately, from 0."""
 
-    quiet = 0  # running library calls, whose own writes and clearing are ignored
-    closures = 0  # running steps that have a closure
-    newest_key = -1  # the newest graph node that was seen
-    last_key = -1  # the newest one at the last step
+    quiet = 0  # depth of library calls whose writes and clearing are ignored
+    closures = 0  # depth of optimizer steps with a closure
+    newest_key = -1  # number of the newest graph node seen
+    last_key = -1  # newest_key at the last step
 
 
 class Recorder:
-    """The state of a watcher. Its parts record events here, from wherever torch calls them."""
+    """The state of a watcher. All its parts record their events here."""
 
-    site = staticmethod(here)  # returns where the user's code is
+    site = staticmethod(here)  # the user's line that is running
 
     def __init__(self, max_steps: int | None = None, *, strict: bool = False) -> None:
         self.strict = strict
         self.failures: list[str] = []
         self.events = EventBuffer()
         self.spans: list[tuple[Doing, float, float, int]] = []
-        self.left_off = ""  # why the watcher stopped looking, if it did
-        self.not_judged = ""  # why the events can't be judged, if they can't
+        self.left_off = ""  # if the watcher stopped early: the reason
+        self.not_judged = ""  # if the rules can't judge the events: the reason
         self.patches = Patches()
-        self.watch_closely: Callable[[], Patches] = Patches  # patches what only a close look needs
+        self.watch_closely: Callable[[], Patches] = Patches  # installs the patches of a close look
         self._closely: Patches | None = None
         self.lines = Lines()
         self.modules = Modules()
@@ -74,7 +72,7 @@ class Recorder:
         self.schedulers: Numbers[Any] = Numbers()
         self.scalers: Numbers[Any] = Numbers()
         self.loaders: Numbers[Any] = Numbers()
-        # By key of a node that a gradient scaler made: the scaler's number, or ~number if it is disabled.
+        # Number of a node that a gradient scaler made -> the scaler's number, or ~number if the scaler is disabled.
         self.scaled: dict[int, int] = {}
         self.max_steps = max_steps
         self.on_stop: Callable[[int], None] = lambda times: None
@@ -84,18 +82,18 @@ class Recorder:
         self.backwards = 0
         self.derivatives = 0  # calls of autograd.grad
         self.looking = False
-        self.resting = False  # a loop without an optimizer has been looked at long enough
+        self.resting = False  # whether a loop without an optimizer is no longer recorded
         self.active = False
         self.seconds = 0.0  # spent watching
         self._began = self.clock
-        self._busy = 0.0  # the same in processor time, so that a busy machine doesn't shorten the close look
-        # When this was last measured: the time, the seconds spent watching until then, and the processor time.
+        self._busy = 0.0  # the same in CPU time, so that a busy machine doesn't shorten the close look
+        # At the last measurement: wall time, seconds spent watching, CPU time.
         self._measured = time.perf_counter(), 0.0, time.process_time()
-        # Does the watcher's work in a block: one thread at a time, unwatched, on a clock of its own. An error in
-        # the block is gradgate's own: it does not reach the script, and the run goes on.
+        # A context for the watcher's own work: one thread at a time, unwatched, timed separately. Errors in it
+        # don't reach the script.
         self.working: Callable[[], Work] = functools.partial(Work, self)
         self.thread = _Thread()
-        self.in_backward = 0  # backward passes that run, in any thread; each device has a thread of its own
+        self.in_backward = 0  # backward passes running in any thread: autograd has one thread per device
         self._written: tuple[tuple[Any, ...], set[int]] | None = None
         self._next_block = _FIRST_STEPS
         self._second_looks = 0
@@ -103,7 +101,7 @@ class Recorder:
 
     @property
     def quiet(self) -> int:
-        """Whether this thread runs a library's code or gradgate's, whose writes and clearing are ignored."""
+        """Nonzero while this thread runs library or gradgate code whose writes and clearing are ignored."""
         return self.thread.quiet + watching.depth
 
     def add(self, event: Event) -> None:
@@ -113,7 +111,7 @@ class Recorder:
         self.events.add(event)
 
     def wrote(self, target: Any, number: int, **facts: Any) -> None:
-        """Record a write to one parameter. A loop's writes to several become one event."""
+        """Record a write to one parameter. A loop's equal writes to several parameters become one event."""
         key = (target, tuple(sorted(facts.items(), key=lambda item: item[0])))
         if self._written is not None and self._written[0] == key and number not in self._written[1]:
             self._written[1].add(number)
@@ -122,14 +120,14 @@ class Recorder:
         self._written = (key, {number})
 
     def flush(self) -> None:
-        """Record the writes that were gathered."""
+        """Record the writes gathered so far."""
         if self._written is not None:
             (target, facts), numbers = self._written
             self._written = None
             self.events.add(Written(target=target, parameters=self.parameters.same(numbers), **dict(facts)))
 
     def failed(self, failure: BaseException) -> bool:
-        """Note an error in the watcher's own work, for the report. Return whether to keep it from the script."""
+        """Keep one of the watcher's own errors for the report. Return whether to hide it from the script."""
         if not isinstance(failure, Exception) or self.strict:
             return False
         if len(self.failures) < _MOST_FAILURES:
@@ -142,7 +140,7 @@ class Recorder:
         return time.perf_counter() - self.seconds
 
     def took(self, doing: Doing, start: float, at: int) -> None:
-        """Record an activity that ends now. It began at clock time ``start``, after ``at`` events."""
+        """Record an activity that ends now and began at clock time ``start``, after ``at`` events."""
         if len(self.spans) < _MOST_SPANS:
             self.spans.append((doing, start, time.perf_counter() - self.seconds, at))
 
@@ -151,8 +149,8 @@ class Recorder:
         self.steps += 1
         if len(self.parameters.records) > _MOST_PARAMETERS:
             self.left_off = (
-                f"The run has made more than {_MOST_PARAMETERS:,} parameters by step {self.steps}: what came after "
-                "was not looked at."
+                f"The run has made more than {_MOST_PARAMETERS:,} parameters by step {self.steps}. "
+                "Later steps were not watched."
             )
             self.active = False
             self._look(False)
@@ -161,7 +159,6 @@ class Recorder:
         if self.looking:
             self._measure()
         if self.steps < _FIRST_STEPS:
-            # Seconds, or a third of a short run.
             patience = min(_SLOW_SECONDS, _PATIENT_SECONDS + _PATIENT_SHARE * (self.clock - self._began))
             if self.steps < _LEAST_STEPS or self._busy <= patience:
                 self._look(True)
@@ -176,13 +173,14 @@ class Recorder:
         now = time.perf_counter(), self.seconds, time.process_time()
         wall, watching, busy = (after - before for after, before in zip(now, self._measured, strict=True))
         self._measured = now
-        # On a busy machine the process waits for a CPU. It also waits for the device, but then so does the watcher.
+        # On a busy machine, time spent waiting for a CPU must not count.
         self._busy += watching * min(max(busy / wall, _LEAST_BUSY), 1.0)
 
     def rests(self) -> bool:
         """Return whether a loop without an optimizer is no longer recorded.
 
-        Only a close look sees such a loop's updates. The log must not show half of a window.
+        Only a close look sees the updates of such a loop. After the close look, recording stops altogether, so that
+        the log shows no window without its update.
         """
         if (
             not self.resting
@@ -196,7 +194,7 @@ class Recorder:
         return self.resting
 
     def wake(self) -> None:
-        """Record again, because the script made an optimizer or stepped one."""
+        """Record again, because the script has an optimizer now."""
         if self.resting:
             self.resting = False
             self._look(True)

@@ -1,4 +1,4 @@
-"""Keep the events of a run, and number the user's objects, which are held weakly."""
+"""Store the events of a run, and number the user's objects without keeping them alive."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gradgate.events import Event, Gap, Ids, Site
 
 T = TypeVar("T")
 
-_HEAD, _TAIL = 20_000, 10_000  # how many of the first and of the last events are kept
+_HEAD, _TAIL = 20_000, 10_000  # of a longer run, this many first and last events are kept
 _RECENT = 256  # only events this recent can be replaced
 
 
 class EventBuffer:
-    """The first events of a run and the last ones. A :class:`Gap` says how many are missing between."""
+    """The first and last events of a run. A :class:`Gap` between them holds the number of missing events."""
 
     def __init__(self, head: int = _HEAD, tail: int = _TAIL) -> None:
         self._first: list[Event] = []
@@ -51,7 +51,7 @@ class EventBuffer:
                     return
 
     def events(self) -> tuple[Event, ...]:
-        """Return the events that were kept."""
+        """Return the stored events in order."""
         missing = self.count - len(self._first) - len(self._last)
         gap = (Gap((), missing),) if missing else ()
         return (*self._first, *gap, *self._last)
@@ -66,7 +66,7 @@ class Numbers(Generic[T]):
         self._next = 0
 
     def known(self, thing: T) -> int | None:
-        """Return the number of an object that has one."""
+        """Return the object's number, or None if the object is unknown."""
         entry = self.entries.get(id(thing))
         return entry[1] if entry is not None and entry[0]() is thing else None
 
@@ -90,7 +90,7 @@ class Numbers(Generic[T]):
         return self._next
 
     def alive(self, numbers: Iterable[int] | None = None) -> list[tuple[int, T]]:
-        """Return number and object of all live objects, or of those among ``numbers``."""
+        """Return (number, object) for the live objects, by default for all of them."""
         refs, found = self.refs, []
         for number in list(refs if numbers is None else numbers):
             ref = refs.get(number)
@@ -104,7 +104,7 @@ class Numbers(Generic[T]):
 
 @dataclass
 class ParameterRecord:
-    """The facts known about one parameter so far. :class:`gradgate.events.Parameter` explains the fields."""
+    """The facts about one parameter so far. :class:`gradgate.events.Parameter` explains the fields."""
 
     shape: tuple[int, ...]
     nbytes: int
@@ -114,7 +114,7 @@ class ParameterRecord:
     name: str = ""
     root: str = ""
     registered: bool = True
-    held: bool = False  # some known module has held it
+    held: bool = False  # whether any known module has ever held it
     trainable: bool = True
     reached: bool = False
     looks: int = 0
@@ -127,16 +127,16 @@ class ParameterRecord:
 
 
 def shape_and_bytes(tensor: Tensor) -> tuple[tuple[int, ...], int]:
-    """Return a tensor's shape and size in bytes. A lazy module's uninitialized parameter has none."""
+    """Return a tensor's shape and size in bytes; ``()`` and 0 for an uninitialized lazy parameter."""
     if is_lazy(tensor):
         return (), 0
     return tuple(tensor.shape), tensor.numel() * tensor.element_size()
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Return whether a tensor is sharded over ranks. Reading a value would make all ranks communicate.
+    """Return whether a tensor is sharded over ranks, so that reading a value would need communication.
 
-    FSDP gathers the shards for the forward pass, and then frees the memory of the gathered tensor.
+    FSDP frees the storage of a gathered parameter after use.
     """
     if type(tensor).__name__ == "DTensor":
         return True
@@ -152,12 +152,12 @@ class Parameters:
     def __init__(self) -> None:
         self.numbers: Numbers[Tensor] = Numbers()
         self.records: dict[int, ParameterRecord] = {}
-        self.owners: dict[int, set[int]] = {}  # by parameter, the optimizers that hold it
+        self.owners: dict[int, set[int]] = {}  # parameter number -> numbers of the optimizers that hold it
         self._origins: dict[int, tuple[weakref.ref[Tensor], Site, int]] = {}
         self._sets: dict[Ids, Ids] = {}
 
     def created(self, tensor: Tensor, site: Site, at: int) -> None:
-        """Remember where a parameter was created. Most parameters are never looked up again."""
+        """Remember where a parameter was created, for its later record."""
         key, origins = id(tensor), self._origins
         origins[key] = (weakref.ref(tensor, lambda _: origins.pop(key, None)), site, at)
 
@@ -179,7 +179,7 @@ class Parameters:
         """Return the numbers of several parameters in order, new ones included."""
         entries, numbers = self.numbers.entries, []
         for tensor in tensors:
-            entry = entries.get(id(tensor))  # as `known` does, without its call: this runs often
+            entry = entries.get(id(tensor))  # `known` inlined, because this runs often
             known = entry is not None and entry[0]() is tensor
             numbers.append(entry[1] if known else self.number(tensor))  # type: ignore[index]
         return numbers
@@ -189,30 +189,30 @@ class Parameters:
         return self.same(self.listed(tensors))
 
     def same(self, ids: Iterable[int | None]) -> Ids:
-        """Return one shared object for equal sets of numbers, so that events share memory. Ignores any None."""
+        """Return the numbers without None. Equal sets are the same object, so that events share memory."""
         numbers = frozenset(ids)
         if None in numbers:
             numbers -= {None}
         return self._sets.setdefault(numbers, numbers)  # type: ignore[arg-type]
 
     def tensors(self, ids: Iterable[int]) -> list[tuple[int, Tensor]]:
-        """Return the parameters with these numbers that are alive and still leaves: FSDP turns some into views."""
+        """Return the live parameters with these numbers. Leave out those that FSDP has turned into views."""
         return [(number, tensor) for number, tensor in self.numbers.alive(ids) if tensor.is_leaf]
 
 
 class Modules:
-    """The known modules that are alive. They are held weakly.
+    """The known modules, held by weak references.
 
-    A module becomes known when it is created, copied or given a parameter during the watch, or when a variable of a
-    running function leads to it. The process is not searched: the loop trains no module that no variable leads to.
+    A module becomes known when the watched script creates it, copies it or gives it a parameter, or when a variable
+    of a running function leads to it.
     """
 
     def __init__(self) -> None:
-        # By identity: a user's class may define equality, with attributes that its constructor has not set yet.
+        # Keyed by id: a user's __eq__ may read attributes that the constructor has not set yet.
         self._alive: dict[int, weakref.ref[nn.Module]] = {}
 
     def install(self, patches: Patches) -> None:
-        """Watch how modules are created, also while torch compiles or uses fake tensors."""
+        """Watch the creation of modules, also while torch compiles or uses fake tensors."""
         patches.wrap(nn.Module, "__init__", self._called)
         patches.wrap(nn.Module, "__setstate__", self._called)  # copy.deepcopy and pickle
         patches.wrap(nn.Module, "register_parameter", self._called)
@@ -228,7 +228,7 @@ class Modules:
             alive[key] = weakref.ref(module, lambda _: alive.pop(key, None))
 
     def meet(self, module: nn.Module) -> None:
-        """Note a module that a variable holds, and all modules in it."""
+        """Remember a module that a variable holds, and all modules in it."""
         for inner in modules_in(module):
             self._meet(inner)
 

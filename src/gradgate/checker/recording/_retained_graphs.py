@@ -1,4 +1,4 @@
-"""Find graphs that are still alive after their step, and the variable that holds them."""
+"""Find graphs that stay alive after their step, and the variable that holds them."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from gradgate.checker.recording._user_objects import (
 from gradgate.events import Frame, GraphsKept, Site
 from gradgate.torch_compat import node_number
 
-SUSPICIOUS = 4  # live graphs of earlier steps
+SUSPICIOUS = 4  # this many live graphs of earlier steps start a search
 _MOST = 256
-_MOST_SEARCHED = 2000  # objects that are searched for the graphs
+_MOST_SEARCHED = 2000  # objects searched per variable
 _MOST_NODES = 4096
 _DEEPEST = 4
 _MARK = "gradgate"
 
 
 class RetainedGraphs:
-    """Marks a node of each graph. The mark lives exactly as long as the node does."""
+    """Marks one node of each graph, to learn whether the graph is still alive."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._marks: dict[weakref.ref[_Mark], Site] = {}  # with the line that called backward
-        self._alive: dict[Site, deque[int]] = {}  # how many graphs were alive at the last counts
+        self._marks: dict[weakref.ref[_Mark], Site] = {}  # mark -> line that called backward
+        self._alive: dict[Site, deque[int]] = {}  # line that called backward -> last counts of live graphs
         self._recorded: dict[Site, int] = {}
 
     def follow(self, nodes: list[Any], site: Site) -> None:
-        """Mark the graph of a backward call at its oldest node.
+        """Mark the oldest node of a backward call's graph.
 
-        Any reference to the loss, or to an output that it was computed from, keeps that node alive.
+        Any reference to the loss, or to an output from which the loss was computed, keeps that node alive.
         """
         if len(self._marks) >= _MOST or not nodes:
             return
@@ -58,15 +58,15 @@ class RetainedGraphs:
             self._marks[weakref.ref(mark)] = site
 
     def look(self) -> None:
-        """After a step, count the graphs that are alive. If their number grows, search for their holder."""
+        """After a step, count the live graphs. If their number grows, search for the variable that holds them."""
         self._marks = {ref: site for ref, site in self._marks.items() if ref() is not None}
         counts = Counter(self._marks.values())
         for site in {*counts, *self._alive}:
-            # Two optimizers may step in turn, and one of them may keep no graph: not every count has to rise.
+            # Two optimizers may step in turn, of which one keeps no graph. So equal counts are allowed.
             alive = self._alive.setdefault(site, deque([0], maxlen=2 * SUSPICIOUS))
             alive.append(counts[site])
             growing = sorted(alive) == list(alive)
-            # The micro-batches of one step may keep their graphs until the next step: one rise is not yet growth.
+            # Micro-batches may keep their graphs until the next step. So a single rise does not count as growth.
             rises = sum(before < after for before, after in itertools.pairwise(alive))
             if not growing or rises < SUSPICIOUS - 1 or counts[site] < SUSPICIOUS:
                 continue
@@ -77,7 +77,7 @@ class RetainedGraphs:
             self._recorder.add(GraphsKept(self._recorder.site(), counts[site], site, holder, added))
 
     def _holder(self) -> tuple[str, Site]:
-        """Return the name and scope of the variable that holds the graphs, if a running frame shows it."""
+        """Return the name and scope of the variable that holds the graphs, if a running function has one."""
         for path, scope, tensors in candidates():
             if len(tensors) > 1 or _reaches_many(tensors[0]):
                 return path, scope
@@ -85,9 +85,9 @@ class RetainedGraphs:
 
 
 def candidates() -> Iterator[tuple[str, Site, list[Tensor]]]:
-    """Yield each object that may hold several graphs, as its path ("self.history['loss']"), scope and tensors.
+    """Yield each tensor or collection of tensors that may hold several graphs: its path, scope and tensors.
 
-    The object is one tensor, or a container or object with several tensors.
+    An example of a path is "self.history['loss']".
     """
     for frame in user_frames():
         scope = (Frame(frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_code.co_name),)
@@ -113,7 +113,7 @@ def _paths_to_graphs(name: str, value: Any) -> Iterator[tuple[str, list[Tensor]]
         if len(tensors) >= SUSPICIOUS - 1:
             yield path, tensors
         if is_a(thing, list, tuple, deque) and inner:
-            # The items of a list are alike, so only the last one is searched.
+            # The items of a list are usually alike, so search only the last one.
             last = inner[-1][1]
             if is_a(last, tuple, dict) and len(inner) >= SUSPICIOUS - 1 and _graphs_in(last):
                 yield path, [tensor for _, item in inner for tensor in _graphs_in(item)[:1]]
@@ -124,7 +124,7 @@ def _paths_to_graphs(name: str, value: Any) -> Iterator[tuple[str, list[Tensor]]
 def separate_graphs(tensors: list[Tensor]) -> list[list[Any]]:
     """Return the nodes of each graph that shares no node with an earlier graph.
 
-    If the one tensor is a growing sum, each summand counts as a graph.
+    If ``tensors`` is a single growing sum, each summand counts as a graph.
     """
     roots = [tensor.grad_fn for tensor in tensors]
     if len(roots) == 1:
@@ -169,12 +169,12 @@ def _graphs_in(thing: Any) -> list[Tensor]:
 
 
 def _reaches_many(tensor: Tensor) -> bool:
-    """Return whether a tensor's graph leads to several of the marked nodes."""
+    """Return whether a tensor's graph contains several marked nodes."""
     nodes = itertools.islice(walk(tensor.grad_fn), _MOST_NODES)
     return sum(_MARK in node.metadata for node, _ in nodes) >= SUSPICIOUS - 1
 
 
 class _Mark:
-    """A mark that lives as long as the node that holds it. A weak reference shows whether it is alive."""
+    """An object stored in a node. A weak reference to it shows whether the node is alive."""
 
     __slots__ = ("__weakref__",)

@@ -43,7 +43,7 @@ SCHEDULERS = dict.fromkeys(
 
 
 class Schedulers:
-    """Watches every scheduler's ``step``. The call in its constructor doesn't count."""
+    """Watches every scheduler's ``step``, except the call in the constructor."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -79,7 +79,7 @@ class Schedulers:
         return number
 
     def step(self, scheduler: Any, *_: Any, **__: Any) -> Around:
-        """Record that a scheduler was advanced."""
+        """Record a scheduler's step."""
         recorder = self._recorder
         start, at = recorder.clock, recorder.events.count
         self._depth += 1
@@ -105,7 +105,7 @@ def _rates(optimizer: Any) -> tuple[float, ...]:
 def _horizon(scheduler: Any) -> float | None:
     """Return a scheduler's length in steps, if it has one.
 
-    For a LambdaLR, this is the largest number that its functions refer to.
+    For a LambdaLR, return the largest number in its functions.
     """
     inner = inner_schedulers(scheduler)
     if inner:
@@ -129,7 +129,7 @@ def _horizon(scheduler: Any) -> float | None:
 
 
 def _numbers(function: Any) -> Iterator[float]:
-    """Yield the numbers that a function can read: bound, closed over, global, or attributes of its object."""
+    """Yield the constants of a function, and the numbers that it reads from arguments, closures and globals."""
     values: list[Any] = []
     while type(function) in (functools.partial, types.MethodType):
         if type(function) is types.MethodType:
@@ -151,7 +151,7 @@ def _numbers(function: Any) -> Iterator[float]:
 
 
 class Scalers:
-    """Watches torch.amp.GradScaler, treating a disabled scaler as if it were enabled."""
+    """Watches torch.amp.GradScaler. A disabled scaler is watched, too."""
 
     def __init__(self, recorder: Recorder, gradients: Gradients, steps: Steps) -> None:
         self._recorder = recorder
@@ -164,19 +164,19 @@ class Scalers:
         self._recorder.add(ScalerMade(self._recorder.site(), self._recorder.scalers.number(scaler)))
 
     def scale(self, scaler: Any, outputs: Any) -> Around:
-        """Record that a loss was scaled, and by which node of its graph."""
+        """Record that a scaler scaled a loss, and remember the node of the product."""
         scaled = yield
         recorder = self._recorder
         number = recorder.scalers.number(scaler)
         if len(recorder.scaled) > _MOST_SCALED:
             recorder.scaled.clear()
         for node in roots_of(scaled if is_a(scaled, Tensor) else items_of(scaled)):
-            # A disabled scaler returns the loss itself, whose node is not a product with the scale.
+            # A disabled scaler returns the loss unchanged, so the node isn't a product with the scale.
             recorder.scaled[node_number.use(node)] = ~number if scaled is outputs else number
         recorder.add(Scaled(recorder.site(), number))
 
     def unscale(self, scaler: Any, optimizer: Any) -> Around:
-        """Record that the user's code unscaled gradients. Calls from the scaler's own step are left out."""
+        """Record that the user's code unscaled gradients. Ignore calls from the scaler's own ``step``."""
         recorder, by_user = self._recorder, not self._recorder.thread.quiet
         yield
         if by_user:
@@ -205,11 +205,11 @@ class Scalers:
 
 
 class Loaders:
-    """Watches where the iteration over a DataLoader begins and ends: the epochs."""
+    """Watches where epochs, iterations over a DataLoader, begin and end."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        # By iterator's id, the loader's number and the batches so far.
+        # id of an iterator -> number of its loader, batches so far
         self._running: dict[int, list[int]] = {}
         self._kinds: set[type | None] = set()
 
@@ -225,7 +225,7 @@ class Loaders:
         recorder.add(EpochStarted(recorder.site(), number))
 
     def _watch(self, kind: type) -> None:
-        """Watch ``__next__`` of a loader's iterators. Their classes have no public name."""
+        """Watch ``__next__`` of a loader's iterators, whose classes have no public name."""
         owner = next((base for base in kind.__mro__ if "__next__" in vars(base)), None)
         if owner not in self._kinds and isinstance(vars(owner).get("__next__"), types.FunctionType):
             self._kinds.add(owner)

@@ -1,4 +1,4 @@
-"""The steps of optimizers: the gradients that each gets, and the values that it changes."""
+"""Record optimizer steps: the gradients that each step uses, and the values that it changes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from gradgate.checker.recording._user_objects import code_of, number_of
 from gradgate.events import Site, Stepped
 
 _NORMS = 8
-_MOST_MEASURED = 2_000  # parameters whose norms are recorded at each step
-_MOST_ELEMENTS = 1 << 20  # of a parameter whose masked rows are compared
+_MOST_MEASURED = 2_000  # an optimizer with more parameters gets no norms recorded
+_MOST_ELEMENTS = 1 << 20  # the masked rows of larger parameters are not compared
 _STEP_FILE = inspect.getfile(Optimizer)
 
 Pairs = list[tuple[int, Tensor]]
@@ -37,49 +37,49 @@ Pairs = list[tuple[int, Tensor]]
 
 @dataclass(eq=False)
 class _OpenStep:
-    """A step that has begun. It outlives a step that raises, so it must not keep the user's objects alive."""
+    """A step that has begun. The record outlives a step that raises, so it holds the user's objects only weakly."""
 
     optimizer: weakref.ref[Optimizer]
     closure: bool
-    code: types.CodeType | None  # of the closure
-    frame: int  # identity of the frame that runs step()
+    code: types.CodeType | None  # the closure's code
+    frame: int  # id of the frame that runs step()
     thread: int
     backwards: int
     start: float = 0.0
     site: Site = ()
-    at: int = 0  # number of events before it
+    at: int = 0  # number of events before the step
     numbers: Sequence[int] = ()
-    whole: bool = False  # no parameter is sharded
-    before: _Values | None = None  # from before the step, if it is looked at
-    facts: dict[str, Any] = field(default_factory=dict)  # fields of its event
-    delegated: bool = False  # another optimizer stepped inside
+    whole: bool = False  # whether no parameter is sharded
+    before: _Values | None = None  # values before the step, if the watcher looks closely
+    facts: dict[str, Any] = field(default_factory=dict)  # fields of the Stepped event
+    delegated: bool = False  # whether another optimizer stepped inside this step
     counted: bool = False
 
 
 @dataclass(eq=False)
 class _Values:
-    """What a close look at a step keeps of the parameters, by number."""
+    """The parameters before a step under a close look, by parameter number."""
 
     samples: dict[int, Tensor]
-    rows: dict[int, Tensor]  # copies of those with rows whose gradient a hook zeroed
-    norms: dict[int, float] = field(default_factory=dict)  # of their gradients
+    rows: dict[int, Tensor]  # full copies of the parameters with a row whose gradient a hook sets to zero
+    norms: dict[int, float] = field(default_factory=dict)  # gradient norms
 
 
 class Steps:
-    """Watches steps through torch's own global hooks: schedulers would notice a replaced ``step``."""
+    """Watches steps through torch's global step hooks, because schedulers would notice a replaced ``step``."""
 
     def __init__(self, recorder: Recorder, gradients: Gradients, creation: Creation) -> None:
         self._recorder = recorder
         self._gradients = gradients
         self._creation = creation
-        self._open: list[_OpenStep] = []  # an optimizer inside another one comes last
+        self._open: list[_OpenStep] = []  # the innermost step is last
         self.before: dict[int, Tensor] = {}  # sampled values before the last step
-        self._after: dict[int, Tensor] = {}  # and after it
-        self._sums: dict[int, set[float]] = {}  # by parameter, what identifies the values that each step left
+        self._after: dict[int, Tensor] = {}  # sampled values after the last step
+        self._sums: dict[int, set[float]] = {}  # parameter number -> sum_of its values after each step
         self.scaler: int | None = None  # the gradient scaler that is stepping
         self.after_step: Callable[[], None] = lambda: None
         self.stepped: set[int] = set()
-        # By optimizer, the last step that was not looked at.
+        # optimizer number -> the last step without a close look, reused while the facts stay the same
         self._repeated: dict[int, tuple[Any, Stepped]] = {}
 
     def install(self) -> None:
@@ -89,11 +89,11 @@ class Steps:
         patches.on_undo(register_optimizer_step_post_hook(self._after_step).remove)
 
     def was_left(self, number: int, values: Tensor) -> bool:
-        """Return whether an earlier step left these values."""
+        """Return whether the parameter had these values after an earlier step."""
         return sum_of(values) in self._sums.get(number, ())
 
     def give_up(self) -> None:
-        """Forget the steps that raised: their frames no longer run."""
+        """Forget the steps that raised, whose frames no longer run."""
         if not self._open:
             return
         mine = [step for step in self._open if step.thread == threading.get_ident()]
@@ -105,7 +105,7 @@ class Steps:
                 self._close(step)
 
     def writes_itself(self) -> bool:
-        """Return whether an optimizer that was given a closure is writing itself, outside of that closure."""
+        """Return whether an optimizer whose step got a closure is writing, outside of that closure."""
         step = self._last_open()
         return (
             step is not None
@@ -114,7 +114,7 @@ class Steps:
         )
 
     def _last_open(self) -> _OpenStep | None:
-        """Return the step that this thread is in."""
+        """Return the innermost step that this thread runs."""
         mine = threading.get_ident()
         for step in reversed(self._open):
             if step.thread == mine:
@@ -126,7 +126,7 @@ class Steps:
         self._enter(step, -1)
 
     def _enter(self, step: _OpenStep, by: int) -> None:
-        """Begin (1) or end (-1) a step. Its writes are ignored, except those of the user's closure."""
+        """Begin (1) or end (-1) a step. Ignore its writes, except those of the user's closure."""
         thread = self._recorder.thread
         if step.closure:
             thread.closures += by
@@ -158,8 +158,8 @@ class Steps:
             step.numbers = recorder.parameters.listed(tensors)
             known_as_whole = number in self.stepped and not recorder.looking
             step.whole = known_as_whole or not any(map(is_sharded, tensors))
-            if not step.whole:  # the graph may hold other tensors than the optimizer, and a shard says little
-                recorder.not_judged = "Parameters are sharded over ranks: their steps are only counted."
+            if not step.whole:
+                recorder.not_judged = "Parameters are sharded over ranks, so their steps are only counted."
             pairs = list(zip(step.numbers, tensors, strict=True))
             if step.whole and recorder.looking:
                 self._look(step, pairs)
@@ -231,11 +231,11 @@ class Steps:
         if outer is not None:
             outer.delegated = True
         if step.delegated:
-            return  # an optimizer that only calls another one has not stepped itself
+            return  # only the inner optimizer's step counts
         with recorder.working():
             if step.whole:
                 self._record(optimizer, step)
-        if not step.counted:  # the parameters are sharded, or the watcher failed: it still was a step
+        if not step.counted:  # parameters are sharded, or the watcher failed
             recorder.stepped()
         if outer is None:
             recorder.stop_if_due()
@@ -251,7 +251,7 @@ class Steps:
             if step.before is not None:
                 facts |= self._changes(step.before, pairs)
         facts["lr"] = tuple([number_of(group.get("lr")) or 0.0 for group in optimizer.param_groups])
-        # A trainer may pass a closure that calls no backward.
+        # A trainer may pass a closure that never calls backward.
         facts["closure"] = step.closure and recorder.backwards > step.backwards
         facts["scaler"] = self.scaler
         recorder.stepped()
@@ -267,7 +267,7 @@ class Steps:
         self.after_step()
 
     def _changes(self, before: _Values, pairs: Pairs) -> dict[str, Any]:
-        """Return what a step changed."""
+        """Compare the values before and after a step. Return fields of the Stepped event."""
         parameters, masked = self._recorder.parameters, self._gradients.masked
         ids, then = parameters.same, before.samples
         now = {number: sample(parameter) for number, parameter in pairs}

@@ -1,7 +1,7 @@
-"""Read the terms of a loss: which reductions it adds up, and what multiplies each one on the way to the root.
+"""Read the terms of a loss: the reductions that it adds up, and the factors that scale each of them.
 
-The graph holds all of this, because autograd saves what the derivatives need: the other operand of a product or
-quotient, the reduction of torch's losses, the number of valid targets, the shape that was reduced.
+Autograd saves the values needed for derivatives, so the graph shows the other operand of each product or quotient,
+the reduction of torch's losses, the number of valid targets, and the shape that was reduced.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from gradgate.events import Ids, Site, Term
 from gradgate.torch_compat import node_number
 
 _MOST_TERMS = 128
-_MOST_PATHS = 1 << 12  # that are followed: a recurrence that uses each value twice has exponentially many
+_MOST_PATHS = 1 << 12  # a recurrence that uses each value twice has exponentially many paths
 _MOST_WITH_REACH = 12
-_MOST_MASK = 1 << 22  # elements of the largest mask that is read
+_MOST_MASK = 1 << 22  # larger masks are not read
 _PLAIN = {"MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum"}
 _DISTANCES = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0")
 _SIGNS = ("NegBackward0", "SubBackward0")
 _QUOTIENTS = ("DivBackward0", "DivBackward1")
-_MOST_REDUCTIONS = 3  # reductions and reshapes between a distance and the root of its term
+_MOST_REDUCTIONS = 3  # at most this many reductions and reshapes follow a distance
 
 _Factors = tuple[tuple[str, float, Site], ...]
 
@@ -49,12 +49,12 @@ class Terms:
     """Reads the terms of one loss.
 
     Args:
-        scaled: by the key of a node, the number of the gradient scaler that made it, or ``~number`` if that one
+        scaled: by node number, the number of the gradient scaler that made the node, or ``~number`` if the scaler
             is disabled.
         number_of: returns the number of a leaf that is a parameter, or None.
 
     Attributes:
-        scaler: the number of the gradient scaler whose factor is on a path, or None.
+        scaler: the number of the gradient scaler that scaled a term, or None.
     """
 
     def __init__(self, scaled: dict[int, int], number_of: Callable[[Tensor], int | None]) -> None:
@@ -63,11 +63,11 @@ class Terms:
         self.scaler: int | None = None
 
     def read(self, root: Any, *, reach: bool = False) -> tuple[Term, ...]:
-        """Return the terms below a root. With ``reach``, the first few include the parameters that they reach."""
+        """Return the terms below a root. With ``reach``, the first few terms list the parameters they reach."""
         found: dict[int, Term] = {}
         nodes: dict[int, Any] = {}
-        joints: dict[int, Site] = {}  # by node, the line of the sum above it that is nearest to the root
-        outputs: dict[int, set[int]] = defaultdict(set)  # of a node; unbind() has several
+        joints: dict[int, Site] = {}  # node number -> line of the outermost sum that contains the node
+        outputs: dict[int, set[int]] = defaultdict(set)  # node number -> outputs used; unbind() has several
         todo: list[tuple[Any, _Factors, bool]] = [(root, (), False)]
         for _ in range(_MOST_PATHS):
             if not todo or len(found) >= _MOST_TERMS:
@@ -148,13 +148,13 @@ class Terms:
         return self._ids(operands.pop()) if len(operands) == 1 else frozenset()
 
     def _ids(self, node: Any) -> Ids:
-        """Return the number of the parameter that a node adds gradient to."""
+        """Return the number of the parameter whose gradient a leaf node accumulates."""
         number = self._number_of(node.variable) if node is not None and node.name() == LEAF else None
         return frozenset() if number is None else frozenset([number])
 
 
 def _with_path(term: Term, factors: _Factors, joined: Site) -> Term:
-    """Return a term with one more path to it."""
+    """Return a term with one more path from the root."""
     first, other = replace(term, times=1.0).weight, replace(term, times=1.0, factors=factors).weight
     times = term.times + (other / first if first else 1.0)
     return replace(term, paths=term.paths + 1, times=times, joined=joined)
@@ -181,7 +181,7 @@ def _inputs(node: Any) -> list[Input] | None:
 def _compares_equals(node: Any) -> bool:
     """Return whether a term is a distance between values that are equal everywhere.
 
-    For a divergence or a cross entropy these are two distributions, which are equal up to rounding.
+    A divergence or cross entropy compares distributions, which count as equal up to rounding.
     """
     if node.name() in _DISTANCES:
         first, second = node._saved_self, node._saved_target
@@ -194,7 +194,7 @@ def _compares_equals(node: Any) -> bool:
         if logarithms.shape != weights.shape or not 0 < weights.numel() <= _MOST_MASK:
             return False
         first, second = logarithms.reshape(-1), weights.reshape(-1).to(logarithms.dtype)
-        # Most differ within the first few.
+        # Comparing the first 256 values is enough for most pairs.
         return all(torch.allclose(first[:n].exp(), second[:n], 1e-5, 1e-6) for n in (256, len(first)))
     for _ in range(_MOST_REDUCTIONS):
         if node is None or node.name() not in (*_PLAIN, *RESHAPES):
@@ -209,15 +209,15 @@ def _compares_equals(node: Any) -> bool:
 
 
 def _classes(mean: Any) -> int | None:
-    """Return the number of classes if this is the mean of ``targets * log_softmax`` over samples and classes."""
+    """Return the number of classes if ``mean`` averages ``targets * log_softmax`` over samples and classes."""
     product = _weighted_log_softmax(mean.next_functions[0][0], _SIGNS)
     return None if product is None else int(product[0].shape[product[1]])
 
 
 def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, int, Tensor] | None:
-    """Return the result and dimension of a log_softmax and the constants it is multiplied by.
+    """Return the result of a log_softmax, its dimension, and the constants that multiply the result.
 
-    ``above`` are the operations that may follow the product.
+    ``above`` holds the operations that may follow the product.
     """
     for _ in range(_MOST_REDUCTIONS + 1):
         if node is not None and node.name() in above:
@@ -233,15 +233,15 @@ def _weighted_log_softmax(node: Any, above: tuple[str, ...]) -> tuple[Tensor, in
 
 
 def _only_input(node: Any) -> Any:
-    """Return the one input of a node that has a graph; None if there are several."""
+    """Return the only input of a node that has a graph; None if several inputs have one."""
     found = [child for child, _ in node.next_functions if child is not None]
     return found[0] if len(found) == 1 else None
 
 
 def _padding_mask(mean: Any) -> float | None:
-    """Return the fraction of ones if this is the mean of a product with a padding mask.
+    """Return the fraction of ones in a padding mask, if ``mean`` averages a product with such a mask.
 
-    A padding mask holds 0 and 1. Each of its rows has ones and then zeros, or zeros and then ones.
+    Each row of a padding mask holds ones followed by zeros, or all rows hold zeros followed by ones.
     """
     ones = _ones(mean)
     if ones is None or bool(ones.all()):
@@ -253,7 +253,7 @@ def _padding_mask(mean: Any) -> float | None:
 
 
 def _items_of_sum(total: Any) -> int | Tensor | None:
-    """Return the items of a sum, if they are the targets of a loss, or the ones of a 0/1 mask just before it."""
+    """Return the number of items in a sum: targets of a loss, or ones of a 0/1 mask. None if unknown."""
     targets = targets_of(total)
     masked = targets is None and total.name() in _PLAIN and reduced_shape(total)
     ones = _ones(total) if masked else None
@@ -261,7 +261,7 @@ def _items_of_sum(total: Any) -> int | Tensor | None:
 
 
 def _ones(reduction: Any) -> Tensor | None:
-    """Find the 0/1 mask that a value is multiplied by just before its reduction. Return where the mask is 1."""
+    """Find a 0/1 mask that multiplies the values just before their reduction. Return where the mask is 1."""
     product = reduction.next_functions[0][0]
     while product is not None and product.name() in RESHAPES:
         product = product.next_functions[0][0]

@@ -1,4 +1,4 @@
-"""Examine parameters that no gradient reaches, and frozen batch norms that still change."""
+"""Examine parameters that get no gradient, and frozen batch norms that still change."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from gradgate.checker.recording._user_objects import (
 from gradgate.events import Ran, StatisticsMoved
 from gradgate.torch_compat import anything_compiled, tensor_version
 
-_RUNS = 4  # forward passes of each suspect that are recorded
-_MOST_UNOWNED = 512  # parameters of no optimizer whose values are compared
-_NORM_STEPS = (2, 8, 32)  # steps after which new batch norms are looked for
-_RESTING = 6  # passes of a batch norm since its parameters last changed: it is not trained now
+_RUNS = 4  # forward passes recorded per suspect
+_MOST_UNOWNED = 512  # parameters outside optimizers whose values are compared
+_NORM_STEPS = (2, 8, 32)  # steps that are followed by a search for new batch norms
+_RESTING = 6  # after this many steps without a change of its parameters, a batch norm counts as not trained
 
 
 class UnreachedParameters:
-    """Watches modules whose parameters get no gradient in the first steps: do they run, and with a graph?
+    """Watches modules whose parameters get no gradient in the first steps: do the modules run, and with a graph?
 
-    Also records whether another module gets their output but runs without a graph, which cuts them off.
+    Also records tensors with a graph that are passed to a module under ``no_grad``, which cuts the graph.
 
-    This wraps the forward method of a module's class, because a hook on the module would be saved and copied with
-    it. A wrapped method makes ``torch.compile`` compile again, so nothing is wrapped once something is compiled.
+    To watch a module, the forward method of its class is wrapped: a hook would be saved and copied with the module.
+    Wrapping makes ``torch.compile`` recompile, so once anything is compiled, no further class is wrapped.
     """
 
     def __init__(self, recorder: Recorder, cuts: Cuts) -> None:
         self._recorder = recorder
         self._cuts = cuts
         self._suspects: Numbers[nn.Module] = Numbers()
-        self._runs: dict[int, int] = {}  # by suspect
+        self._runs: dict[int, int] = {}  # suspect -> forward passes recorded
         self._patches = Patches()
         self._classes: set[type[nn.Module]] = set()
         self._looked_at = -1
         self._norms: Numbers[nn.Module] = Numbers()
-        self._versions: dict[int, int] | None = None  # of the norms' statistics
-        # The norms' means and variances when they were met.
+        self._versions: dict[int, int] | None = None  # norm -> version of its statistics
+        # norm -> running mean and variance when the watcher found the norm
         self._first: dict[int, tuple[Tensor, Tensor]] = {}
-        # Versions of a norm's parameters, steps with them.
+        # norm -> versions of its parameters, number of steps since they changed
         self._resting: dict[int, tuple[tuple[int, ...], int]] = {}
         self._values: dict[int, Tensor] = {}  # samples of parameters that no optimizer holds
 
     def look(self) -> None:
-        """After a step, find the parameters without a gradient so far, and the statistics that changed."""
+        """After a step, find the parameters that have had no gradient, and the batch norms that changed."""
         recorder = self._recorder
         records = recorder.parameters.records
         missing = {
@@ -93,7 +93,7 @@ class UnreachedParameters:
             self._patches.replace(kind, "forward", _wrapped(original, self._before_forward))
 
     def restore(self) -> None:
-        """Restore the classes' own forward methods."""
+        """Restore the forward methods."""
         if self._classes:
             self._patches.undo()
             self._classes.clear()
@@ -119,7 +119,7 @@ class UnreachedParameters:
             recorder.add(Ran(recorder.site(), ids, torch.is_grad_enabled(), training=training))
 
     def _norm_statistics(self) -> None:
-        """Record the batch norms whose statistics changed although nothing trains their parameters, or not now."""
+        """Record the batch norms whose statistics changed although their parameters are not being trained."""
         recorder = self._recorder
         known, records = recorder.parameters.numbers.known, recorder.parameters.records
         if self._versions is None or recorder.steps in _NORM_STEPS:
@@ -154,7 +154,7 @@ class UnreachedParameters:
                 )
 
     def who_moves(self) -> None:
-        """Note which parameters change although no optimizer holds them: averages, copies, updates by hand."""
+        """Note which parameters change although no optimizer trains them: averages, copies, updates by hand."""
         parameters = self._recorder.parameters
         unowned = [
             (number, tensor)
@@ -171,9 +171,9 @@ class UnreachedParameters:
 
 
 def _wrapped(original: types.FunctionType, before: Any) -> Any:
-    """Return a function that calls ``before``, then the original. It has the original's globals.
+    """Return a function that calls ``before``, then the original.
 
-    torch.jit reads the source of a method, and looks up the names in it among the method's globals.
+    The function has the original's globals, because torch.jit resolves the names in a method's source there.
     """
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -187,7 +187,7 @@ def _wrapped(original: types.FunctionType, before: Any) -> Any:
 
 
 def _statistics(module: nn.Module) -> tuple[Tensor, Tensor] | None:
-    """Return copies of some of a batch norm's running means and variances."""
+    """Return samples of a batch norm's running means and variances."""
     buffers = own_buffers(module)
     if "running_mean" not in buffers or "running_var" not in buffers:
         return None

@@ -1,9 +1,8 @@
 """Read the user's objects without running the user's code.
 
-``isinstance`` reads ``__class__``, ``vars`` and ``getattr`` call ``__getattribute__``, ``list`` and ``len`` call
-``__iter__`` and ``__len__``. Any class may define these methods, and a lazy class imports or computes something in
-them. So only ``type`` decides what an object is, Python's own descriptors read its fields, and the methods of the
-built-in types read its items. A subclass can replace none of these.
+A user's class may define ``__class__``, ``__getattribute__``, ``__iter__`` or ``__len__``, for example to import
+something lazily. ``isinstance``, ``getattr``, ``list`` and ``len`` would call these methods. Therefore this module
+uses ``type``, Python's own descriptors and the methods of the built-in types, which no subclass can replace.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from typing import Any
 
 from torch import Tensor, nn
 
-_bases_of: Any = type.__dict__["__mro__"].__get__  # a metaclass may define both names
+_bases_of: Any = type.__dict__["__mro__"].__get__  # a metaclass may redefine __mro__ and __dict__
 _names_in: Any = type.__dict__["__dict__"].__get__
 _LISTS: tuple[Any, ...] = (list, tuple, deque)
 _NUMBERS: tuple[Any, ...] = (int, float)
 
 
 def is_a(thing: object, *kinds: type) -> bool:
-    """Return whether the type of an object is one of these, or a subclass."""
+    """Return whether the type of an object is one of ``kinds`` or a subclass."""
     return issubclass(type(thing), kinds)
 
 
 def fields_of(thing: object) -> dict[str, Any]:
-    """Return the dictionary that holds an object's attributes; an empty one if it has none."""
+    """Return an object's ``__dict__``; an empty dict if the object has none."""
     for base in _bases_of(type(thing)):
         descriptor = _names_in(base).get("__dict__")
         if descriptor is not None:
             if type(descriptor) not in (GetSetDescriptorType, MemberDescriptorType):
-                return {}  # a property of the user's
+                return {}  # the user's class defines __dict__ as a property
             fields = descriptor.__get__(thing)
             return fields if type(fields) is dict else {}
     return {}
@@ -49,7 +48,7 @@ def size_of(thing: object) -> int:
 
 
 def pairs_of(thing: object, most: int = 1 << 20) -> list[tuple[Any, Any]]:
-    """Return the first keys and values of a dict, or the last indices and items of a list, tuple or deque."""
+    """Return the first ``most`` (key, value) of a dict, or the last (index, item) of a list, tuple or deque."""
     if is_a(thing, dict):
         return list(islice(dict.items(thing), most))  # type: ignore[arg-type]
     for kind in _LISTS:
@@ -64,18 +63,18 @@ def pairs_of(thing: object, most: int = 1 << 20) -> list[tuple[Any, Any]]:
 
 
 def items_of(thing: object, most: int = 1 << 20) -> list[Any]:
-    """Return the values or items of :func:`pairs_of` alone."""
+    """Return the values or items from :func:`pairs_of`."""
     return [item for _, item in pairs_of(thing, most)]
 
 
 def key_text(key: object) -> str:
-    """Return how a string or number is written as a key. Any other key may define its own ``__repr__``: "..."."""
+    """Return the repr of a string or number; "..." for other keys, whose ``__repr__`` may be the user's."""
     return repr(key) if type(key) in (str, int, float, bool) else "..."
 
 
 def number_of(value: object) -> float | None:
-    """Return a setting as a number, if it is one: Python's, numpy's, or a tensor with one element."""
-    if type(value) is float:  # most are
+    """Return a Python number, numpy number or one-element tensor as a float; None for anything else."""
+    if type(value) is float:  # the most frequent case
         return value
     for kind in _NUMBERS:
         if is_a(value, kind):
@@ -89,7 +88,7 @@ def number_of(value: object) -> float | None:
 
 
 def code_of(function: Any) -> types.CodeType | None:
-    """Return the Python code that runs when something is called, if there is any."""
+    """Return the code object of a callable; None if the callable isn't written in Python."""
     while type(function) in (functools.partial, types.MethodType):
         function = function.func if type(function) is functools.partial else function.__func__
     if type(function) is not types.FunctionType:
@@ -97,8 +96,8 @@ def code_of(function: Any) -> types.CodeType | None:
     return function.__code__ if type(function) is types.FunctionType else None
 
 
-# A user's class may define parameters(), children() and the like, so the functions below do not call them. A
-# module whose constructor is still running may not have its dictionaries yet.
+# The functions below don't call parameters(), children() and the like, because a user's class may redefine them.
+# While a module's constructor runs, its dictionaries may not exist yet.
 
 
 def _held(module: nn.Module, name: str) -> list[tuple[str, Any]]:
@@ -111,25 +110,25 @@ def _held(module: nn.Module, name: str) -> list[tuple[str, Any]]:
 
 
 def own_parameters(module: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that a module holds itself."""
+    """Return a module's own parameters, without those of its children."""
     return [parameter for _, parameter in _held(module, "_parameters")]
 
 
 def own_buffers(module: nn.Module) -> dict[str, Tensor]:
-    """Return the buffers that a module holds itself, by name."""
+    """Return a module's own buffers by name, without those of its children."""
     return dict(_held(module, "_buffers"))
 
 
 def children_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the modules that a module holds itself, with their names."""
+    """Return the names and modules of a module's direct children."""
     return _held(module, "_modules")
 
 
 def modules_in(module: nn.Module) -> list[nn.Module]:
-    """Return a module and all modules in it, each once."""
+    """Return a module and all its descendants, each once."""
     found = {id(module): module}
     waiting = [module]
-    for each in waiting:  # grows during the loop
+    for each in waiting:  # the list grows during the loop
         for _, child in children_of(each):
             if id(child) not in found:
                 found[id(child)] = child
@@ -138,7 +137,7 @@ def modules_in(module: nn.Module) -> list[nn.Module]:
 
 
 def parameters_in(module: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of a module and of all modules in it, each once."""
+    """Return the parameters of a module and its descendants, each once."""
     several = [each for inner in modules_in(module) for each in own_parameters(inner)]
     return list({id(each): each for each in several}.values())
 
@@ -146,7 +145,7 @@ def parameters_in(module: nn.Module) -> list[nn.Parameter]:
 def named_parameters(
     module: nn.Module, prefix: str = "", _outer: tuple[int, ...] = ()
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters of a module and of all modules in it, under every name that leads to them."""
+    """Yield the parameters of a module and its descendants. A shared parameter comes under each of its names."""
     for name, parameter in _held(module, "_parameters"):
         yield prefix + name, parameter
     outer = (*_outer, id(module))

@@ -1,4 +1,4 @@
-"""Watch a run: start, stop, and return the log."""
+"""Watch a run and return its log."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from gradgate.torch_compat import anything_compiled, unseen
 
 
 class Watcher:
-    """Makes events from an unmodified script, from :meth:`start` to :meth:`stop`.
+    """Records the events of an unmodified script, from :meth:`start` to :meth:`stop`.
 
-    It changes nothing that the script computes, and keeps none of the script's objects alive. :meth:`stop` restores
+    The watcher does not change the script's results, and keeps none of its objects alive. :meth:`stop` restores
     torch's classes, even if several watchers overlap.
 
     Args:
-        script: the file to watch, as the log will name it.
-        max_steps: optimizer steps after which :class:`StopRun` is raised out of the script.
-        strict: raise the watcher's own errors, for tests. Otherwise the log keeps them.
+        script: the file to watch, as named in the log.
+        max_steps: raise :class:`StopRun` in the script after this many optimizer steps.
+        strict: raise the watcher's own errors, for tests. By default, the log stores them.
     """
 
     def __init__(self, script: str = "", max_steps: int | None = None, *, strict: bool = False) -> None:
@@ -54,16 +54,16 @@ class Watcher:
 
     @property
     def backwards(self) -> int:
-        """Backward calls so far; calls of autograd.grad if there are no others."""
+        """Backward calls so far. If there are none, calls of ``torch.autograd.grad``."""
         return self._recorder.backwards or self._recorder.derivatives
 
     @property
     def stop_raised(self) -> bool:
-        """Whether StopRun was raised, because the script made the requested number of steps."""
+        """Whether StopRun was raised because the script made the requested number of steps."""
         return self._recorder.raised > 0
 
     def stop_with(self, kind: type[StopRun], on_stop: Callable[[int], None]) -> None:
-        """Set the exception that stops the script, and a function to call before each raise, with their number."""
+        """Set the exception that stops the script. ``on_stop`` is called before each raise with a running count."""
         self._recorder.stop_by, self._recorder.on_stop = kind, on_stop
 
     def start(self) -> None:
@@ -72,7 +72,7 @@ class Watcher:
             return
         self._started = time.perf_counter()
         self._process = os.getpid()
-        unseen()  # tries private names, before anything is patched
+        unseen()  # probes torch's private names before any patch
         if self._script:
             call_mine(str(Path(self._script).absolute()))
             call_mine(self._script)
@@ -112,7 +112,7 @@ class Watcher:
         self._seconds = time.perf_counter() - self._started
 
     def log(self) -> Log:
-        """Return what was seen so far."""
+        """Return the log so far."""
         recorder = self._recorder
         recorder.flush()
         if recorder.active:
@@ -122,15 +122,14 @@ class Watcher:
         seconds = self._seconds if self._seconds is not None else time.perf_counter() - started
         rank, world, distributed = self._parts.ranks.position()
         not_judged = recorder.not_judged
-        # A compiled step cannot be observed.
         if (
             not not_judged
             and len(self._parts.steps.stepped) < len(recorder.optimizers)
             and anything_compiled()
         ):
             not_judged = (
-                "The script compiles, and an optimizer made no step that could be seen. If its step is compiled, "
-                "check with TORCH_COMPILE_DISABLE=1."
+                "The script uses torch.compile, and no step of an optimizer was seen. A compiled step can't be "
+                "watched: check with TORCH_COMPILE_DISABLE=1."
             )
         return Log(
             self._script,
@@ -180,6 +179,6 @@ class Watcher:
 
 
 def _unless_stopped(original: Any, raised: threading.ExceptHookArgs) -> None:
-    """Show what ended a thread, as Python does, but not StopRun."""
+    """Print the exception that ended a thread, as Python does, unless it is StopRun."""
     if not issubclass(raised.exc_type, StopRun):
         original(raised)

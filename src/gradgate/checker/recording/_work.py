@@ -1,4 +1,4 @@
-"""Do the watcher's work: in one thread at a time, unwatched, and timed."""
+"""Run the watcher's own work in one thread at a time, unwatched and timed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gradgate.torch_compat import as_torch_itself
 
 
 class WatchersAtWork(threading.local):
-    """How many watchers are at work in this thread. No watcher records what they do."""
+    """Counts the watchers at work in this thread. No watcher records their work."""
 
     depth = 0
 
 
 class Turn:
-    """One lock for all watchers: with one lock each, two could deadlock."""
+    """One lock for all watchers. With separate locks, two watchers could deadlock."""
 
     lock = threading.RLock()
 
@@ -26,7 +26,7 @@ watching = WatchersAtWork()
 
 
 def renew_lock() -> None:
-    """Make a new lock in a forked process, where the thread that held the old one may not exist."""
+    """Make a new lock in a forked process, which may lack the thread that holds the old lock."""
     Turn.lock = threading.RLock()
 
 
@@ -35,7 +35,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Worker(Protocol):
-    """The owner of the work."""
+    """The object on whose behalf the work is done."""
 
     seconds: float
 
@@ -44,10 +44,10 @@ class Worker(Protocol):
 
 
 class Work:
-    """A piece of the watcher's work. A class, because a generator takes twice as long, and this runs often.
+    """A context for a piece of the watcher's work. A class is twice as fast as a generator.
 
     Attributes:
-        clock: the worker's clock, which stands still until the work ends.
+        clock: the time on the worker's clock, which stops during the work.
     """
 
     __slots__ = ("_as_torch", "_lock", "_start", "_worker", "clock")

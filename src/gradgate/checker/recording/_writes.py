@@ -1,4 +1,4 @@
-"""In-place writes to parameters and gradients, and assignments to ``.data``."""
+"""Record in-place writes to parameters and gradients, and assignments to ``.data``."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class _Write:
     """A parameter just before the user's code writes to it."""
 
     before: Tensor  # a sample of its values
-    along: bool  # it is about to move down its gradient
-    whole: bool  # all of it is written
+    along: bool  # whether the write moves the parameter down its gradient
+    whole: bool  # whether the write covers the whole parameter
 
 
 class Writes:
     """Watches in-place methods of tensors and ``.data``.
 
-    A write counts if it changes the memory of a known parameter or of its gradient. What torch itself writes, in an
-    optimizer's step or in zero_grad, does not count.
+    Records writes to the memory of a known parameter or of its gradient. Ignores torch's own writes, in an
+    optimizer's step or in ``zero_grad``.
     """
 
     def __init__(self, recorder: Recorder, gradients: Gradients, steps: Steps, reach: KnownLeaves) -> None:
@@ -48,16 +48,16 @@ class Writes:
         self._gradients = gradients
         self._steps = steps
         self._reach = reach
-        self._values: dict[int, int] = {}  # by address of a parameter's values, its number
-        # The values of a parameter before and after a method's last write at a line.
+        self._values: dict[int, int] = {}  # address of a parameter's values -> parameter number
+        # (parameter number, method, line) -> values before and after the last such write
         self._last: dict[tuple[int, str, Site], tuple[Tensor, Tensor]] = {}
-        self._row: tuple[int, int, Site, Tensor] | None = (
-            None  # the last write: parameter, steps, line, values before
-        )
-        self._rates: dict[Site, float] = {}  # how far a single number last moved, in units of its gradient
+        # The last write: parameter number, steps so far, line, values before the write.
+        self._row: tuple[int, int, Site, Tensor] | None = None
+        # line -> last move of a one-element parameter, in units of its gradient
+        self._rates: dict[Site, float] = {}
 
     def note(self) -> None:
-        """Remember where the parameters' values are."""
+        """Remember the address of each parameter."""
         self._values = {}
         if self._recorder.looking:
             for number, tensor in self._recorder.parameters.numbers.alive():
@@ -66,7 +66,7 @@ class Writes:
                     self._values[address] = number
 
     def by_hand(self, *_: Any, **__: Any) -> bool:
-        """Return whether a write now is the user's own, in a loop that is looked at closely."""
+        """Return whether a write at this moment is the user's own, and the watcher looks closely."""
         recorder = self._recorder
         if not recorder.looking or not recorder.backwards or recorder.quiet:
             return False
@@ -91,14 +91,14 @@ class Writes:
             self._gradients.note((number,))
 
     def set_data(self, tensor: Tensor, value: Tensor) -> None:
-        """Set a tensor's ``.data``."""
+        """Set ``tensor.data``, and record the write."""
         recorder = self._recorder
         number: int | None = None
         write: _Write | None = None
         if recorder.active and self.by_hand() and not tracing():
             with recorder.working():
                 number = None if is_lazy(tensor) else recorder.parameters.numbers.known(tensor)
-                # ``t.data -= x`` writes in place and then assigns the same memory: that is one write.
+                # ``t.data -= x`` writes in place, then assigns the same memory. This counts as one write.
                 if number is not None and _address(value) != _address(tensor):
                     write = self._begin(number, "data", (value,), {}, value.numel())
         TENSOR_DATA.__set__(tensor, value)
@@ -135,7 +135,7 @@ class Writes:
         )
 
     def _along(self, tensor: Tensor, name: str, args: Any, alpha: float) -> bool:
-        """Return whether a parameter is moved by a negative multiple of its gradient."""
+        """Return whether a write moves a parameter by a negative multiple of its gradient."""
         grad = tensor.grad
         if name not in ("add_", "sub_", "__iadd__", "__isub__", "copy_", "data") or grad is None or not args:
             return False
@@ -149,7 +149,7 @@ class Writes:
                 alpha = -alpha
             move, slope = moved.detach().double().reshape(-1), grad.detach().double().reshape(-1)
             product, norms = alpha * float(move @ slope), abs(alpha) * float(move.norm() * slope.norm())
-            if tensor.numel() < 2:  # two numbers always point in the same direction or in opposite ones
+            if tensor.numel() < 2:  # two one-element tensors are always parallel
                 return norms > 0 and self._at_same_rate(product / float(slope @ slope))
             return norms > 0 and product < -(1 - 1e-6) * norms
 
@@ -161,9 +161,9 @@ class Writes:
         return last is not None and rate < 0 and abs(rate - last) < 1e-4 * abs(rate)
 
     def _undoes(self, number: int, stepped: Tensor, now: Tensor) -> bool:
-        """Return whether a write rounds values to a coarse grid, and thereby undoes most of the last step.
+        """Return whether a write undoes most of the last step by rounding the values to a coarse grid.
 
-        Values at zero or at the ends of their range do not count: a pruning mask and a limit keep them there.
+        Values at zero or at the ends of their range don't count, because pruning or clamping may keep them there.
         """
         before = self._steps.before.get(number)
         if before is None or not before.shape == now.shape == stepped.shape or now.numel() < 16:
@@ -175,11 +175,11 @@ class Writes:
         return step.numel() > 0 and bool(step @ kept < 0.5 * (step @ step))
 
     def _pulled(self, key: tuple[int, str, Site], before: Tensor, now: Tensor) -> float | None:
-        """Return how far toward a point values move, as a fraction, if the last write also moved them toward it."""
+        """Return the fraction of the way that values move toward a point, if the last write had the same point."""
         number, _, site = key
         row, steps = self._row, self._recorder.steps
         if row is not None and row[:3] == (number, steps, site):
-            before = row[3]  # p.mul_(0.1).add_(q, alpha=0.9): the two together move it
+            before = row[3]  # in p.mul_(0.1).add_(q, alpha=0.9), two writes make one move
         self._row = number, steps, site, before
         last = self._last.get(key)
         self._last[key] = before, now
@@ -199,12 +199,12 @@ class Writes:
 def _address(tensor: Tensor) -> int | None:
     try:
         return tensor.data_ptr()
-    except (RuntimeError, ValueError):  # sparse, fake and uninitialized tensors have none
+    except (RuntimeError, ValueError):  # sparse, fake and uninitialized tensors have no address
         return None
 
 
 def _factor(name: str, args: Any) -> float | None:
-    """Return the number that a write multiplies a gradient by; None if it does anything else."""
+    """Return the factor by which a write scales a gradient; None for other writes."""
     if name == "zero_" or (name == "fill_" and args and args[0] == 0):
         return 0.0
     other: Any = args[0] if args else None
@@ -217,7 +217,7 @@ def _factor(name: str, args: Any) -> float | None:
 
 
 def _newest_node() -> int:
-    """Make a node, and return its number: no node has a higher one."""
+    """Make a node and return its number, the highest so far."""
     with torch.enable_grad():
         node: Any = torch.zeros((), requires_grad=True).view_as(torch.zeros(())).grad_fn
     return node_number(node)

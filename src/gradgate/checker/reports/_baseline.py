@@ -1,4 +1,4 @@
-"""Fingerprints, which identify findings while scripts change, and baselines: files of known findings."""
+"""Fingerprints, which identify a finding while its script changes, and baselines, the files of known findings."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ _VERSION = 1
 
 
 def fingerprint(finding: Finding) -> str:
-    """Return what identifies a finding: 16 hexadecimal digits.
+    """Return 16 hexadecimal digits that identify a finding.
 
-    They are made from the rule, the file's path in its project, the function, and the text of the line. So they
-    stay the same if lines above are added or removed, if the line is indented differently or gets a comment, and
-    wherever the project is checked out. Equal lines are numbered from the top of their function, in a notebook from
-    its first cell.
+    The fingerprint is a hash of the rule, the file's path in its project, the function, and the text of the line.
+    It stays the same if other lines change, if the line's indentation or comment changes, and in any checkout of
+    the project. Equal lines are numbered from the top of their function, or of their notebook.
     """
     text = _code(source_line(finding.file, finding.line)) or str(finding.line)
     frame = Frame(finding.file, finding.line, "")
@@ -52,9 +51,9 @@ def _qualified(frame: Frame) -> str:
 
 @functools.lru_cache(maxsize=256)
 def project_path(file: str) -> str:
-    """Return a file's path in its project, or its name if it is in none.
+    """Return a file's path in its project, or the file's name if there is no project.
 
-    The root of a project is the nearest folder above the file that holds a repository or a pyproject.toml.
+    The root of a project is the nearest folder above the file with a repository or a pyproject.toml.
     """
     path = Path(file)
     if not path.is_absolute():
@@ -66,7 +65,7 @@ def project_path(file: str) -> str:
 
 
 def write_baseline(path: Path, findings: Iterable[Finding]) -> None:
-    """Write a sorted file of known findings, with enough text to review changes to the file."""
+    """Write a sorted file of known findings, with enough text for a review of the file."""
     known = [
         {
             "fingerprint": fingerprint(each),

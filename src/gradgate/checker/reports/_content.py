@@ -1,4 +1,4 @@
-"""What a report says, whether as text, as a table in a notebook, or as a page."""
+"""The content that all formats of a report share."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NOUNS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 class SourceLine(NamedTuple):
-    """A line of source as a report shows it.
+    """A line of source in a report.
 
-    ``number`` is 0 for a line that a fix adds. ``mark`` is "here" for the finding's own line, "-" for a line that
-    the fix removes, "+" for one that it adds, and "" for context.
+    ``number`` is 0 for a line that the fix adds. ``mark`` is "here" for the finding's own line, "-" for a removed
+    line, "+" for an added line, and "" for context.
     """
 
     number: int
@@ -30,51 +30,51 @@ class SourceLine(NamedTuple):
     text: str
 
 
-# Evidence that is the number of another line of the same file.
+# Keys of the evidence whose value is the number of another line in the same file.
 _CONFLICTS = ("leaking_line", "again_in_line", "term_line", "added_at", "step_line", "backward_line")
 
 _SKIPPED = SourceLine(0, "", "…")
 
 
 def source_line(file: str, line: int) -> str:
-    """Return a line of a file or notebook cell without its line end, or "" if it cannot be read."""
+    """Return a line of a file or notebook cell, or "" if the file can't be read."""
     return linecache.getline(file, line).rstrip("\r\n") if line > 0 else ""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A finding as every form of the report shows it."""
+    """The parts of a finding that every format of a report shows."""
 
     finding: Finding
 
     @property
     def place(self) -> str:
-        """The file, as seen from the working directory, and the line."""
+        """The file, relative to the working directory, and the line."""
         return place_of(self.finding.file, self.finding.line)
 
     @property
     def severity(self) -> str:
-        """What people call the severity: "error", "warning" or "note"."""
+        """The severity in words: "error", "warning" or "note"."""
         return _NOUNS[self.finding.severity]
 
     @property
     def rule(self) -> str:
-        """The category of the rule, and how often it was broken."""
+        """The category of the rule, and the number of occurrences if there are several."""
         times = f", {counted(self.finding.count, 'time')}" if self.finding.count > 1 else ""
         return f"{self.finding.category}{times}"
 
     @property
     def help(self) -> str:
-        """The command that explains the rule; "" for a rule that failed."""
+        """The command that explains the rule; "" if the rule itself raised an error."""
         return "" if self.finding.code == "GG000" else f"gradgate explain {self.finding.code}"
 
     @functools.cached_property
     def edits(self) -> Sequence[Edit]:
-        """The edits that fix the finding, in order of their lines; empty if it has no plain fix."""
+        """The edits that fix the finding, by line; empty if no fix can be made automatically."""
         return edits_for(self.finding)
 
     def source(self, around: int) -> list[SourceLine]:
-        """Return the line with its neighbours, and the line that it conflicts with; empty if it cannot be read."""
+        """Return the finding's line with context, and the line that it conflicts with, if the file can be read."""
         file, line, evidence = self.finding.file, self.finding.line, self.finding.evidence
 
         def is_blank(number: int) -> bool:
@@ -92,13 +92,13 @@ class Entry:
         return self._lines(sorted({*shown, *first}), {})
 
     def changes(self, around: int) -> list[SourceLine]:
-        """Return the lines that the fix changes, with their neighbours; empty if there is no fix."""
+        """Return the lines that the fix changes, with context; empty if there is no fix."""
         edits = {edit.line: edit for edit in self.edits}
         shown = {n for line in edits for n in range(max(1, line - around), line + around + 1)}
         return self._lines(sorted(shown), edits)
 
     def _lines(self, shown: Sequence[int], edits: Mapping[int, Edit]) -> list[SourceLine]:
-        """Return these lines and the lines that edits put in their place, dedented. Gaps are marked."""
+        """Return the lines and their edits, dedented, with a mark at each gap."""
         lines: list[SourceLine] = []
         for before, number in zip([0, *shown], shown, strict=False):
             if before and number > before + 1:
@@ -113,7 +113,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The findings of a run, what was watched, and the sentences that state both."""
+    """The findings and the summary of a run, and the sentences made from them."""
 
     script: str
     findings: tuple[Finding, ...]
@@ -122,20 +122,20 @@ class Content:
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """The findings that are more than a note: warnings and errors."""
+        """The warnings and errors."""
         return tuple(finding for finding in self.findings if finding.severity != "info")
 
     def entries(self) -> list[Entry]:
-        """Return the findings as they are shown."""
+        """Return an entry for each finding."""
         return [Entry(finding) for finding in self.findings]
 
     def tally(self) -> str:
-        """Return how many findings there are of each severity: "1 error and 2 notes", or ""."""
+        """Return the number of findings by severity: "1 error and 2 notes", or ""."""
         counts = Counter(entry.severity for entry in self.entries())
         return listed([counted(counts[noun], noun) for noun in _NOUNS.values() if counts[noun]])
 
     def verdict(self) -> tuple[str, str]:
-        """Return the sentence that says how the run went, and its severity: that of an entry, or "ok"."""
+        """Return the first sentence of the report, and the worst severity or "ok"."""
         summary, name, found = self.summary, self.script or "the loop", self.tally()
         if how := summary.ending:
             when = f"after {counted(summary.steps, 'step')}" if summary.began else "before training began"
@@ -146,12 +146,13 @@ class Content:
             return f"Found {found}.", worst
         if not summary.began:
             return f"Nothing to check: {name} ran no backward call and no optimizer step.", "warning"
+        new = "new " if summary.known else ""
         if summary.notes:
-            return f"No {'new ' if summary.known else ''}mistakes found in what could be checked.", "warning"
-        return f"No {'new ' if summary.known else ''}mistakes found.", "ok"
+            return f"No {new}mistakes found, but not everything could be checked.", "warning"
+        return f"No {new}mistakes found.", "ok"
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield rows of a label and a text: what was watched. A row without a label continues the one above."""
+        """Yield the summary as rows of a label and a text. A row without a label continues the row above."""
         summary = self.summary
         if summary.began:
             yield "watched", _watched(summary)
@@ -168,8 +169,9 @@ class Content:
         if summary.unused:
             yield "unused", f"`# gradgate: ignore` at {listed(list(summary.unused))}: nothing was found there"
         if summary.known or summary.gone:
-            gone = f"; {counted(summary.gone, 'other')} of it did not show again" if summary.gone else ""
-            yield "known", f"{counted(summary.known, 'finding')}, in the baseline{gone}"
+            known = f"{counted(summary.known, 'finding')} in the baseline"
+            gone = f"; {counted(summary.gone, 'other baseline finding')} no longer found"
+            yield "known", known + gone * bool(summary.gone)
 
 
 def _watched(summary: Summary) -> str:

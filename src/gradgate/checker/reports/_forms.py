@@ -1,4 +1,4 @@
-"""The formats of a report, and the files that it is written to."""
+"""The formats of a report, and the checks of its output file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FOR_THE_PAGE = ("jinja2", "plotly", "pygments")
 
 
 def written(report: Content, form: str) -> str:
-    """Return a report as text in a format: "text", "json", "sarif" or "html"; "diff" is the patch of its edits."""
+    """Return a report as "text", "json", "sarif" or "html", or the patch of its edits as "diff"."""
     if form == "diff":
         edits = ((entry.finding.file, tuple(entry.edits)) for entry in report.entries())
         return patch(rewritten_files(edits)).removesuffix("\n")
@@ -31,29 +31,29 @@ def written(report: Content, form: str) -> str:
 
 
 def form_of(path: Path) -> str | None:
-    """Return the format that a file's extension names, or None."""
+    """Return the format for a file's extension, or None."""
     return _FORMATS.get(path.suffix.lower())
 
 
 def checked_path(path: str | Path, *, where: str) -> Path:
-    """Return the path to write a report to, after checking before the run that it can be written there.
+    """Check before the run that a report can be written to a file. Return the path.
 
     Raises:
-        OptionError: the extension is none of the formats, the folder does not exist, or a package that the format
-            needs is not installed.
+        OptionError: the extension is unknown, the folder does not exist, or the format needs a package that is not
+            installed.
     """
     path = Path(path)
     form = form_of(path)
     if form is None:
         raise OptionError(
-            f"{where}: the extension of {str(path)!r} names no format. Use one of {', '.join(_FORMATS)}."
+            f"{where}: the extension of {str(path)!r} is unknown. Use one of {', '.join(_FORMATS)}."
         )
     check_output(path, form, where=where)
     return path
 
 
 def check_output(path: Path | None, form: str, *, where: str) -> None:
-    """Raise OptionError if a report cannot be written to a file (None: a stream) in a format."""
+    """Raise OptionError if a report in this format can't be written to the file. None stands for a stream."""
     missing = [name for name in _FOR_THE_PAGE if form == "html" and importlib.util.find_spec(name) is None]
     if missing:
         raise OptionError(

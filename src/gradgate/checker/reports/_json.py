@@ -1,4 +1,4 @@
-"""A report for programs: as JSON, and as SARIF 2.1.0, which code hosts show next to the lines."""
+"""Reports for programs: JSON, and SARIF 2.1.0, which code hosts show next to the source lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def to_json(report: Content) -> str:
-    """Return a report as JSON of version 2. Later releases may add keys to this version, and remove none."""
+    """Return a report as JSON, version 2. Later releases may add keys to this version but remove none."""
     content = {
         "version": 2,
         "script": report.script,
@@ -45,7 +45,7 @@ def _record(entry: Entry) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in the types of JSON. Infinities, nan and unknown objects become text, sets become lists."""
+    """Convert a value for JSON. Infinities, NaN and unknown objects become strings, sets become lists."""
 
     def plain(value: Any) -> Any:
         return sorted(value, key=str) if isinstance(value, (set, frozenset)) else str(value)
@@ -91,14 +91,14 @@ def _result(entry: Entry) -> dict[str, Any]:
         "locations": [_location(entry)],
         **({"fixes": [_fix(entry)]} if entry.edits and not cell_of(finding.file) else {}),
         "occurrenceCount": max(1, finding.count),
-        # Code hosts recognize a finding by this after lines above it were added or removed.
+        # With this, code hosts recognize a finding although other lines have changed.
         "partialFingerprints": {"gradgate/v2": fingerprint(finding)},
         "properties": {"category": finding.category, "evidence": _plain(dict(finding.evidence))},
     }
 
 
 def _location(entry: Entry) -> dict[str, Any]:
-    """Return a finding's place. For a cell, it is a line of the notebook's file, which hosts can show."""
+    """Return a finding's location. For a notebook cell, this is a line of the notebook's file."""
     file, line = entry.finding.file, entry.finding.line
     text, cell = source_line(file, line), cell_of(file)
     number = max(1, line) if cell is None else line_in_file(cell, line)
@@ -114,7 +114,7 @@ def _location(entry: Entry) -> dict[str, Any]:
 
 
 def _fix(entry: Entry) -> dict[str, Any]:
-    """Return edits as replacements that an editor can apply with one click."""
+    """Return a finding's edits as SARIF replacements, which editors can apply."""
     replacements = []
     for edit in entry.edits:
         end = len(source_line(entry.finding.file, edit.line)) + 1

@@ -1,4 +1,4 @@
-"""A report: the findings of a run, what was watched, and the ways to show both."""
+"""The report of a run."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from gradgate.events import Log
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Content):
-    """What is wrong with a run, by file and line, and how much of it was watched.
+    """The findings of a run by file and line, and a summary of the run.
 
     Attributes:
-        script: the script's name as it was given; "" for a loop in this process.
+        script: the script's name on the command line; "" for a loop in this process.
         findings: sorted by file and line.
-        summary: what was watched.
-        logs: everything that was recorded, one log for each process. The page's figures are drawn from them.
+        summary: how much of the run was watched.
+        logs: the recorded events, one log per process. The figures of the page are drawn from them.
     """
 
     def save(self, path: str | Path) -> None:
         """Write the report to a file in the format of its extension: .html, .json, .sarif or .txt.
 
-        The page (.html) is one file that opens offline. It shows the findings, where gradient flows, the timeline
+        The .html page is one file that opens offline. It shows the findings, the flow of gradients, the timeline
         of a window, and norms over the steps. It needs ``pip install 'gradgate[show]'``.
 
         Raises:
-            OptionError: the extension is a different one, the folder does not exist, or a package that the page
-                needs is not installed.
+            OptionError: the extension is unknown, the folder does not exist, or the page needs a package that is
+                not installed.
         """
         path = checked_path(path, where="save")
         path.write_text(written(self, form_of(path) or "text") + "\n", encoding="utf-8")
@@ -66,8 +66,14 @@ def report_on(
 ) -> Report:
     """Check the logs of a run's processes, and return one report.
 
-    ``exit_code`` is the script's; None for a loop in this process. ``baseline`` holds the fingerprints of findings
-    that are known and not reported again. ``notes`` are sentences for the summary.
+    Args:
+        logs: one log per process.
+        script: the script's name on the command line; "" for a loop in this process.
+        outcome: how the run ended.
+        exit_code: the script's exit code; None for a loop in this process.
+        selection: the rules to report.
+        baseline: fingerprints of known findings, which are left out.
+        notes: sentences for the summary.
     """
     selection = selection or Selection()
     findings = merged([(log, check(log)) for log in logs], check_ranks(logs))
@@ -92,16 +98,16 @@ def report_on(
 
 
 def _files(logs: Sequence[Log]) -> set[str]:
-    """Return the files whose lines the events name."""
+    """Return the source files of all events."""
     sites = {event.site for log in logs for event in log.events}
     return {frame.file for site in sites for frame in site}
 
 
 def merged(by_log: Sequence[tuple[Log, Sequence[Finding]]], across: Sequence[Finding] = ()) -> list[Finding]:
-    """Merge findings with the same code and line into one, whose evidence lists the ranks that have it.
+    """Merge findings with the same code and line into one finding, whose evidence lists the ranks.
 
-    Ranks run the same loop in step, so the count is that of the rank with the most, not the sum over ranks.
-    ``across`` holds findings of a comparison of ranks. One that a rank's own log shows too is dropped.
+    All ranks run the same loop, so the merged count is the largest count of any rank, not the sum. ``across`` holds
+    findings from comparing ranks. They are dropped if a rank's own log shows the same finding.
     """
     if len(by_log) == 1:
         return list(by_log[0][1])

@@ -1,4 +1,4 @@
-"""Which findings to report: selected by code or category, silenced by a comment in the source."""
+"""Select findings by code or category, and silence them by comments in the source."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _COMMENT = re.compile(r"#\s*gradgate:\s*ignore(?!\w)(?:\s*\[(?P<names>[^\]]*))?"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to report: findings that ``select`` names (all, if it is empty) and ``ignore`` does not.
+    """Reports the findings that match ``select`` but not ``ignore``. An empty ``select`` matches all findings.
 
-    A name is a code ("GG103"), the beginning of one ("GG1"), or a category ("accumulation-window").
+    Both hold codes ("GG103"), beginnings of codes ("GG1"), and categories ("accumulation-window").
     """
 
     select: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Selection:
 def selection(
     *, select: str | Iterable[str] = (), ignore: str | Iterable[str] = (), where: str = "watch"
 ) -> Selection:
-    """Return a checked selection. A text may hold several names, separated by commas.
+    """Check the names, and return a selection. One string may hold several names, separated by commas.
 
     Raises:
         OptionError: no rule has such a code or category.
@@ -48,19 +48,19 @@ def selection(
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """A comment ``# gradgate: ignore[GG103] and why``. Without names it ignores every rule."""
+    """A comment ``# gradgate: ignore[GG103] and why``. Without names, it silences every rule."""
 
     file: str
     line: int
     names: tuple[str, ...] | None
 
     def covers(self, finding: Finding) -> bool:
-        """Return whether it is on a line of the finding's statement, and names its rule."""
+        """Return whether the comment is on a line of the finding's statement and names the finding's rule."""
         here, there = Frame(self.file, self.line, ""), Frame(finding.file, finding.line, "")
         return (self.names is None or _named(finding, self.names)) and same_statement(here, there)
 
     def misnamed(self) -> Iterator[str]:
-        """Yield a note for each name that no rule has."""
+        """Yield a note for each unknown name."""
         for name in self.names or ():
             if not _is_known(name):
                 yield (
@@ -74,7 +74,7 @@ class Ignore:
 
 @functools.lru_cache(maxsize=64)
 def ignores_in(file: str) -> tuple[Ignore, ...]:
-    """Return the comments of a file that ignore findings."""
+    """Return the comments of a file that silence findings."""
     found = ((line, _COMMENT.search(text)) for line, text in _comments(whole_text(file)).items())
     return tuple(
         Ignore(file, line, None if comment["names"] is None else _split(comment["names"]))
@@ -84,7 +84,7 @@ def ignores_in(file: str) -> tuple[Ignore, ...]:
 
 
 def _comments(text: str) -> Mapping[int, str]:
-    """Return the comments of a source, by line. If a notebook cell is not Python, all its lines."""
+    """Return the comments of a source by line, or all lines if a notebook cell isn't Python."""
     if "gradgate" not in text:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""What was watched: the figures below the findings."""
+"""The summary of a run: how much of it was watched."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from gradgate.events import Log, OptimizerMade, Stepped
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an optimizer holds."""
+    """How many parameters an optimizer holds."""
 
     name: str  # the user's variable: "optimizer", "self.opt_d"
-    kind: str  # "AdamW"; "" if it was created before the watching began
-    parameters: int  # tensors
-    elements: int  # of all these tensors
+    kind: str  # "AdamW"; "" if the optimizer was created before the watch began
+    parameters: int  # number of tensors
+    elements: int  # total number of elements
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Summary:
-    """How much of a run was watched. Of several processes it describes the one that got furthest."""
+    """How much of a run was watched. If there are several processes, the counts are of the longest one."""
 
     steps: int
     backwards: int
     seconds: float
-    watching_seconds: float  # of those, spent in the watcher itself
+    watching_seconds: float  # part of the seconds that the watcher itself took
     optimizers: tuple[Held, ...] = ()
-    unowned: Held | None = None  # parameters that require a gradient and are in no optimizer
+    unowned: Held | None = None  # trainable parameters in no optimizer
     processes: int = 1
-    equal: bool = True  # all processes made the same numbers of steps and backward calls
+    equal: bool = True  # whether all processes made the same numbers of steps and backward calls
     silenced: int = 0  # findings left out because of a comment in the source
-    unused: tuple[str, ...] = ()  # comments that ignored nothing: "train.py:12"
+    unused: tuple[str, ...] = ()  # comments that silenced no finding: "train.py:12"
     known: int = 0  # findings left out because they are in the baseline
-    gone: int = 0  # findings of the baseline that this run did not show
-    notes: tuple[str, ...] = ()  # what could not be checked, and why
+    gone: int = 0  # findings in the baseline that this run did not have
+    notes: tuple[str, ...] = ()  # limits of this check, and their reasons
     outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
-    exit_code: int | None = None  # the script's, 128 + the number of a signal; None: a loop in this process
+    # Of the script, or 128 + the number of the signal. None for a loop in this process.
+    exit_code: int | None = None
 
     @property
     def began(self) -> bool:
@@ -48,7 +49,7 @@ class Summary:
 
     @property
     def ending(self) -> str:
-        """Why the script ended early: "failed with exit code 3", "was ended by SIGTERM". "" if it did not."""
+        """How the script ended early: "failed with exit code 3", "was ended by SIGTERM"; otherwise ""."""
         if self.outcome == "failed":
             return f"failed with exit code {self.exit_code}" if self.exit_code else "failed"
         if self.outcome != "interrupted":
@@ -66,7 +67,7 @@ class Summary:
 def summarized(
     logs: Sequence[Log], outcome: str, notes: Sequence[str], *, exit_code: int | None = None
 ) -> Summary:
-    """Return the summary of a run from the logs of its processes, with these and the logs' own notes."""
+    """Return the summary of a run, from the logs of its processes. The logs may add notes of their own."""
     trained = [log for log in logs if log.steps or log.backwards]
     if trained:
         summary = _of_log(max(trained, key=lambda log: (log.steps, log.backwards)))
@@ -86,15 +87,12 @@ def _notes(log: Log) -> Iterator[str]:
     if log.not_judged:
         yield log.not_judged
     elif log.backwards and not log.steps:
-        yield (
-            "No step of a torch optimizer was seen. Updates made by hand are checked only as far as they can be "
-            "followed."
-        )
+        yield "No step of a torch optimizer was seen. Hand-written updates can be checked only in part."
     yield from log.unseen
     if log.failures:
         last = log.failures[0].strip().splitlines()[-1]
         yield (
-            f"gradgate itself failed while it watched ({last}), so its record is incomplete. This is a bug in "
+            f"gradgate itself failed while watching ({last}), so the report may be incomplete. This is a bug in "
             "gradgate: please report it, with the script."
         )
 

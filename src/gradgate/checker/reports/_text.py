@@ -1,4 +1,4 @@
-"""A report for people: plain text, with colours in a terminal, and as a table in a notebook."""
+"""Reports for people: plain text, coloured text in a terminal, and a table in a notebook."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _AROUND = 2  # lines of source above and below a finding
 _MOST_CHANGED = 8  # lines of a fix that are shown
 _MARKS = {"here": "❱", "": " "}
 
-# Only these three terminal colours are readable on white and on black in every common palette. Dim text may not be,
-# so only what a reader can do without is dim.
+# Only these three terminal colours are readable on both white and black in every common palette. Dim text may be
+# unreadable, so only unimportant text is dim.
 _STYLES = {
     "rule": "dim",
     "place": "bold",
@@ -38,21 +38,21 @@ _STYLES = {
 
 _NOTEBOOK_COLORS = {"error": "#d0402f", "warning": "#c98a12", "note": "#3b7ecb"}
 
-# For terminals and files that know ASCII only.
+# For terminals and files that are limited to ASCII.
 _ASCII = str.maketrans({"─": "-", "│": "|", "❱": ">", "…": "."})
 
 
-# The pieces of a line, each with the name of its style.
+# The pieces of a line: (text, name of a style).
 Line: TypeAlias = "list[tuple[str, str]]"
 
 
 def to_text(report: Content, *, width: int = _WIDTH) -> str:
-    """Return a report as plain text, without colours and without a final line end."""
+    """Return a report as plain text, without a final line end."""
     return "\n".join("".join(text for text, _ in line).rstrip() for line in _lines(report, width))
 
 
 def to_notebook(report: Content) -> str:
-    """Return a table as HTML: the verdict, what was watched, and one row for each finding."""
+    """Return an HTML table with the verdict, the summary, and one row per finding."""
     rows = [
         (
             Mark(f"{entry.finding.code} {entry.finding.category}", _NOTEBOOK_COLORS[entry.severity]),
@@ -68,7 +68,7 @@ def to_notebook(report: Content) -> str:
 
 
 def show(report: Content, file: TextIO) -> None:
-    """Write a report to a stream, in colour if that is a terminal and ``NO_COLOR`` is not set."""
+    """Write a report to a stream, in colour if the stream is a terminal and ``NO_COLOR`` is not set."""
     width = _WIDTH
     if _is_terminal(file):
         width = max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((_WIDTH, 24)).columns))
@@ -102,13 +102,13 @@ def _show_in_colour(report: Content, file: TextIO, width: int) -> None:
     console = Console(file=file, width=width, highlight=False)
     for line in _lines(report, width):
         pieces = ((text, _STYLES.get(style, "")) for text, style in line)
-        # Lines are already wrapped. A longer one is a path or code, and the terminal may break it.
+        # The lines are already wrapped, except for long paths and code, which the terminal may wrap.
         console.print(Text.assemble(*pieces), soft_wrap=True)
 
 
 def _lines(report: Content, width: int) -> Iterator[Line]:
-    """Yield the lines of a report, none wider than ``width`` except for added code and long paths."""
-    last = {finding.code: finding for finding in report.findings}  # ten findings of one code need one hint
+    """Yield the lines of a report. Only added code and long paths may be wider than ``width``."""
+    last = {finding.code: finding for finding in report.findings}  # one hint per code, at its last finding
     for file, entries in groupby(report.entries(), key=lambda entry: entry.finding.file):
         name = short_path(file)
         yield [(f"── {name} ───".ljust(width, "─"), "rule")]
@@ -147,7 +147,7 @@ def _entry(entry: Entry, width: int, *, with_help: bool) -> Iterator[Line]:
 def _source_line(line: SourceLine, severity: str, width: int) -> Line:
     gutter = f"  {_MARKS.get(line.mark, line.mark)} {line.number or '':>4} │ "
     available = width - len(gutter)
-    # A line to copy stays whole.
+    # Users copy added lines, so these are not cut.
     fits = line.mark == "+" or len(line.text) <= available
     text = line.text if fits else line.text[: available - 1] + "…"
     style = {"here": severity, "": "gutter"}.get(line.mark, line.mark)
@@ -155,7 +155,7 @@ def _source_line(line: SourceLine, severity: str, width: int) -> Line:
 
 
 def _paragraph(label: str, text: str, width: int) -> Iterator[Line]:
-    """Yield a text behind its label. An indented line is code and is not wrapped."""
+    """Yield a label and its wrapped text. Indented lines are code and are not wrapped."""
     indent = " " * (7 if label else 2)
     head = f"  {label:5}" if label else indent
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Parameters that optimizers step without moving them. A report that is otherwise clean has to name them."""
+"""Notes about parameters that an optimizer steps but does not change."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 from gradgate.checker.reports._words import counted
 from gradgate.events import Backward, Ids, Log, OptimizerMade, Stepped
 
-_LEAST = 3  # sampled steps, with a rate above zero
-_LATE = 3  # the last third of them shows whether a parameter has stopped moving
-_NETWORK = 4  # tensors; a network of fewer may have the shapes of another one by chance
+_LEAST = 3  # sampled steps with a learning rate above zero
+_LATE = 3  # a parameter has stopped moving if it doesn't move in the last 1/3 of the sampled steps
+_NETWORK = 4  # networks with fewer tensors may have equal shapes by chance
 
 
 def unmoved(log: Log) -> Iterator[str]:
-    """Yield a sentence for each optimizer, group or network of trainable parameters that no step of a run moved.
+    """Yield a sentence for each optimizer, parameter group or network that no step changed.
 
-    Parameters that moved at first, but not in the last third of the sampled steps, get one too, and networks that
-    something else overwrites after each step.
+    Also yield sentences for parameters that changed at first, but not in the last third of the sampled steps, and
+    for networks that the script overwrites after each step.
     """
     steps: dict[int, list[Stepped]] = defaultdict(list)
     held: dict[int, list[Ids]] = {}
-    lost: set[int] = set()  # a loss reached them, and now they are frozen
+    lost: set[int] = set()  # parameters that a loss reached before they were frozen
     for event in log.events:
         if isinstance(event, OptimizerMade):
             held[event.optimizer] = [group.parameters for group in event.groups]
@@ -46,18 +46,18 @@ def unmoved(log: Log) -> Iterator[str]:
                 if len(late) < _LEAST or any((e.moved | e.changed) & whole for e in late):
                     continue
                 yield (
-                    f"{shown} moved at first, but not in the last {len(late)} steps of {name}. See whether it is "
-                    "meant to stop."
+                    f"{shown} moved at first, but not in the last {len(late)} steps of {name}. Check whether this "
+                    "is intended."
                 )
             elif ids and all(log.parameters[number].still for number in ids):
-                yield f"{none} {called or _names(log, ids)}. See whether a loss uses it."
+                yield f"{none} {called or _names(log, ids)}. Check whether a loss uses it."
             elif whole <= lost:
                 yield (
-                    f"{none} {shown}: a loss reached it, and then it was frozen. See whether the network that you "
-                    "freeze is this one."
+                    f"{none} {shown}, which had gradients before it was frozen. Check whether the right network is "
+                    "frozen."
                 )
             elif ids == everything and all(event.used and event.used <= event.zero for event in several):
-                yield f"{none} {shown}: every gradient was zero. See what the gradients are computed from."
+                yield f"{none} {shown}: every gradient was zero. Check how the loss depends on it."
             else:
                 continue
             reported |= whole
@@ -67,7 +67,7 @@ def unmoved(log: Log) -> Iterator[str]:
 def _overwritten(
     log: Log, name: str, parts: Sequence[tuple[Ids, str]], late: Sequence[Stepped]
 ) -> Iterator[str]:
-    """Yield a sentence for a network that is an average of another one and is stepped all the same."""
+    """Yield a sentence for a network that an optimizer steps although it is an average of another network."""
     if len(late) < _LEAST:
         return
     written = frozenset.intersection(*(event.changed & event.moved for event in late))
@@ -79,8 +79,8 @@ def _overwritten(
         if source is not None and len(ids) >= _NETWORK and ids <= written and not ids & reported:
             reported |= ids
             yield (
-                f"{name} steps {shown or _names(log, ids)}, and something else writes to it after each step. If it "
-                f"is an average of {source}, leave it out of {name}, and run it under no_grad."
+                f"{name} steps {shown or _names(log, ids)}, and other code overwrites it after each step. If it is "
+                f"an average of {source}, remove it from {name} and run it under no_grad."
             )
 
 
@@ -89,7 +89,7 @@ def _shapes(log: Log, ids: Ids) -> tuple[tuple[int, ...], ...]:
 
 
 def _parts(log: Log, groups: Sequence[Ids]) -> Iterator[tuple[Ids, str]]:
-    """Yield what an optimizer holds: all, each group, each network, and each module within one, with its name."""
+    """Yield an optimizer's parameters: all, by group, by network, and by module with the module's name."""
     groups = [frozenset(number for number in ids if number in log.parameters) for ids in groups]
     held = frozenset[int]().union(*groups)
     by_root: dict[str, set[int]] = defaultdict(set)

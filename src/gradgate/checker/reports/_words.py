@@ -1,4 +1,4 @@
-"""Counts, durations and paths as people read them."""
+"""Format counts, durations and paths for people."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def place_of(file: str, line: int) -> str:
 
 
 def short_path(path: str) -> str:
-    """Return a path relative to the working directory if it is below that, otherwise unchanged."""
-    with suppress(ValueError, OSError):  # elsewhere; the working directory may be gone
+    """Return a path relative to the working directory if it is inside that, otherwise unchanged."""
+    with suppress(ValueError, OSError):  # outside of the working directory, or the directory is gone
         return str(Path(path).relative_to(Path.cwd()))
     return path

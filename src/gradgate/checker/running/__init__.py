@@ -1,4 +1,4 @@
-"""Run and watch a program as Python would run it, in all its processes. Nothing here imports torch."""
+"""Run a program the way Python does, and watch all its processes. Nothing here imports torch."""
 
 from gradgate.checker.running._children import prepare_child
 from gradgate.checker.running._imports import after_import

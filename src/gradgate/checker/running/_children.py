@@ -1,7 +1,7 @@
-"""Watch the child processes of a watched process: forks, new interpreters, and those of multiprocessing.
+"""Watch the child processes of a watched process: forks, new interpreters, and multiprocessing's processes.
 
-Each child has a watcher of its own, and leaves its log in the run's folder when it ends. A child that only loads
-data has none.
+Each child has its own watcher, and writes its log to the run's folder when it ends. Children that only load data
+are not watched.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gradgate.checker.running._imports import after_import
 from gradgate.checker.running._logs import Settings
 from gradgate.torch_compat import before_spawned, process_arguments, process_target
 
-# Modules whose functions run in helper processes, which train nothing.
+# Functions of these modules run in helper processes, which train nothing.
 _HELPERS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
 _POOLS = ("multiprocessing.pool", "torch.multiprocessing.pool")
 
@@ -30,12 +30,12 @@ _hooked: list[str] = []
 
 
 def prepare_child(*, of_multiprocessing: bool) -> None:
-    """Prepare an interpreter that a watched script started. Called before anything else runs in it."""
+    """Prepare an interpreter that a watched script started. Runs before any other code there."""
     settings = Settings.from_environment()
     if settings is None:
         return
     _process.watch_this_child(settings)
-    if of_multiprocessing:  # its purpose is known only later
+    if of_multiprocessing:  # it may turn out to be a helper process
         after_import("multiprocessing.context", lambda: before_spawned(_began))
     else:
         _process.started_alone()
@@ -44,7 +44,7 @@ def prepare_child(*, of_multiprocessing: bool) -> None:
 
 
 def hook_into_forks() -> None:
-    """Prepare for the children that this process forks, by any means."""
+    """Watch the children that this process forks."""
     if "forks" in _hooked:
         return
     _hooked.append("forks")
@@ -56,7 +56,7 @@ def hook_into_forks() -> None:
 def _forked() -> None:
     had_one = _process.forked()
     if sys._getframe(1).f_globals.get("__name__", "").startswith("multiprocessing."):
-        return  # multiprocessing calls _began later, once the purpose is known
+        return  # multiprocessing calls _began when the process's target is known
     if had_one:
         _process.start()
 
@@ -68,7 +68,7 @@ def _hook_into_children() -> None:
 
 
 def _began(_: Any = None) -> None:
-    """Start watching a process of multiprocessing, forked or spawned, before it does its work."""
+    """Start to watch a process of multiprocessing, forked or spawned, before its target runs."""
     from multiprocessing import process, util
 
     if _process.state.settings is None:
@@ -81,13 +81,13 @@ def _began(_: Any = None) -> None:
     if module in _POOLS:
         _process.state.in_pool = True
         _leave_logs_with_results(current)
-    # These children end with os._exit, which skips atexit but runs multiprocessing's finalizers, lowest last.
+    # These children run multiprocessing's finalizers, but not atexit. The lowest priority runs last.
     util.Finalize(None, _process.leave_log, exitpriority=-100)
     after_import("torch", _process.start)
 
 
 def _leave_logs_with_results(worker: Any) -> None:
-    """Leave the log before each result is returned: ``with Pool() as pool:`` kills its workers at the end."""
+    """Write the log before returning each result, because ``with Pool() as pool:`` kills its workers at the end."""
     arguments = process_arguments(worker)
     if len(arguments) < 2:
         return

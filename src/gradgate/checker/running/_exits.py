@@ -1,4 +1,4 @@
-"""Handle process exits that skip Python's cleanup: os._exit, os.exec*, SIGTERM."""
+"""Write the log before exits that skip Python's cleanup: os._exit, os.exec*, SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _os: Any = os
 
 
 def guard_exits() -> None:
-    """Make this process write its log no matter how it ends, and make its child processes join the run."""
+    """Make this process write its log however it ends, and make its child processes join the run."""
     if os._exit is not _exit:
         return
     _os._exit, _os.execv, _os.execve = _leave, _execute, _execute
@@ -24,7 +24,7 @@ def guard_exits() -> None:
 
 
 def guard_termination() -> None:
-    """Report before SIGTERM ends the process that the user started."""
+    """In the process that the user started, report before SIGTERM ends it."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)
@@ -33,7 +33,7 @@ def guard_termination() -> None:
 
 
 def give_back_termination() -> None:
-    """Restore SIGTERM. Only the main thread can do so. Another thread is about to end the process anyway."""
+    """Restore the handler of SIGTERM. Only the main thread can. Other threads come here only to end the process."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) == _terminated:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -44,7 +44,7 @@ def _leave(status: int) -> NoReturn:
 
 
 def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
-    """Replace this process with another program. The user's own process stays alive, to report on both."""
+    """Replace this process by another program, or run the program as a child if this process must report later."""
     settings = _process.state.settings
     if settings is not None and not _process.state.is_child:
         import subprocess
@@ -52,7 +52,7 @@ def _execute(path: Any, arguments: Any, environment: Any = None) -> None:
         code = subprocess.run(
             list(arguments), executable=path, env=environment, close_fds=False, check=False
         ).returncode
-        _leave(code if code >= 0 else 128 - code)  # as a shell reports a signal
+        _leave(code if code >= 0 else 128 - code)  # like a shell, report 128 + the signal's number
     _process.report_end("finished", 0)
     if environment is None:
         _execv(path, arguments)
@@ -67,7 +67,7 @@ def _terminated(number: int, _: FrameType | None) -> None:
 
 
 def _hook_into_popen() -> None:
-    """Make processes with an explicit environment join the run as well."""
+    """Make processes that are started with an explicit ``env`` join the run, too."""
     import subprocess
     from functools import wraps
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 def after_import(name: str, act: Callable[[], None]) -> None:
-    """Call ``act`` once the module ``name`` is imported, or now if it was imported before."""
+    """Call ``act`` after the import of the module ``name``, or now if it has been imported."""
     if name in sys.modules:
         act()
     else:
@@ -17,7 +17,7 @@ def after_import(name: str, act: Callable[[], None]) -> None:
 
 
 class _Waiting:
-    """A finder that delegates to the other finders, and calls ``act`` once the module has been executed."""
+    """A finder that delegates to the other finders, and calls ``act`` after the module was executed."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self._name = name
@@ -29,7 +29,7 @@ class _Waiting:
     ) -> ModuleSpec | None:
         if name != self._name or self._asking:
             return None
-        self._asking = True  # other finders of this class call this one in turn
+        self._asking = True  # prevents recursion: other finders of this class call this one
         try:
             specs = (finder.find_spec(name, path, target) for finder in list(sys.meta_path))
             spec = next((each for each in specs if each is not None), None)
@@ -46,7 +46,7 @@ class _Waiting:
         execute = loader.exec_module
 
         def execute_and_act(module: ModuleType) -> None:
-            vars(loader).pop("exec_module", None)  # the module keeps this loader, so undo the change to it
+            vars(loader).pop("exec_module", None)  # the module keeps this loader, so restore it
             execute(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)

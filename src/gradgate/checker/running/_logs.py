@@ -17,51 +17,51 @@ from gradgate.events import Log, from_json, to_json
 
 VARIABLE = "GRADGATE_RUN"
 _INJECTED = str(Path(__file__).parent / "inject")
-_PATIENCE_SECONDS = 20.0  # to wait for other ranks: they end together, but a killed rank leaves nothing
+_PATIENCE_SECONDS = 20.0  # how long to wait for other ranks. A killed rank leaves no log
 _LAUNCHER = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where a process leaves its log, and how long it may run. An environment variable passes it to every child."""
+    """The run's folder for logs, and its limit of steps. An environment variable passes both to every child."""
 
     folder: str
     max_steps: int | None = None
 
     def added_to(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return an environment whose processes join the run."""
+        """Return a copy of an environment that makes new processes join the run."""
         before = environment.get("PYTHONPATH", "").split(os.pathsep)
         path = os.pathsep.join([_INJECTED, *(entry for entry in before if entry not in ("", _INJECTED))])
         return {**environment, VARIABLE: json.dumps(dataclasses.asdict(self)), "PYTHONPATH": path}
 
     def given_to(self, environment: Any) -> Any:
-        """Return the environment to start a process with. An environment of bytes stays unchanged."""
+        """Return the environment for a new process. An environment of bytes is returned unchanged."""
         return (
             self.added_to(environment) if all(isinstance(name, str) for name in environment) else environment
         )
 
     @classmethod
     def from_environment(cls) -> Settings | None:
-        """Return the settings of the run that started this process, if one did."""
+        """Return the settings of the run that started this process, or None."""
         text = os.environ.get(VARIABLE)
         return cls(**json.loads(text)) if text else None
 
 
 def write_logs(path: Path, logs: Iterable[Log]) -> None:
-    """Write logs to a file that appears only when it is complete."""
+    """Write logs to a file atomically."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps([to_json(log) for log in logs]), encoding="utf-8")
     part.replace(path)
 
 
 def read_logs(paths: Iterable[Path]) -> list[Log]:
-    """Return the logs in some files, by rank."""
+    """Return the logs in the files, sorted by rank."""
     saved = [log for path in paths for log in json.loads(path.read_text("utf-8"))]
     return sorted(map(from_json, saved), key=lambda log: log.rank)
 
 
 class ChildLogs:
-    """A folder for the logs of children, and the environment variable that passes its path to them."""
+    """A folder for the logs of child processes. An environment variable passes the path to the children."""
 
     def __init__(self, max_steps: int | None) -> None:
         self.settings = Settings(tempfile.mkdtemp(prefix="gradgate-"), max_steps)
@@ -69,7 +69,7 @@ class ChildLogs:
         os.environ.update(self.settings.added_to(os.environ))
 
     def take(self) -> list[Log]:
-        """Return the logs. The folder is removed and the environment restored."""
+        """Return the logs, remove the folder, and restore the environment."""
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -81,10 +81,10 @@ class ChildLogs:
 
 
 class LocalRanks:
-    """The ranks of a machine, each with a ``gradgate check`` of its own. Rank 0 reports for all.
+    """The ranks of one machine, if each runs its own ``gradgate check``. Rank 0 reports for all ranks.
 
-    ``torchrun --no-python gradgate check train.py`` starts them that way. They share a folder that is named after
-    values that torchrun passes to every rank.
+    ``torchrun --no-python gradgate check train.py`` starts such ranks. The ranks share a folder, whose name is made
+    from values that torchrun passes to every rank.
     """
 
     def __init__(self) -> None:
@@ -93,21 +93,21 @@ class LocalRanks:
         self._count = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if launched else 1
         launch = "-".join(os.environ.get(name, "") for name in _LAUNCHER).replace(os.sep, "-")
         user = os.getuid() if hasattr(os, "getuid") else ""
-        # The launcher is the parent of all ranks; a second launcher has another process id.
+        # The launcher is the parent of all ranks. Its process id distinguishes it from other launchers.
         self._folder = Path(tempfile.gettempdir()) / f"gradgate-ranks-{user}-{os.getppid()}-{launch}"
 
     @property
     def reports(self) -> bool:
-        """Whether this rank reports for all."""
+        """Whether this rank reports for all ranks."""
         return self._rank == 0
 
     def hand_over(self, logs: list[Log]) -> None:
-        """Leave the logs for the rank that reports."""
+        """Pass the logs to the rank that reports."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         write_logs(self._folder / f"{self._rank}.json", logs)
 
     def gather(self, *, wait: bool) -> list[Log]:
-        """Return the logs of the other ranks. If this rank failed, another may wait for it: don't wait long."""
+        """Return the logs of the other ranks. Wait only briefly if this rank failed, because others may hang."""
         if self._count == 1:
             return []
         until = time.monotonic() + (_PATIENCE_SECONDS if wait else 2.0)

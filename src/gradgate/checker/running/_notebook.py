@@ -29,8 +29,8 @@ _INTERACTIVE = re.compile(
     "connect_info|cpaste|debug|ed|edit|gui|load|loadpy|man|notebook|page|paste|pdb|pdef|pdoc|pfile|pinfo2?|psearch|"
     "psource|pycat|qtconsole|recall|rep|rerun"
 )
-# Code after these magics runs as part of the cell, so that its line numbers are known. `%%capture name` is left to
-# IPython, because later cells use what it captured.
+# These magics are removed and the rest of the cell runs normally, which preserves line numbers. `%%capture name` is
+# left to IPython, because later cells use the variable.
 _AROUND_CELL = re.compile(r"%%(time|prun|capture(?=\s*$))\b.*")
 _AROUND_LINE = re.compile(r"(\s*)%(?:time|prun)\s+(?=\S)")
 _CONTINUED = re.compile(r"\s*[%!].*\\$")
@@ -40,13 +40,12 @@ def check_notebook(path: Path, *, where: str) -> None:
     """Check before the run that a notebook can be run.
 
     Raises:
-        OptionError: a package is missing, the file is no notebook, or it is not in Python.
+        OptionError: a package is missing, or the file isn't a notebook, or the notebook isn't in Python.
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise OptionError(
-            f"{where}: a notebook needs {' and '.join(missing)}, not installed here. "
-            "Run pip install 'gradgate[notebook]'."
+            f"{where}: notebooks need {' and '.join(missing)}. Run pip install 'gradgate[notebook]'."
         )
     notebook = _read(path, where)
     kernel = notebook.metadata.get("kernelspec", {})
@@ -60,7 +59,7 @@ def _read(path: Path, where: str = "gradgate check") -> Any:
 
     try:
         return nbformat.read(path, as_version=4)
-    except Exception as error:  # noqa: BLE001  (nbformat passes on its dependencies' exceptions)
+    except Exception as error:  # noqa: BLE001  (nbformat also raises its dependencies' exceptions)
         text = next(iter(str(error).splitlines()), "")
         raise OptionError(
             f"{where}: {str(path)!r} is not a notebook ({type(error).__name__}: {text})."
@@ -68,12 +67,12 @@ def _read(path: Path, where: str = "gradgate check") -> Any:
 
 
 def run_notebook(path: Path, main: ModuleType, notes: list[str]) -> None:
-    """Run a notebook in its own folder, as Jupyter does. Exceptions of its cells propagate.
+    """Run a notebook in its own folder, as Jupyter does. Exceptions in the cells propagate.
 
     Args:
         path: an absolute path.
         main: the module in which the cells run.
-        notes: gets a sentence for each magic command that was left out.
+        notes: gets a sentence for each skipped magic command.
     """
     cells = [cell for cell in _read(path).cells if cell.cell_type == "code" and cell.source.strip()]
     os.chdir(path.parent)
@@ -109,22 +108,22 @@ def _shell(main: ModuleType) -> Iterator[Any]:
     from traitlets.config import Config
 
     class Shown(DisplayHook):  # type: ignore[misc]
-        """Shows what a cell's last line returns."""
+        """Shows the value of a cell's last line."""
 
         def write_output_prompt(self) -> None:
-            """Write the cell's own number, because IPython's count depends on its version."""
+            """Write the cell's own number, because IPython's count depends on the version of IPython."""
             sys.stdout.write(f"Out[{self.shell.execution_count}]: ")
 
     class Shell(InteractiveShell):  # type: ignore[misc]
-        """A shell without windows."""
+        """A shell that opens no windows."""
 
         displayhook_class = Shown
 
         def enable_gui(self, gui: Any = None) -> None:
-            """Do nothing: figures are shown as text."""
+            """Do nothing, because figures are shown as text."""
 
         def system(self, cmd: str) -> None:
-            """Run a command of the system's shell in this terminal."""
+            """Run a shell command in this terminal."""
             sys.stdout.flush()
             self.system_raw(cmd)
 
@@ -143,18 +142,18 @@ def _shell(main: ModuleType) -> Iterator[Any]:
 def _run_cell(shell: Any, cell: Cell, source: str, left_out: _LeftOut, loop: Any) -> None:
     shell.execution_count = cell.number
     text = shell.transform_cell(_as_lines_of_the_cell(source, left_out))
-    # None instead of a time keeps the entry for as long as the process lives.
+    # With None as the modification time, linecache never drops the entry.
     linecache.cache[cell.file] = (len(text), None, text.splitlines(keepends=True), cell.file)
     try:
         tree = shell.compile.ast_parse(text, cell.file)
     except SyntaxError as error:
-        raise error.with_traceback(None) from None  # show the line alone, without frames of IPython
+        raise error.with_traceback(None) from None  # hide the frames of IPython
     _replace_magics(shell, tree, left_out)
     shell.events.trigger("pre_execute")
     began = time.perf_counter()
     body, last = tree.body, []
     if body and isinstance(body[-1], ast.Expr) and not text.rstrip().endswith(";"):
-        body, last = body[:-1], body[-1:]  # shown, as `single` shows it
+        body, last = body[:-1], body[-1:]  # in mode "single", Python shows the value
     with shell.builtin_trap, shell.display_trap, shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
         for part, mode in ((ast.Module(body, []), "exec"), (ast.Interactive(last), "single")):
             code = shell.compile(part, cell.file, mode)
@@ -167,21 +166,21 @@ def _run_cell(shell: Any, cell: Cell, source: str, left_out: _LeftOut, loop: Any
 
 
 def _as_lines_of_the_cell(source: str, left_out: _LeftOut) -> str:
-    """Return a cell whose lines keep their numbers when IPython translates it."""
+    """Rewrite a cell so that IPython's translation preserves its line numbers."""
     lines = source.splitlines()
     first = next(at for at, line in enumerate(lines) if line.strip())
     if found := _AROUND_CELL.match(lines[first]):
         lines[first] = f"# {lines[first]}"
-        if found[1] != "time":  # which _run_cell does
-            left_out.add(f"%%{found[1]}", "its cell ran without it")
+        if found[1] != "time":  # _run_cell handles %%time
+            left_out.add(f"%%{found[1]}", "its cell ran without the magic")
     elif lines[first].startswith("%%"):
-        return source  # no Python
+        return source  # not Python
     lines[:first] = ["#"] * first  # IPython drops empty lines at the top
     for at, line in enumerate(lines):
         if found := _AROUND_LINE.match(line):
             lines[at] = line[: found.end(1)] + line[found.end() :]
-            left_out.add(found[0].strip(), "its line ran without it")
-        elif _CONTINUED.match(line):  # IPython joins continued lines into one
+            left_out.add(found[0].strip(), "its line ran without the magic")
+        elif _CONTINUED.match(line):  # IPython would join continued lines into one
             end = next(
                 (end for end in range(at, len(lines)) if not lines[end].endswith("\\")), len(lines) - 1
             )
@@ -191,7 +190,7 @@ def _as_lines_of_the_cell(source: str, left_out: _LeftOut) -> str:
 
 
 def _replace_magics(shell: Any, tree: ast.AST, left_out: _LeftOut) -> None:
-    """Replace the magics in a cell that need a notebook server or a person."""
+    """Replace the magics in a cell that need a notebook server or user input."""
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
@@ -201,9 +200,7 @@ def _replace_magics(shell: Any, tree: ast.AST, left_out: _LeftOut) -> None:
             continue
         magic = shell.find_magic(name, kind)
         if magic is None:
-            replacement = left_out.instead_of(
-                kind, name, "IPython does not know it outside of a notebook's server"
-            )
+            replacement = left_out.instead_of(kind, name, "IPython doesn't have it outside a notebook server")
         elif _INTERACTIVE.fullmatch(name):
             replacement = left_out.instead_of(kind, name, "it is interactive")
         elif name == "matplotlib" and not hasattr(magic, "is_replacement"):
@@ -214,7 +211,7 @@ def _replace_magics(shell: Any, tree: ast.AST, left_out: _LeftOut) -> None:
 
 
 class _LeftOut:
-    """The magic commands that were not run, and their cells."""
+    """The skipped magic commands, and their cells."""
 
     def __init__(self, notebook: str, notes: list[str]) -> None:
         self.number = 0
@@ -223,7 +220,7 @@ class _LeftOut:
 
     def add(self, what: str, why: str) -> None:
         self._cells[what, why][self.number] = None
-        self._notes[:] = self._sentences()  # now: a cell may end the process
+        self._notes[:] = self._sentences()  # immediately, because a cell may end the process
 
     def instead_of(self, kind: str, name: str, why: str) -> Callable[..., None]:
         def replacement(*_: Any) -> None:
@@ -244,4 +241,4 @@ class _LeftOut:
         for (what, why), cells in self._cells.items():
             numbers = ", ".join(map(str, cells))
             place = f"{self._notebook} cell{'s' * (len(cells) > 1)} {numbers}"
-            yield f"{place}: {what} was left out; {why}."
+            yield f"{place}: {what} was skipped: {why}."

@@ -1,6 +1,6 @@
-"""The watcher of this process, and the log that a child leaves.
+"""The watcher of this process, and the log that a child process writes.
 
-The watcher starts once any code has imported torch, so that gradgate does not import torch earlier than the script.
+The watcher starts after the script's own import of torch, so that gradgate never imports torch first.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ if TYPE_CHECKING:
     from gradgate.checker.recording import Watcher
     from gradgate.checker.running._script import How
 
-_PATIENCE = 3  # times that a script may catch StopRun
-_STALLED_SECONDS = 5.0  # idle seconds, after which a process that should stop is ended
-_STALLED_SECONDS_WITH_CHILDREN = 30.0  # the same while it has children, which may be at work
-_IDLE = 0.02  # a process that uses less than this fraction of a processor is idle
+_PATIENCE = 3  # how often a script may catch StopRun
+_STALLED_SECONDS = 5.0  # a process that should stop is ended after this many idle seconds
+_STALLED_SECONDS_WITH_CHILDREN = 30.0  # the same if the process has children, which may be busy
+_IDLE = 0.02  # a process is idle if it uses less than this fraction of a CPU
 _TICK = 0.25
 _exit = os._exit
 
 
 @dataclass
 class _State:
-    settings: Settings | None = None  # of the run; None if this process is not watched
-    watcher: Watcher | None = None  # from the moment when torch has been imported
-    # Called with the outcome and exit code before the process ends without returning; returns the exit code.
+    settings: Settings | None = None  # None if this process is not watched
+    watcher: Watcher | None = None  # None until torch has been imported
+    # Called with the outcome and exit code if the process ends without returning. Returns the exit code.
     end: Callable[[How, int], int] | None = None
-    is_child: bool = False  # the process that the user started has forked or started this one
-    in_pool: bool = False  # a pool's worker: a stopped task must raise an error, or its caller waits forever
+    is_child: bool = False  # whether this isn't the process that the user started
+    in_pool: bool = False  # whether this is a pool's worker, whose tasks stop with StopTask
     log: Path | None = None
-    recorded: int = 0  # steps and backward calls in the log that was left last
+    recorded: int = 0  # steps and backward calls in the last log written
 
 
 state = _State()
 
 
 def watch_this_process(settings: Settings, end: Callable[[How, int], int]) -> None:
-    """Watch the process that the user started. ``end`` does what remains if the script ends the process itself."""
+    """Watch the process that the user started. ``end`` is called if the script ends the process itself."""
     state.settings, state.end, state.is_child = settings, end, False
     after_import("torch", start)
 
 
 def watch_this_child(settings: Settings) -> None:
-    """Watch a process that the run has started. It leaves its log when it ends."""
+    """Watch a child process, which writes its log when it ends."""
     state.settings, state.end, state.is_child = settings, _end_child, True
     state.log = None
 
 
 def forked() -> bool:
-    """Drop the parent's watcher in a forked child, and return whether the parent had one."""
+    """In a forked child, drop the parent's watcher. Return whether the parent had a watcher."""
     inherited, state.watcher = state.watcher, None
     if state.settings is None:
         return False
@@ -72,7 +72,7 @@ def forked() -> bool:
 
 
 def started_alone() -> None:
-    """Prepare an interpreter that runs a program: it leaves its log at exit."""
+    """Prepare an interpreter that runs a program, so that it writes its log at exit."""
 
     def start_and_leave_log() -> None:
         start()
@@ -82,24 +82,24 @@ def started_alone() -> None:
 
 
 def forget_run() -> None:
-    """Forget the run: neither this process nor its future children are watched."""
+    """Stop watching this process and its future children."""
     state.settings = state.watcher = state.end = None
 
 
 def leave_log(how: Literal["finished", "stopped", "failed"] = "finished") -> None:
-    """Stop watching this child, and leave its log for the process that the user started."""
+    """Stop watching this child, and write its log for the process that the user started."""
     settings, watcher = state.settings, state.watcher
     forget_run()
     if settings is None or watcher is None:
         return
-    # multiprocessing's finalizers run while the error is handled. At the interpreter's exit it was already shown.
+    # multiprocessing's finalizers run while an error is being handled. At exit, an error has already been shown.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     watcher.stop("failed" if isinstance(error, Exception) else how)
     _write_log(settings, watcher)
 
 
 def leave_log_so_far() -> None:
-    """Leave what this child has seen, in case it is killed. The next log replaces it."""
+    """Write this child's log so far, in case the child is killed. The next log replaces it."""
     settings, watcher = state.settings, state.watcher
     if settings is None or watcher is None:
         return
@@ -114,7 +114,7 @@ def _write_log(settings: Settings, watcher: Watcher) -> None:
         return
     if state.log is None:
         state.log = Path(settings.folder) / f"{os.getpid()}-{time.time_ns()}.json"
-    with suppress(OSError):  # the run was abandoned, and its folder removed
+    with suppress(OSError):  # the folder is gone if the run was abandoned
         write_logs(state.log, [watcher.log()])
 
 
@@ -124,18 +124,18 @@ def _end_child(how: How, code: int) -> int:
 
 
 def report_end(how: How, code: int) -> int:
-    """Report or leave the log before this process ends, and return its exit code."""
+    """Report, or write the log, before this process ends. Return the exit code."""
     return code if state.end is None else state.end(how, code)
 
 
 def end_at_once(code: int) -> NoReturn:
-    """End the process without running another line of the script, and flush the files that it wrote."""
+    """Flush the open files, and end the process without running another line of the script."""
     flush_open_files()
     _exit(code)
 
 
 def start() -> None:
-    """Start the watcher, now that torch has been imported."""
+    """Start the watcher. torch has just been imported."""
     if state.settings is None or state.watcher is not None:
         return
     from gradgate.checker.recording import StopRun, StopTask, Watcher
@@ -147,7 +147,7 @@ def start() -> None:
 
 
 def _stopping(times: int) -> None:
-    """Make sure that the script ends. Called before each request to stop."""
+    """Before each raise of StopRun, make sure that the script will end."""
     if times > _PATIENCE:
         end_at_once(report_end("stopped", 0))
     elif times == 1 and not state.in_pool:
@@ -155,7 +155,7 @@ def _stopping(times: int) -> None:
 
 
 def _end_if_stalled(watcher: Watcher | None) -> None:
-    """End an idle process, which may wait forever for a stopped thread or a queue."""
+    """End the process when it is idle: it may wait forever for a stopped thread or a queue."""
     since, used = time.monotonic(), time.process_time()
     while state.watcher is watcher:
         time.sleep(_TICK)

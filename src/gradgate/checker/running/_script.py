@@ -28,7 +28,7 @@ How: TypeAlias = Literal["finished", "stopped", "interrupted", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run: ``python target arguments``, or ``python -m target arguments``."""
+    """A program to run: ``python target arguments``, or ``python -m target arguments``."""
 
     target: str
     arguments: tuple[str, ...] = ()
@@ -36,23 +36,23 @@ class Program:
 
     @property
     def is_notebook(self) -> bool:
-        """Whether it is a notebook, whose code cells are run."""
+        """Whether the target is a notebook, whose code cells are run."""
         return not self.is_module and self.target.endswith(".ipynb")
 
     @property
     def file(self) -> str:
-        """The source file; "" for a module, which would have to be imported."""
+        """The source file; "" for a module, whose file is unknown before its import."""
         if not self.is_module:
-            return os.path.join(os.getcwd(), self.target)  # noqa: PTH109, PTH118  (python keeps "./", Path does not)
+            return os.path.join(os.getcwd(), self.target)  # noqa: PTH109, PTH118  (like Python, keep "./", which Path drops)
         return ""
 
 
 def run(program: Program, notes: list[str]) -> tuple[How, int]:
-    """Run a program to its end, show what it raises, and return how it ended and with which exit code.
+    """Run a program to its end, print its uncaught exception, and return its outcome and exit code.
 
-    ``notes`` gets a sentence for each part of a notebook that was left out.
+    ``notes`` gets a sentence for each skipped part of a notebook.
 
-    ``__main__`` stays the program's after this returns: what it registered with ``atexit`` may need it.
+    ``__main__`` is not restored, because the program's ``atexit`` functions may need it.
     """
     try:
         if program.is_module:
@@ -61,7 +61,7 @@ def run(program: Program, notes: list[str]) -> tuple[How, int]:
             _run_notebook(program, notes)
         else:
             _run_path(program)
-    except BaseException as error:  # noqa: BLE001  (whatever a script raises must not end gradgate)
+    except BaseException as error:  # noqa: BLE001  (no exception of the script may end gradgate)
         return _ended_by(error)
     return "finished", 0
 
@@ -69,16 +69,16 @@ def run(program: Program, notes: list[str]) -> tuple[How, int]:
 def _ended_by(error: BaseException) -> tuple[How, int]:
     watcher = sys.modules.get("gradgate.checker.recording")
     if watcher is not None and any(isinstance(each, watcher.StopRun) for each in led_to(error)):
-        return "stopped", 0  # even if the script or a trainer raised another error from it
+        return "stopped", 0  # also if the script or a trainer raised another error while handling StopRun
     if isinstance(error, SystemExit):
         if error.code is None:
             return "finished", 0
         if not isinstance(error.code, int):
             sys.stderr.write(f"{error.code}\n")  # as Python does
             return "failed", 1
-        code = error.code & 0xFF if os.name == "posix" else error.code  # as the shell will see it
+        code = error.code & 0xFF if os.name == "posix" else error.code  # the shell sees only these bits
         return "failed" if code else "finished", code
-    if isinstance(error, KeyboardInterrupt):  # whoever pressed Ctrl-C waits for the report
+    if isinstance(error, KeyboardInterrupt):  # after Ctrl-C, show the report, not a traceback
         return "interrupted", 130
     shown_as_python_does(error)
     return "failed", 1
@@ -122,7 +122,7 @@ def _run_module(program: Program) -> None:
 
 
 def _is_package(path: str) -> bool:
-    """Return whether a path is a folder or an archive, with a ``__main__.py``."""
+    """Return whether a path is a folder or archive with a ``__main__.py``."""
     if Path(path).is_dir():
         return True
     with Path(path).open("rb") as file:
@@ -130,7 +130,7 @@ def _is_package(path: str) -> bool:
 
 
 def _set_first_path(folder: str) -> None:
-    """Put the script's folder first in ``sys.path``, as Python does, replacing that of gradgate's command."""
+    """Put the script's folder first in ``sys.path``, in place of the folder of gradgate's command."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0:1] = [folder]
 
@@ -142,10 +142,10 @@ def shown_as_python_does(error: BaseException) -> None:
     sys.last_type, sys.last_value, sys.last_traceback = kind, error, trace
     show = sys.excepthook
     if show is sys.__excepthook__ and any(cell_of(each.filename) for each in traceback.extract_tb(trace)):
-        show = traceback.print_exception  # unlike Python's own hook, this shows the lines of cells
+        show = traceback.print_exception  # unlike sys.__excepthook__, this shows the source lines of cells
     try:
         show(kind, error, trace)
-    except Exception:  # noqa: BLE001  (whatever the script's hook raises, its error must be shown)
+    except Exception:  # noqa: BLE001  (show the script's error even if the script's hook fails)
         traceback.print_exception(kind, error, trace)
 
 
@@ -156,7 +156,7 @@ def drop_own_frames(error: BaseException) -> None:
 
 
 def led_to(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, its causes and contexts, and the members of a group."""
+    """Yield an exception, its causes and contexts, and the members of exception groups."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

@@ -1,4 +1,4 @@
-"""Watch a program from its first line to its last, in all its processes."""
+"""Run and watch a program and its child processes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class WatchedRun:
     """Runs a program and watches it.
 
     Args:
-        program: what to run.
-        max_steps: optimizer steps after which each of its processes is stopped.
-        on_end: called once, with how the program ended, its exit code and the logs of its processes. Its result is
-            the exit code of this process, also if the program ends the process itself.
+        program: the program to run.
+        max_steps: stop each process after this many optimizer steps.
+        on_end: called once, with the program's outcome, exit code, and logs of all processes. Returns the exit
+            code for this process, which is used even if the program ends the process itself.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class WatchedRun:
         self._ending = threading.RLock()
         self._code: int | None = None
         self._notes: list[str] = []
-        self._reached = 0, 0  # the progress when it was last read
+        self._reached = 0, 0  # the last known progress
 
     def run(self) -> int:
         """Run the program and its children to the end, and return the exit code.
 
-        A child that the program forked also returns here, with its own exit code.
+        A child that the program forked also returns from this method, with its own exit code.
         """
         self._children = ChildLogs(self._max_steps)
         _process.watch_this_process(self._children.settings, self._end)
@@ -65,7 +65,7 @@ class WatchedRun:
 
     @property
     def reports(self) -> bool:
-        """Whether this process reports. On a machine with several ranks, one reports for all."""
+        """Whether this process reports. Of several ranks on a machine, only one reports."""
         return self._ranks.reports
 
     @property
@@ -77,7 +77,7 @@ class WatchedRun:
         return self._reached
 
     def _end(self, how: How, code: int) -> int:
-        with self._ending:  # a second thread waits here for the end of the process
+        with self._ending:  # any other thread waits here until the process ends
             if self._code is None:
                 self._code = self._ended(how, code)
         return self._code
@@ -96,14 +96,14 @@ class WatchedRun:
             logs = [replace(log, unseen=(*log.unseen, *self._notes))]
         if self._children is not None:
             logs += self._children.take()
-        # Import gradgate's own modules from here on, not those in the script's folder, and name files as seen from
-        # where the user is.
+        # From here on, import gradgate's modules, not modules of the same names in the script's folder. The report
+        # shows paths relative to the user's working directory.
         sys.path[:] = self._path
         with suppress(OSError):
             os.chdir(self._folder)
         if not self.reports:
             self._ranks.hand_over(logs)
-            return code  # the rank that reports returns the code for findings
+            return code  # only the rank that reports returns the exit code for findings
         return self._on_end(how, code, logs + self._ranks.gather(wait=how == "finished"))
 
 
@@ -112,10 +112,10 @@ def _plain(how: How) -> Literal["finished", "stopped", "failed"]:
 
 
 def _interrupted_at_exit() -> bool:
-    """Wait for threads and run the atexit functions; return whether Ctrl-C interrupted this.
+    """Wait for threads and run the atexit functions. Return whether Ctrl-C interrupted the wait.
 
-    Both come before the report, so that nothing is printed after it, and children that the script did not join
-    have left their logs. At the real end of the interpreter nothing is left to do.
+    Both come before the report. Then the report is the last output, and children that the script did not join have
+    written their logs.
     """
     try:
         end_threads()

@@ -1,6 +1,6 @@
-"""A report as a page: one file that opens anywhere, offline.
+"""The report as an HTML page: one file that opens offline.
 
-Each figure has a file of its own, which turns a run into a plotly figure, or into None if there is nothing to draw.
+Each figure has its own file with a function that returns a plotly figure, or None if there is nothing to draw.
 """
 
 from gradgate.checker.reports.page._page import to_html

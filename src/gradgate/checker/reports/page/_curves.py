@@ -12,7 +12,7 @@ from gradgate.notebook_tables import NOTHING
 
 
 class Norms(NamedTuple):
-    """A module's norms at one step: of its gradient, of the update, and of its weights before the step."""
+    """A module's norms at one step: gradient, update, and weights before the step."""
 
     gradient: float
     change: float
@@ -37,12 +37,12 @@ def curves(view: RunView) -> Curves:
 
 
 def draw_gradients(view: RunView) -> Figure | None:
-    """Return the gradient norms that the steps received, or None if none were measured."""
+    """Return the figure of the gradient norms, or None if none were measured."""
     return _figure(view, lambda norms: norms.gradient, "gradient norm")
 
 
 def draw_ratios(view: RunView) -> Figure | None:
-    """Return the size of each update relative to the weights, or None if none were measured."""
+    """Return the figure of update norms relative to weight norms, or None if none were measured."""
     found = _figure(
         view, lambda norms: norms.change / norms.weights if norms.weights else 0.0, "update / weight"
     )
@@ -69,7 +69,7 @@ def _figure(view: RunView, value: Callable[[Norms], float], title: str) -> Figur
     return figure(
         traces,
         legend_above=True,
-        height=300 + 14 * len(traces),  # the legend takes its rows from the curves
+        height=300 + 14 * len(traces),  # the legend needs space below the curves
         hovermode="closest",
         xaxis=STEPS,
         yaxis={"type": "log", "title": {"text": title}, "automargin": True, **ticks},

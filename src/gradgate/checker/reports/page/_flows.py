@@ -1,4 +1,4 @@
-"""Where the gradient of each loss goes, over the whole run and step by step."""
+"""Figures of gradient flow, from the losses to the modules and steps: for the whole run, and step by step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ USAGES: dict[Usage, tuple[str, str]] = {
 
 @dataclass
 class GradientFlow:
-    """The gradients that the backward calls of one line give to one module, and where these end up."""
+    """The gradients that one line's backward calls add to one module, and where the gradients end up."""
 
     line: str
     module: str
@@ -51,7 +51,7 @@ class GradientFlow:
 
 
 def flows(view: RunView) -> list[GradientFlow]:
-    """Return the flows of a run, including gradients that no step used and parameters that received none."""
+    """Return the flows of a run, including unused gradients and parameters without a gradient."""
     found: dict[tuple[str, str, str, Usage], GradientFlow] = {}
 
     def add(line: str, end: str, usage: Usage, ids: frozenset[int], calls: Sequence[int]) -> None:
@@ -66,7 +66,7 @@ def flows(view: RunView) -> list[GradientFlow]:
             line, usage = label_of(view.run.backward(call).site), view.usage(contribution)
             for end in _ends(view, contribution):
                 add(line, end, usage, contribution.atom, [call])
-    # A gradient left at the end of the run is shown only if all earlier ones were left too.
+    # Show gradients that remain at the end of the run only if no earlier step used or cleared any.
     elsewhere = {(flow.line, flow.module) for flow in found.values() if flow.end != LEFT}
     for key in [key for key in found if key[2] == LEFT and key[:2] in elsewhere]:
         del found[key]
@@ -90,7 +90,7 @@ def draw(view: RunView) -> Figure | None:
     found = flows(view)
     if not found:
         return None
-    nodes: dict[tuple[int, str], dict[Usage, float]] = {}  # by column and name: the width of each usage
+    nodes: dict[tuple[int, str], dict[Usage, float]] = {}  # (column, name) -> width by usage
     links: dict[str, list[Any]] = {"source": [], "target": [], "value": [], "color": [], "customdata": []}
 
     calls: dict[str, set[int]] = defaultdict(set)
@@ -118,7 +118,7 @@ def draw(view: RunView) -> Figure | None:
         "arrangement": "snap",
         "node": {
             "label": [escaped(name) for _, name in nodes],
-            # A node has the colour of most of what passes through it.
+            # The widest flow decides the colour of a node.
             "color": [USAGES[max(widths, key=lambda usage: widths[usage])][1] for widths in nodes.values()],
             "pad": 16,
             "thickness": 14,
@@ -131,15 +131,15 @@ def draw(view: RunView) -> Figure | None:
 
 
 def draw_map(view: RunView) -> Figure | None:
-    """Return a map over the steps: below each loss, one row per module. None if there was no step."""
+    """Return a map over the steps, with rows of modules grouped by loss. None if there was no step."""
     steps = view.step_numbers
-    width = max(1, -(-len(steps) // _MOST_COLUMNS))  # steps in a column
+    width = max(1, -(-len(steps) // _MOST_COLUMNS))  # steps per column
     columns = -(-len(steps) // width)
     maps: dict[str, dict[str, list[int]]] = defaultdict(dict)
     for contribution in view.run.contributions:
         after = bisect_left(steps, contribution.backward)
         if contribution.backward < 0 or after == len(steps):
-            continue  # the step that would have used it may not have come yet
+            continue  # a later step might have used the gradient
         modules = maps[label_of(view.run.backward(contribution.backward).site)]
         usage = list(USAGES).index(view.usage(contribution))
         for module in view.by_group(contribution.atom):

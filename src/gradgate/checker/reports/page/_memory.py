@@ -1,4 +1,4 @@
-"""The estimated memory of a plan's micro-batches, beside the whole batch."""
+"""A table of the estimated memory per micro-batch of a plan, compared with the whole batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def draw(view: RunView) -> str | None:
 
 
 def rows(plan: Planned) -> list[list[Cell]]:
-    """Return one row for each micro-batch and one for the whole batch, with its share of the budget as a bar."""
+    """Return rows for the micro-batches and the whole batch, with bars for their shares of the budget."""
     parts = [
         (f"micro-batch {number}", samples, peak)
         for number, (samples, peak) in enumerate(zip(plan.samples, plan.peaks, strict=True), start=1)

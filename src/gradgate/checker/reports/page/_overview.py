@@ -1,4 +1,4 @@
-"""The run on one axis of steps: loss, learning rate, gradient norm, and where each finding was first detected."""
+"""The figure of loss, learning rate and gradient norm over the steps, with a pin at the start of each finding."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PIN = 17
 _SEVERITIES = {"error": "#c2372b", "warning": "#a66a00", "info": "#2465b8"}
 
 Lines = dict[str, dict[int, float]]
-"""By name of a curve: its value at each step."""
+"""Name of a curve -> step -> value."""
 
 
 def draw(view: RunView, findings: Sequence[Finding]) -> Figure | None:
-    """Return the overview, or None if there was no step."""
+    """Return the figure, or None if there was no step."""
     curves = {"loss": losses(view), "learning rate": rates(view), "gradient norm": norms(view)}
     shown = {title: lines for title, lines in curves.items() if any(lines.values())}
     if not shown:
@@ -66,7 +66,7 @@ def draw(view: RunView, findings: Sequence[Finding]) -> Figure | None:
 
 
 def losses(view: RunView) -> Lines:
-    """Return, for each line that calls backward, the mean loss of the calls before each step."""
+    """Return the mean loss of each window, for each line that calls backward."""
     found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for number, event in enumerate(view.run.events):
         if isinstance(event, Backward) and event.value is not None and math.isfinite(event.value):
@@ -80,7 +80,7 @@ def losses(view: RunView) -> Lines:
 
 
 def rates(view: RunView) -> Lines:
-    """Return the learning rate of each optimizer's groups, groups of one rate together."""
+    """Return the learning rates of each optimizer. Groups with equal rates share a curve."""
     found: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
     for step, (_, event) in enumerate(view.steps, start=1):
         for group, rate in enumerate(event.lr):
@@ -93,7 +93,7 @@ def rates(view: RunView) -> Lines:
 
 
 def norms(view: RunView) -> Lines:
-    """Return the norm of the whole gradient that each step of an optimizer received, where it was measured."""
+    """Return the norm of the whole gradient at each step of an optimizer, if measured."""
     found: Lines = defaultdict(dict)
     for step, (_, event) in enumerate(view.steps, start=1):
         norm = math.sqrt(sum(gradient * gradient for _, gradient, _, _ in event.norms))
@@ -103,7 +103,7 @@ def norms(view: RunView) -> Lines:
 
 
 def first_steps(log: Log, steps: Sequence[int], findings: Iterable[Finding]) -> list[int]:
-    """Return for each finding the step after which its rule first reports it; 0 if the rule never does.
+    """Return, for each finding, the first step after which its rule reports the finding; 0 if there is none.
 
     Args:
         log: the log of the run.
@@ -120,7 +120,7 @@ def first_steps(log: Log, steps: Sequence[int], findings: Iterable[Finding]) -> 
             runs[step] = Run(replace(log, events=events, steps=step, backwards=backwards))
         try:
             found = [(each.file, each.line) for each in judges[finding.code](runs[step])]
-        except Exception:  # noqa: BLE001  (a rule need not cope with half a run)
+        except Exception:  # noqa: BLE001  (a rule need not support a truncated log)
             return False
         return (finding.file, finding.line) in found
 
@@ -133,7 +133,7 @@ def first_steps(log: Log, steps: Sequence[int], findings: Iterable[Finding]) -> 
 
 
 def _first(holds: Callable[[int], bool], last: int) -> int:
-    """Return the first number from 1 to ``last`` for which something holds from then on, or 0."""
+    """Return the smallest number from 1 to ``last`` for which ``holds``, or 0. ``holds`` must be monotonic."""
     low, high = 0, 1
     while high < last and not holds(high):
         low, high = high, 2 * high
@@ -147,7 +147,7 @@ def _first(holds: Callable[[int], bool], last: int) -> int:
 
 
 def _pins(view: RunView, findings: Sequence[Finding]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the lines and labels that mark findings. Labels at one step are stacked."""
+    """Return plotly shapes and labels that mark the findings. Labels at the same step are stacked."""
     lines: list[dict[str, Any]] = []
     labels: list[dict[str, Any]] = []
     stacked: dict[int, int] = defaultdict(int)
@@ -178,5 +178,5 @@ def _pins(view: RunView, findings: Sequence[Finding]) -> tuple[list[dict[str, An
 
 
 def _axis(kind: str, row: int) -> str:
-    """Return plotly's name for a row's axis or legend: the first has no number."""
+    """Return plotly's name for a row's axis or legend. The first row has no number."""
     return f"{kind}{row}" if row > 1 else kind

@@ -1,4 +1,4 @@
-"""The page: the words and figures of a report in one file of HTML."""
+"""Render a report's text and figures as one HTML file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gradgate.checker.rules import Finding, Rule, rules
 from gradgate.events import Log
 
 _FOLDER = Path(__file__).parent
-# The three characters of base 85 that could end or begin markup.
+# Base 85 uses three characters that are special in HTML.
 _OUT_OF_MARKUP = str.maketrans("<>&", ",.:")
-# The order of the page. Titles and captions are in the template.
+# In the order of the page. The template holds the titles and captions.
 _SECTIONS: Mapping[str, Callable[[RunView, Sequence[Finding]], Figure | str | None]] = {
     "overview": _overview.draw,
     "flow": lambda view, findings: _flows.draw(view),
@@ -36,7 +36,7 @@ _SECTIONS: Mapping[str, Callable[[RunView, Sequence[Finding]], Figure | str | No
 
 
 def to_html(report: Content) -> str:
-    """Return a report as one page of HTML that needs no other file."""
+    """Return a report as an HTML page that needs no other file."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -69,14 +69,14 @@ def to_html(report: Content) -> str:
 
 
 def _circumstances(log: Log | None) -> list[tuple[str, str]]:
-    """Return how and where the script ran, and the version of gradgate that made the report."""
+    """Return labelled facts: how and where the script ran, and the version of gradgate."""
     found = dict(log.circumstances) if log is not None else {}
     ours = f"gradgate {importlib.import_module('gradgate').__version__}"
     return [*(found | {"versions": ", ".join(filter(None, [ours, found.get("versions")]))}).items()]
 
 
 def _packed_plotly() -> str:
-    """Return plotly.js compressed as text, which the page unpacks: 1.8 MB instead of 4.8 MB."""
+    """Return plotly.js compressed and encoded, for the page to unpack: 1.8 MB instead of 4.8 MB."""
     import plotly.offline  # type: ignore[import-untyped]
 
     packed = base64.b85encode(zlib.compress(plotly.offline.get_plotlyjs().encode(), 9)).decode("ascii")
@@ -84,7 +84,7 @@ def _packed_plotly() -> str:
 
 
 def _sections(log: Log, findings: Sequence[Finding]) -> dict[str, Figure | str]:
-    """Return the sections that have something to show, by name: plotly figures, and HTML."""
+    """Return the nonempty sections by name: plotly figures or HTML."""
     view = RunView(log)
     drawn = {name: _drawn(lambda: draw(view, findings)) for name, draw in _SECTIONS.items()}  # noqa: B023
     return {name: section for name, section in drawn.items() if section is not None}
@@ -99,23 +99,23 @@ def _drawn(draw: Callable[[], Figure | str | None]) -> Figure | str | None:
 
 
 def _for_script(value: Any) -> str:
-    """Return a value as JSON within a script element: nothing in it can end that element or begin a comment."""
+    """Return a value as JSON that is safe inside a script element."""
     return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
 
 
 def highlighted(lines: Sequence[SourceLine]) -> list[tuple[SourceLine, str]]:
-    """Return lines, each with its Python as escaped HTML that has a class on each token."""
+    """Return each line with its highlighted code as escaped HTML."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import PythonLexer
 
     lexer, formatter = PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)
-    # Each line by itself, because an excerpt may begin within a string.
+    # Highlight each line separately, because an excerpt may begin inside a string.
     return [(line, str(highlight(line.text, lexer, formatter)).rstrip("\n")) for line in lines]
 
 
 def _copied(changes: Sequence[SourceLine]) -> str:
-    """Return the lines that a fix adds, for the copy button."""
+    """Return the text for the copy button: the lines that a fix adds."""
     return "\n".join(line.text for line in changes if line.mark == "+")
 
 
@@ -132,7 +132,7 @@ def _example(code: str, heading: str) -> list[SourceLine]:
 
 
 def _explained(rule: Rule) -> list[tuple[str, str]]:
-    """Return a rule's docstring as blocks: each "heading", "text" or "code", and its words."""
+    """Return a rule's docstring as blocks of (kind, text). Kinds are "heading", "text" and "code"."""
 
     def kind(line: str) -> str:
         return "heading" if line.startswith("## ") else "code" if line.startswith("    ") else "text"
@@ -145,12 +145,12 @@ def _explained(rule: Rule) -> list[tuple[str, str]]:
 
 
 def _token_styles() -> str:
-    """Return the CSS of the tokens, for a light and for a dark background."""
+    """Return the CSS of the tokens for light and dark backgrounds."""
     from pygments.formatters import HtmlFormatter
 
     def style(name: str, within: str) -> Iterator[str]:
         for line in HtmlFormatter(style=name).get_style_defs(within).splitlines():
-            # The lexer may mark the rest of a string as an error, so errors have no style.
+            # The lexer may take the rest of a string for an error, so errors get no style.
             if line.startswith(within + " .") and " .err " not in line:
                 yield line
 

@@ -1,4 +1,4 @@
-"""What figures share: a run with its parameters grouped by module, labels, and parts of plotly figures."""
+"""Shared by the figures: a run with its parameters grouped by module, labels, and parts of plotly figures."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SERIES = (
     *("#2f7fc1", "#d9622b", "#2e9e6f", "#c0518f", "#d6a324", "#7a6cc4", "#3fa9b5"),
     *("#9c6b4a", "#6f7d8c", "#b0413e", "#5f9e2f", "#a26bb0", "#4a6fa5", "#c98a5e"),
 )
-"""The colours of curves, in order."""
+"""The colours of the curves."""
 
 STEPS = {"title": {"text": "optimizer step"}, "automargin": True, "tickformat": "d"}
 """An x axis of steps."""
 
 Figure: TypeAlias = "dict[str, Any]"
-"""A figure as plotly.js reads it, without colours for text and background: the page supplies those."""
+"""A plotly.js figure. The page adds the colours of text and background."""
 
 Usage: TypeAlias = Literal["none", "used", "wasted", "late"]
-"""What happened to a gradient: there was none, a step used it, no step did, or the step of a later loss did."""
+"""Whether there was no gradient, a step used the gradient, no step used it, or the step of a later loss used it."""
 
 
 class RunView:
@@ -40,8 +40,8 @@ class RunView:
 
     Args:
         log: the log of the process that got furthest.
-        run: the log as a run, if it was read already.
-        every_module: show each module by itself, however many there are.
+        run: the ``Run`` made from the log, if there is one already.
+        every_module: show each module separately, however many there are.
     """
 
     def __init__(self, log: Log, run: Run | None = None, *, every_module: bool = False) -> None:
@@ -50,7 +50,7 @@ class RunView:
         self._every_module = every_module
 
     def opened(self) -> RunView | None:
-        """Return a view that shows each module by itself, or None if this one already does."""
+        """Return a view that shows each module separately, or None if this view already does."""
         every = RunView(self.log, self.run, every_module=True)
         return every if len(every.order) > len(self.order) else None
 
@@ -58,8 +58,8 @@ class RunView:
     def groups(self) -> Mapping[int, str]:
         """The module to show for each parameter.
 
-        Shows as many modules as fit. The innermost ones are left out, or numbered blocks are combined: "h.0", ...,
-        "h.47" become "h.0-47".
+        If there are too many modules for a figure, parameters are grouped by outer modules, or numbered blocks are
+        combined: "h.0", ..., "h.47" become "h.0-47".
         """
         names = {number: parameter.name for number, parameter in self.log.parameters.items()}
         deepest = max((name.count(".") + 1 for name in names.values()), default=1)
@@ -73,7 +73,7 @@ class RunView:
 
     @functools.cached_property
     def order(self) -> list[str]:
-        """The groups by name, numbers in names by their values."""
+        """The groups sorted by name. Numbers in names are sorted by value."""
 
         def key(group: str) -> tuple[list[tuple[int, str]], str]:
             starts = [part.partition("-")[0] for part in group.split(".")]  # of "0-47", 0
@@ -82,7 +82,7 @@ class RunView:
         return sorted(set(self.groups.values()), key=key)
 
     def by_group(self, ids: Iterable[int]) -> dict[str, Ids]:
-        """Return parameters by their group."""
+        """Return the parameters of each group."""
         found: dict[str, set[int]] = defaultdict(set)
         for number in ids:
             if number in self.groups:
@@ -90,11 +90,11 @@ class RunView:
         return {group: frozenset(found[group]) for group in self.order if group in found}
 
     def elements(self, ids: Iterable[int]) -> int:
-        """Return how many elements parameters have together."""
+        """Return the total number of elements."""
         return sum(math.prod(self.log.parameters[number].shape) for number in ids if number in self.groups)
 
     def usage(self, contribution: Contribution) -> Usage:
-        """Return whether a step used the gradient that a backward call added; "late" if a later loss's step did."""
+        """Return whether a step used a backward call's gradient. "late" means the step of a later loss."""
         if not contribution.consumed:
             return "wasted"
         site = self.run.events[contribution.backward].site
@@ -112,12 +112,12 @@ class RunView:
 
     @functools.cached_property
     def steps(self) -> list[tuple[int, Stepped]]:
-        """The steps of all optimizers, with their positions among the events."""
+        """The steps of all optimizers, each with its index in the events."""
         return [(number, event) for number, event in enumerate(self.run.events) if isinstance(event, Stepped)]
 
     @functools.cached_property
     def step_numbers(self) -> list[int]:
-        """The positions of the steps among the events."""
+        """The indices of the steps in the events."""
         return [number for number, _ in self.steps]
 
     def optimizer(self, number: int) -> str:
@@ -128,7 +128,7 @@ class RunView:
 
 
 def label_of(site: Site) -> str:
-    """Return a label for a line of the user's code: its text and its place."""
+    """Return a label for a line of the user's code: its text and location."""
     if not site:
         return "a line of a library"
     frame = site[0]
@@ -139,12 +139,12 @@ def label_of(site: Site) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text with its markup escaped, because plotly renders some tags."""
+    """Escape markup, because plotly renders some tags."""
     return html.escape(text, quote=False)
 
 
 def figure(traces: Sequence[Any], *, legend_above: bool = False, **layout: Any) -> Figure:
-    """Return a figure of traces."""
+    """Return a figure with the common layout."""
     plain = {
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -157,7 +157,7 @@ def figure(traces: Sequence[Any], *, legend_above: bool = False, **layout: Any) 
 
 
 def curve(number: int, name: str, points: Mapping[int, float | None], hover: str, **more: Any) -> Figure:
-    """Return the trace of a curve over the steps, in the colour of its number."""
+    """Return the trace of a curve over the steps. ``number`` selects the colour."""
     return {
         "type": "scatter",
         "mode": "lines+markers" if len(points) < 60 else "lines",
@@ -172,7 +172,7 @@ def curve(number: int, name: str, points: Mapping[int, float | None], hover: str
 
 
 def rows(names: Sequence[str]) -> dict[str, Any]:
-    """Return a y axis that has named rows at 0, 1, 2, ... from top to bottom."""
+    """Return a y axis with named rows at 0, 1, 2, ... from top to bottom."""
     ticks = {"tickvals": list(range(len(names))), "ticktext": list(names), "ticks": ""}
     return {"autorange": "reversed", "automargin": True, "fixedrange": True, "showgrid": False, **ticks}
 
@@ -183,7 +183,7 @@ def _module(name: str, depth: int) -> str:
 
 
 def _ranges(modules: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that replaces the first number in a module's name with a range: "h.3" becomes "h.0-47"."""
+    """Return a function that replaces the first number in a module's name by a range: "h.3" becomes "h.0-47"."""
     numbers: dict[str, list[int]] = defaultdict(list)
     for module in modules:
         if found := _NUMBERED.fullmatch(module):

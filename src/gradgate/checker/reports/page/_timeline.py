@@ -1,4 +1,4 @@
-"""The timeline of a window: forward and backward of each micro-batch, then what leads to the step."""
+"""The timeline of a window: forward and backward pass of each micro-batch, then the optimizer's update."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _COLORS = {
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a window, in seconds from its start, in the row of a micro-batch or of the update."""
+    """A bar of the timeline, in the row of a micro-batch or of the update. Times are relative to the window."""
 
     row: str
     doing: str
     start: float
     seconds: float
-    weight: str = ""  # of the micro-batch's loss in the update, in words
+    weight: str = ""  # the weight of the micro-batch's loss in the update, in words
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class TimedWindow:
 
     @property
     def seconds(self) -> float:
-        """The time from the end of the previous step to the end of the window's own."""
+        """The time from the end of the previous step to the end of this window's step."""
         return self.spans[-1].end - self.began
 
 
 def typical(view: RunView) -> TimedWindow | None:
-    """Return the window of median length. The first two do not count: the watcher does most of its work there."""
+    """Return the window of median duration, without the first two, in which the watcher does most of its work."""
     timed = _timed(view)
     timed = timed[2:] if len(timed) > 4 else timed
-    # The weights of micro-batches are known only where the watcher looked at the graphs.
+    # The weights of micro-batches are known only if the watcher read their graphs.
     timed = [each for each in timed if all(view.run.backward(n).seen for n in each.window.micro)] or timed
     if not timed:
         return None
@@ -62,14 +62,14 @@ def typical(view: RunView) -> TimedWindow | None:
 
 
 def _timed(view: RunView) -> list[TimedWindow]:
-    """Return the windows whose spans are known: those between two steps, of whichever optimizers."""
+    """Return the windows between two recorded steps of any optimizers."""
     windows = {window.step: window for window in view.run.windows if window.micro}
     found, began, inside = [], None, []
     for span in view.log.spans:
         inside.append(span)
         if span.doing != "step":
             continue
-        # The step's own event comes right after the events that were recorded before it began.
+        # span.at counts the events before the step began. The step's event comes next, or soon after.
         number = next((n for n in range(span.at, span.at + 4) if n in windows), None)
         backwards = sum(each.doing == "backward" for each in inside)
         if number is not None and began is not None and backwards == len(windows[number].micro):
@@ -79,14 +79,14 @@ def _timed(view: RunView) -> list[TimedWindow]:
 
 
 def phases(view: RunView, timed: TimedWindow) -> list[Phase]:
-    """Return the phases of a window. Time before a backward call that no span covers counts as forward."""
+    """Return the phases of a window. Time before a backward call that belongs to no span counts as forward."""
     rows = of_window(view.run, timed.window, list(timed.window.micro)) or []
     weights = [", ".join(map(_weight, row)) for row in rows]
     count = len(timed.window.micro)
     found: list[Phase] = []
     now, micro = timed.began, 0
     for span in timed.spans:
-        # The clock leaves out the watcher's own time, and may go back by a microsecond.
+        # The clock, which leaves out the watcher's own time, may go back by a microsecond.
         start = max(span.start, now)
         end = max(span.end, start)
         name = f"micro-batch {micro + 1}"

@@ -1,8 +1,8 @@
-"""Python runs this at the start of every interpreter that a watched script starts: see ``checker/running``."""
+"""Runs at the start of every Python interpreter that a watched script starts. See ``checker/running``."""
 
 
 def _prepare() -> None:
-    """Prepare to watch. In an interpreter that only serves other processes, import nothing."""
+    """Prepare to watch, but import nothing in an interpreter that only serves other processes."""
     import os
     import sys
 
@@ -13,20 +13,20 @@ def _prepare() -> None:
     try:
         from gradgate.checker.running import prepare_child
     except ImportError:
-        return  # another interpreter, without gradgate
-    # These become processes of multiprocessing, or start some.
+        return  # this interpreter has no gradgate
+    # The first kind becomes a process of multiprocessing, the second kind starts some.
     prepare_child(
         of_multiprocessing="--multiprocessing-fork" in words or "multiprocessing.forkserver" in words
     )
 
 
 def _chain() -> None:
-    """Run the ``sitecustomize`` that this one hides, if there is one."""
+    """Run the ``sitecustomize`` that this file hides, if there is one."""
     import os
     import sys
     from importlib.machinery import PathFinder
 
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  (pathlib takes its time)
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  (importing pathlib is slow)
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]  # noqa: PTH100
     spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
