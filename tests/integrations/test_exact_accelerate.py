@@ -206,7 +206,7 @@ def test_another_way_of_accumulating_is_an_error_that_names_the_version(
 def test_processes_that_shard_are_refused(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     accelerator = Loop(exactly=False).accelerator
     monkeypatch.setattr(accelerator.state, "distributed_type", DistributedType[how])
-    with pytest.raises(OptionError, match=rf"trains with {how}, and only a single process and DDP"):
+    with pytest.raises(OptionError, match=rf"uses {how}, but only a single process and DDP"):
         exact(accelerator)
 
 

@@ -237,7 +237,7 @@ def test_data_parallel_is_refused() -> None:
 def test_processes_that_shard_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = _trainer()
     monkeypatch.setattr(trainer.accelerator.state, "distributed_type", DistributedType.DEEPSPEED)
-    with pytest.raises(OptionError, match="trains with DEEPSPEED, and only a single device and DDP"):
+    with pytest.raises(OptionError, match="uses DEEPSPEED, but only a single device and DDP"):
         exact(trainer)
 
 

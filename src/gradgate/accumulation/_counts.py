@@ -35,8 +35,8 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
     if isinstance(count, Tensor):
         if count.numel() != 1:
             raise CountError(
-                f"backward: count has shape {list(count.shape)}, but it must be a single number: how many items "
-                "this micro-batch has. Pass count=mask.sum() or count=y.numel()."
+                f"backward: count has shape {list(count.shape)}, but it must be a single number: the number of "
+                "items in this micro-batch. Pass count=mask.sum() or count=y.numel()."
             )
         if count.device.type != "cpu":
             return count.detach().reshape(())

@@ -161,8 +161,8 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
         differing = [i for i, (a, b) in enumerate(zip(state["shapes"], shapes, strict=False)) if a != b]
         first = f"; the first that differs is parameter {differing[0]}" if differing else ""
         raise StateError(
-            f"load_state_dict: the state was saved for other parameters: it holds {len(state['shapes'])}, the "
-            f"optimizer has {len(shapes)}{first}. Create the optimizer with the same parameters, in the same "
+            f"load_state_dict: the state was saved for other parameters ({len(state['shapes'])} saved, "
+            f"{len(shapes)} in the optimizer{first}). Create the optimizer with the same parameters, in the same "
             "order, as when the state was saved."
         )
     if state["carried"] is not None and not isinstance(settings.clear, Decay):

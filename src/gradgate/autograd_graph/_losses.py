@@ -42,7 +42,7 @@ _OVER_CLASSES = (
     *("MulBackward1", "DivBackward0?", "SumBackward0", "MaskedFillBackward0", "NegBackward0", "SumBackward1"),
     *("MulBackward0?", "LogSoftmaxBackward0"),
 )
-"""The nodes of the second part of a cross entropy with label smoothing. The optional nodes divide it, for a mean, and
+"""The nodes of the second part of a cross entropy with label smoothing. The optional nodes divide it and
 apply class weights."""
 
 _ROUNDING = 1e-5  # of sums of class weights in float32

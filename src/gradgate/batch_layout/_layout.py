@@ -240,7 +240,7 @@ def _disagreement(nodes: Sequence[_Node]) -> str:
     count = max(votes, key=lambda size: votes[size])
     odd = next(node for node in nodes if count not in node.possible_sizes())
     other = next(node for node in nodes if count in node.possible_sizes())
-    what = "entries" if odd.dim == "list" else f"along dimension {odd.dim}"
+    what = "entries" if odd.dim == "list" else f"entries along dimension {odd.dim}"
     why = f"it has {odd.size} {what}, but {field_name(other.path)} holds {count} samples"
     return _message(odd.path, why, array=odd.dim != "list")
 

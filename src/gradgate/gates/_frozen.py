@@ -97,7 +97,7 @@ def _check_no_update(modules: Iterable[nn.Module], verb: str) -> None:
                 raise UpdateError(
                     f"{verb}: an open update owns '{name}' of {type(module).__name__}, and accumulates in its "
                     ".grad. Call this before or after the block. To keep one loss out of a module, name the "
-                    "modules that receive it: "
+                    "modules that receive it: update.backward(loss, into=[...])."
                 )
 
 
