@@ -121,7 +121,7 @@ def test_a_count_may_be_passed() -> None:
 
     loop = Counts()
     loop.passed = False
-    with pytest.raises(CountError, match=r"Pass it: accelerator.backward\(loss, count=len\(y\)\)"):
+    with pytest.raises(CountError, match=r"Pass the count: accelerator.backward\(loss, count=len\(y\)\)"):
         loop.run()
     loop = Counts()
     loop.passed = True

@@ -76,7 +76,7 @@ def plus_penalty(outputs: Any, labels: Tensor, num_items_in_batch: Any) -> Tenso
 
 
 def test_a_count_that_nothing_proves_is_asked_for_and_taken() -> None:
-    with pytest.raises(CountError, match=r"Pass it: exact\(trainer, count=lambda inputs: "):
+    with pytest.raises(CountError, match=r"Pass the count: exact\(trainer, count=lambda inputs: "):
         run("bert tagger", func=plus_penalty)
 
     def pooled(outputs: Any, labels: Tensor, num_items_in_batch: Any) -> Tensor:

@@ -12,6 +12,7 @@ from gradgate.autograd_graph import Graph
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._reach import bits_behind
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._user_objects import is_a
 from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
@@ -213,3 +214,11 @@ def _size(gradient: Any) -> float | None:
         return float(max(-low, high))
     except (RuntimeError, NotImplementedError):  # aminmax does not support every dtype and device
         return None
+
+
+def value_of(tensors: Any) -> float | None:
+    """Return the value of the loss if reading it needs no device synchronization."""
+    if is_a(tensors, Tensor) and tensors.numel() == 1 and tensors.device.type == "cpu":
+        with torch.no_grad():
+            return float(tensors.detach().double())
+    return None
