@@ -348,7 +348,7 @@ def test_what_cannot_be_reached_is_named(
             keep(vars(sys.modules["elsewhere"]), h.detach())
         return h.mean()
 
-    with pytest.warns(EstimateWarning, match=rf"estimate are left in {name}, which loss_fn"):
+    with pytest.warns(EstimateWarning, match=rf"estimate are left in {name}, which gg.plan"):
         gg.plan(loss_fn, torch.ones(8, WIDTH), budget_bytes="1MiB")
 
 

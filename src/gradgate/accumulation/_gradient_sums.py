@@ -47,7 +47,7 @@ class GradientSums:
         self._current: RunningSum | None = None  # the sum in `.grad`
         self._seeds: dict[float, Tensor] = {}
         self._watched: list[tuple[Tensor, Tensor | None, int]] = []
-        self.first: Callable[[], tuple[float, float] | None] = lambda: None  # of the first micro-batch
+        self.first: Callable[[], tuple[float, float] | None] = lambda: None  # measures the first micro-batch
         self._torn = False  # True during a backward pass, and after one that raised
         self._watch()
 

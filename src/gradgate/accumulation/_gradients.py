@@ -42,8 +42,8 @@ def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings
         times = Counter(map(id, parameters))
         twice = list({id(p): p for p in parameters if times[id(p)] > 1}.values())
         raise OwnerError(
-            f"update: the optimizers list {settings.names(twice)} twice, so both steps would use the same gradient. "
-            "List each parameter once, in one group of one optimizer."
+            f"update: the optimizers list {settings.names(twice)} twice, so both steps would use the same "
+            "gradient. List each parameter once, in one group of one optimizer."
         )
     for others in list(claims.values()) if claims else ():
         shared = [parameter for parameter in others if id(parameter) in mine]
@@ -125,7 +125,7 @@ class Slots:
             widen(self.parameters, dtype, self.wide)
         if clear == "zero":
             for parameter, zeros in zip(self.parameters, self.before, strict=True):
-                # Dropped together with its type.
+                # `widen` has dropped the zeros together with their dtype.
                 if zeros is not None and parameter.grad is None:
                     parameter.grad = zeros.to(parameter.grad_dtype)
 

@@ -107,7 +107,7 @@ def run_window(
     versions = [tensor_version(parameter) for parameter in parameters]
     # Sharded models are not replayed, see can_replay.
     modules = settings.models if coordinator.sharded is None else ()
-    with on_purpose():  # copies leave no graph
+    with on_purpose():  # tells the checker to ignore the copies
         forward_state = ForwardState(modules, parameters, state.at_rest)
     unfinished = state.unfinished
     try:

@@ -24,7 +24,7 @@ class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  
 
     A callback for ``Trainer(callbacks=[...])`` of transformers. It does not change the computation.
 
-    A ``Trainer.train`` that raises calls no callback. Watching then ends, with a report, as soon as :attr:`report`
+    If ``Trainer.train`` raises, it calls no callback. Watching then ends, with a report, as soon as :attr:`report`
     is read, another training begins or any optimizer steps; at the latest when the callback is deleted or the
     process ends.
 
