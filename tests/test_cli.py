@@ -444,7 +444,7 @@ def test_the_command_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == (
-        "gradgate: the command needs rich, not installed by `pip install gradgate` alone. Run\n\n"
+        "gradgate: the command needs rich, which `pip install gradgate` alone does not install. Run\n\n"
         "    pip install 'gradgate[cli]'\n\n"
         "In Python, `with gradgate.watch() as report:` works without it.\n"
     )
