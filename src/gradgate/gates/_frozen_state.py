@@ -7,14 +7,14 @@ Several handles may hold the same module, and several modules the same parameter
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
 from torch.utils.hooks import RemovableHandle
 
+from gradgate.gates._parameters import parameters_now
 from gradgate.torch_compat import buffers_of, has_forward_hooks, unsaved_buffers
 
 _Buffers: TypeAlias = "tuple[nn.Module, dict[str, Tensor | None], dict[str, Tensor | None]]"
@@ -136,16 +136,9 @@ class FrozenModule:
         self._module.training = self._training
         for name, frozen in self._parameters.items():
             frozen.release()
-            for parameter in self._now(name):
+            for parameter in parameters_now(self._module, name):
                 if id(parameter) not in _frozen_parameters:
                     parameter.requires_grad_(frozen.required)
-
-    def _now(self, name: str) -> Iterable[Tensor]:
-        """Return what has this name by now: ``fully_shard`` or a loaded checkpoint replaces a parameter."""
-        if is_parametrized(self._module, name):
-            return self._module.get_submodule(f"parametrizations.{name}").parameters(recurse=False)
-        parameter = getattr(self._module, name, None)
-        return [parameter] if isinstance(parameter, nn.Parameter) else []
 
     def __call__(self, mode: bool = True) -> nn.Module:
         """Stay in evaluation mode; modules below that are not frozen switch."""
