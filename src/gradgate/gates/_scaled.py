@@ -80,8 +80,8 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
         )
     if any(hasattr(each, "full_tensor") for module in modules for each in module.parameters()):
         raise OptionError(
-            "scaled: parameters are sharded, and fully_shard fills their gradients past all hooks. Give the modules "
-            "a learning rate of their own: gg.param_groups(model, {'trunk': 0.1}, lr=...)."
+            "scaled: parameters are sharded, and fully_shard fills their gradients past all hooks. Give the "
+            "modules a learning rate of their own: gg.param_groups(model, {'trunk': 0.1}, lr=...)."
         )
     if not callable(factor):
         checked_factor(factor, "scaled")
