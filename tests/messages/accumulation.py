@@ -566,6 +566,7 @@ CASES: dict[str, Any] = {
     "loading into an open update": load_while_open,
     "an encoder without tensors": coupled(lambda _: "words"),
     "an encoder with other rows": coupled(lambda x: x, window=[torch.ones(2, 2), torch.ones(2, 3)]),
+    "an encoder that returns an array": coupled(lambda x: (x, x.detach().numpy())),
     "an encoder under no_grad": coupled(lambda x: x.detach()),
     "an encoder that changes": encoded_otherwise,
     "a coupled loss of nothing": coupled(lambda x: x, lambda _: torch.ones(())),
