@@ -233,8 +233,8 @@ def _check_leaf(leaf: Any) -> None:
     if not isinstance(leaf, Hashable) or next(hidden, None) is not None:
         raise ShapeError(
             f"backward_coupled: encode returned a value of type {type(leaf).__name__}. Only tensors are "
-            "concatenated, so loss_fn would see that of the first micro-batch, and no other. Return tensors, in tuples, lists, "
-            "dicts or dataclasses: torch.as_tensor(labels), distribution.loc."
+            "concatenated, so loss_fn would see that of the first micro-batch, and no other. Return tensors, in "
+            "tuples, lists, dicts or dataclasses: torch.as_tensor(labels), distribution.loc."
         )
 
 
