@@ -115,8 +115,8 @@ ADVICE_ONLY = {
         "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function named_groups new_tasks "
-        "norm_built_in_forward output_built_in_forward"
+        "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function head_frozen_too "
+        "lora_and_new_head named_groups new_tasks norm_built_in_forward output_built_in_forward"
     ),
     "scheduler-cadence": (
         "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "

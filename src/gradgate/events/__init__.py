@@ -10,7 +10,7 @@ table of all events: :func:`describe`.
 
 from gradgate.events._cells import Cell, cell_of
 from gradgate.events._describe import describe, fields_of
-from gradgate.events._forward import Cut, GraphsKept, ModeSet, NoGradEntered, Ran, StatisticsMoved
+from gradgate.events._forward import Cut, FrozenHead, GraphsKept, ModeSet, NoGradEntered, Ran, StatisticsMoved
 from gradgate.events._gradients import (
     Backward,
     Cleared,
@@ -63,6 +63,7 @@ __all__ = [
     "EpochStarted",
     "Event",
     "Frame",
+    "FrozenHead",
     "Gap",
     "GraphsKept",
     "Group",

@@ -75,7 +75,7 @@ def _rewritten(run: Run) -> Iterator[tuple[Site, int, Ids]]:
         else:
             if replaces_gradients(event) and event.parameters & shared:
                 yield calls[-1].site, len(calls), shared
-            calls = []
+            calls, shared = [], frozenset()
 
 
 def replaces_gradients(event: Event) -> bool:
