@@ -43,6 +43,11 @@ def kind_of(file: str) -> str:
     return kind
 
 
+def is_installed(file: str) -> bool:
+    """Return whether a file is in a folder of libraries. This is quick; :func:`kind_of` also finds those elsewhere."""
+    return file.startswith(_LIBRARIES)
+
+
 def _judge(file: str) -> str:
     if file.startswith("<"):
         # Notebook cells and code typed into Python are the user's. Code that libraries generate is not.

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from gradgate.call_sites import kind_of
+from gradgate.call_sites import is_installed, kind_of
 from gradgate.checker.recording._user_objects import fields_of, is_a
 from gradgate.events import Doing
 from gradgate.torch_compat import dispatch_modes, fake_tensors_on
@@ -27,6 +27,11 @@ Around: TypeAlias = Generator[None, Any, None]
 _HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  (the path as code objects spell it)
 _MISSING = object()
 _beneath: dict[int, tuple[Any, Any]] = {}  # by replacement that could not be undone, what it replaced
+
+# The libraries' modules that import no watched function by name, each with how many names it had, and the functions
+# that were sought. A process may start many watchers: one for each test, or for each run of a notebook's cell.
+_import_none: dict[str, tuple[types.ModuleType, int]] = {}
+_sought: set[int] = set()
 
 
 @dataclass(frozen=True)
@@ -87,15 +92,24 @@ class Patches:
     def reach_imported(self) -> None:
         """Also replace the functions in modules that have already imported them by name, in a single pass."""
         wanted = self._functions.keys()
+        if _sought != wanted:
+            _import_none.clear()
+            _sought.clear()
+            _sought.update(wanted)
         for name, module in list(sys.modules.items()):
             if not is_a(module, types.ModuleType) or name.partition(".")[0] in ("torch", "gradgate"):
                 continue
             names = fields_of(module)
+            known, size = _import_none.get(name, (None, 0))
+            if known is module and size == len(names):
+                continue
             # Most modules import none of the functions. This test finds that out ten times as fast as a loop.
             if not wanted.isdisjoint(map(id, list(names.values()))):
                 for known_as, value in list(names.items()):
                     if id(value) in self._functions:
                         self.replace(module, known_as, self._functions[id(value)][1])
+            elif type(file := names.get("__file__")) is str and is_installed(file):
+                _import_none[name] = module, len(names)
         self._functions.clear()
 
     def undo(self) -> None:
