@@ -278,8 +278,8 @@ def test_a_state_of_an_accumulator_that_did_not_measure() -> None:
               "With a larger batch, the number of updates would fall nearly in proportion: see gg.scale_lr."),
         (1200, "1,200 takes about 2 times the minimum number of updates, and 2 times the minimum number of items. "
                "This batch size balances updates and items."),
-        (12000, "12,000 takes about 1.1 times the minimum number of updates, and 11 times the minimum number of items. "
-                "A larger batch would save few updates, and would hardly allow a larger learning rate."),
+        (12000, "12,000 takes about 1.1 times the minimum number of updates, and 11 times the minimum number of "
+                "items. A larger batch would save few updates, and would hardly allow a larger learning rate."),
     ],
     ids=["small", "balanced", "large"],
 )  # fmt: skip

@@ -42,8 +42,8 @@ def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings
         times = Counter(map(id, parameters))
         twice = list({id(p): p for p in parameters if times[id(p)] > 1}.values())
         raise OwnerError(
-            f"update: the optimizers list {settings.names(twice)} twice, so both steps would use the same gradient. "
-            "List each parameter once, in one group of one optimizer."
+            f"update: the optimizers list {settings.names(twice)} twice, so both steps would use the same "
+            "gradient. List each parameter once, in one group of one optimizer."
         )
     for others in list(claims.values()) if claims else ():
         shared = [parameter for parameter in others if id(parameter) in mine]

@@ -189,8 +189,8 @@ def check_broadcasts(given: Tensor, x: Tensor, what: str) -> None:
         fits = False
     if not fits:
         raise ShapeError(
-            f"{what} has shape {list(given.shape)}, which does not broadcast to the tensor's shape {list(x.shape)}. "
-            "Pass one that does."
+            f"{what} has shape {list(given.shape)}, which does not broadcast to the tensor's shape "
+            f"{list(x.shape)}. Pass one that does."
         )
 
 

@@ -125,8 +125,8 @@ def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:
         raise OptionError(f"train_mask: the mask is {found}. Give a bool tensor: mask != 0.")
     if mask.shape != parameter.shape:
         raise ShapeError(
-            f"train_mask: the mask has shape {list(mask.shape)}, but the parameter has shape {list(parameter.shape)}. "
-            "Expand the mask: mask.expand_as(parameter)."
+            f"train_mask: the mask has shape {list(mask.shape)}, but the parameter has shape "
+            f"{list(parameter.shape)}. Expand the mask: mask.expand_as(parameter)."
         )
     if not mask.any():
         raise OptionError(
