@@ -1,8 +1,8 @@
 """Scripts of two ranks: they compute the same watched or not, and what all ranks show is one list of findings.
 
 Those of ``wrong`` and ``right`` get the environment of torchrun in processes that several scripts share, with a new
-process group for each run: starting an interpreter takes longer than the training. Those of ``spawning`` start their
-ranks themselves, and are checked with ``gradgate check``.
+process group for each run: starting an interpreter takes longer than the training. Those of ``spawning`` start
+their ranks themselves, and are checked with ``gradgate check``.
 """
 
 import contextlib
