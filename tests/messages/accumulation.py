@@ -1,5 +1,6 @@
 """Wrong uses of an accumulator: its options, its windows, its losses and their counts, its states."""
 
+import copy
 import os
 import sys
 import warnings
@@ -345,6 +346,12 @@ def without_tqdm() -> None:
         list(gg.windows([1], size=1, progress=True))
 
 
+def copied_while_open() -> None:
+    _, _, accumulator = named()
+    with accumulator.update():
+        copy.deepcopy(accumulator)
+
+
 def coupled(
     encode: Callable[[Any], Any], loss_fn: Callable[[Any], Tensor] = torch.mean, window: Any = None
 ) -> Callable[[], None]:
@@ -573,6 +580,8 @@ CASES: dict[str, Any] = {
     "loading into an open update": load_while_open,
     "an encoder without tensors": coupled(lambda _: "words"),
     "an encoder with other rows": coupled(lambda x: x, window=[torch.ones(2, 2), torch.ones(2, 3)]),
+    "a copy of an open update": copied_while_open,
+    "an encoder that returns an array": coupled(lambda x: (x, x.detach().numpy())),
     "an encoder under no_grad": coupled(lambda x: x.detach()),
     "an encoder that changes": encoded_otherwise,
     "a coupled loss of nothing": coupled(lambda x: x, lambda _: torch.ones(())),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -13,9 +12,9 @@ from torch.utils.hooks import RemovableHandle
 
 from gradgate.accumulation._arguments import check_window
 from gradgate.accumulation._batch_norm import BatchNorms, Statistics
+from gradgate.accumulation._copying import Copyable, watch_optimizers
 from gradgate.accumulation._counts import Reduction
-from gradgate.accumulation._open_window import TrainingState, refuse_steps_inside, register
-from gradgate.accumulation._precision import keep_loaded_state_wide
+from gradgate.accumulation._open_window import TrainingState, register
 from gradgate.accumulation._replay import CoupledSteps, LossFunction, run_batch, run_given
 from gradgate.accumulation._settings import (
     Clear,
@@ -25,7 +24,6 @@ from gradgate.accumulation._settings import (
     UpdateSettings,
     as_optimizers,
     as_schedulers,
-    in_use,
 )
 from gradgate.accumulation._state_dict import Checkpointed
 from gradgate.accumulation._update import Update
@@ -37,7 +35,7 @@ from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
 
 
-class Accumulator(CoupledSteps, Checkpointed):
+class Accumulator(CoupledSteps, Checkpointed, Copyable):
     """Makes the exact update of a whole batch from micro-batches.
 
     Each micro-batch adds a gradient sum and a count. The sum is divided once, when the window ends. The update
@@ -109,7 +107,6 @@ class Accumulator(CoupledSteps, Checkpointed):
         tensor_version.require()  # needed to detect when other code writes to a window's sums
         optimizers = as_optimizers(optimizer)
         self._models = Models(model, "Accumulator")
-        in_use.add(self._models)
         self._settings = UpdateSettings(
             optimizers=optimizers,
             models=self._models,
@@ -126,10 +123,7 @@ class Accumulator(CoupledSteps, Checkpointed):
             self._settings, RankSetup(ranks, sync), BatchNorms(batch_norm, self._models), noise_scale
         )
         claim_noise_scale(noise_scale, self._state)
-        for each in optimizers:
-            refusal = refuse_steps_inside(each, self._state)
-            for handle in (*refusal, *(keep_loaded_state_wide(each, accumulate_dtype) if refusal else ())):
-                weakref.finalize(self._state, handle.remove)  # an update may outlive the accumulator
+        watch_optimizers(self._state)
 
     def __repr__(self) -> str:
         sizes = [parameter.numel() for parameter in self._settings.parameters]

@@ -80,7 +80,7 @@ class Leftovers:
         """Return every ``.grad``, or raise GradientError for one that the accumulator did not leave there."""
         gradients = [parameter.grad for parameter in parameters]
         pairs = zip(parameters, gradients, strict=True)
-        strange = [p for p, gradient in pairs if gradient is not None and not self._left(p, gradient)]
+        strange = [p for p, gradient in pairs if gradient is not None and not self.holds(p, gradient)]
         if strange:
             raise GradientError(
                 f"update: {len(strange)} of {len(parameters)} parameters already hold a gradient that this "
@@ -90,7 +90,8 @@ class Leftovers:
             )
         return gradients
 
-    def _left(self, parameter: Tensor, gradient: Tensor) -> bool:
+    def holds(self, parameter: Tensor, gradient: Tensor) -> bool:
+        """Return whether the accumulator left this gradient there, and nothing has written to it since."""
         known = self._known.get(id(parameter))
         return known is not None and known[0]() is gradient and known[1] == tensor_version.use(gradient)
 

@@ -9,7 +9,7 @@ follow from these declarations.
 """
 
 from gradgate.events._cells import Cell, cell_of
-from gradgate.events._forward import Cut, GraphsKept, ModeSet, NoGradEntered, Ran, StatisticsMoved
+from gradgate.events._forward import Cut, FrozenHead, GraphsKept, ModeSet, NoGradEntered, Ran, StatisticsMoved
 from gradgate.events._gradients import (
     Backward,
     Cleared,
@@ -62,6 +62,7 @@ __all__ = [
     "EpochStarted",
     "Event",
     "Frame",
+    "FrozenHead",
     "Gap",
     "GraphsKept",
     "Group",

@@ -14,12 +14,15 @@ from typing import Any, TypeAlias
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from gradgate.gates._parameters import parameters_now
 from gradgate.torch_compat import buffers_of, has_forward_hooks, unsaved_buffers
 
 _Buffers: TypeAlias = "tuple[nn.Module, dict[str, Tensor | None], dict[str, Tensor | None]]"
 """A module, its buffers by name, and the copies that it uses while it runs."""
 
 _COPYING = ("__deepcopy__", "__reduce_ex__")  # looked up on the object itself before its class
+_RESETS = "reset_running_stats"  # which `torch.optim.swa_utils.update_bn` calls on every batch norm
+_REPLACED = ("train", _RESETS, *_COPYING)  # what a frozen module has of its own
 
 
 def _copying_within(thing: Any, unfrozen: Callable[[], AbstractContextManager[None]]) -> dict[str, Any]:
@@ -51,7 +54,7 @@ class _FrozenParameter:
 
     def __init__(self, parameter: Tensor) -> None:
         self._parameter = parameter
-        self._required = parameter.requires_grad
+        self.required = parameter.requires_grad
         self.holders = 0
         parameter.requires_grad_(False)
         self._gradient, parameter.grad = parameter.grad, None
@@ -61,7 +64,7 @@ class _FrozenParameter:
     def _unfrozen(self) -> Iterator[None]:
         attributes = {name: value for name, value in vars(self._parameter).items() if name not in _COPYING}
         with _with_attributes(self._parameter, attributes):
-            self._parameter.requires_grad_(self._required)
+            self._parameter.requires_grad_(self.required)
             try:
                 yield
             finally:
@@ -75,7 +78,7 @@ class _FrozenParameter:
         _frozen_parameters.pop(id(self._parameter), None)
         for name in _COPYING:
             vars(self._parameter).pop(name, None)
-        self._parameter.requires_grad_(self._required)
+        self._parameter.requires_grad_(self.required)
         gradient = self._gradient
         if gradient is not None:  # the model may have been moved or converted since
             gradient = gradient.to(self._parameter.device, self._parameter.grad_dtype)
@@ -99,8 +102,10 @@ class FrozenModule:
         self._passes: list[list[_Buffers]] = []
         self._inner = False  # a running parent module has made copies for this one
         self.holders = 0
-        self._parameters: list[_FrozenParameter] = []
+        self._parameters: dict[str, _FrozenParameter] = {}
         vars(module).update(_copying_within(module, self._unfrozen), train=self)
+        if hasattr(module, _RESETS):
+            vars(module)[_RESETS] = lambda: None
         module.training = False
 
     def hold(self) -> None:
@@ -108,12 +113,12 @@ class FrozenModule:
         self.holders += 1
         if self.holders > 1:
             return
-        for parameter in self._module._parameters.values():
+        for name, parameter in self._module._parameters.items():
             if parameter is not None:
                 frozen = _frozen_parameters.get(id(parameter)) or _FrozenParameter(parameter)
                 _frozen_parameters[id(parameter)] = frozen
                 frozen.holders += 1
-                self._parameters.append(frozen)
+                self._parameters[name] = frozen
 
     def release(self) -> None:
         """Unfreeze the module, unless another handle holds it."""
@@ -124,13 +129,16 @@ class FrozenModule:
             hook.remove()
         while self._passes:  # left by an interrupt
             self._end_pass()
-        for name in ("train", *_COPYING):
+        for name in _REPLACED:
             vars(self._module).pop(name, None)
         if self._own_train is not None:
             vars(self._module)["train"] = self._own_train
         self._module.training = self._training
-        for parameter in self._parameters:
-            parameter.release()
+        for name, frozen in self._parameters.items():
+            frozen.release()
+            for parameter in parameters_now(self._module, name):
+                if id(parameter) not in _frozen_parameters:
+                    parameter.requires_grad_(frozen.required)
 
     def __call__(self, mode: bool = True) -> nn.Module:
         """Stay in evaluation mode; submodules that are not frozen switch."""
@@ -139,13 +147,16 @@ class FrozenModule:
         else:
             type(self._module).train(self._module, mode)
         self._module.training = False
+        for child in self._module.children():
+            # A batch norm in the place of a frozen one, as SyncBatchNorm.convert_sync_batchnorm makes.
+            own = child.parameters(recurse=False) if hasattr(child, _RESETS) else ()
+            if any(id(parameter) in _frozen_parameters for parameter in own):
+                child.training = False
         return self._module
 
     def _unfrozen(self) -> AbstractContextManager[None]:
         """Return a context in which the module has its original mode and ``train``, and none of these hooks."""
-        attributes = {
-            name: value for name, value in vars(self._module).items() if name not in ("train", *_COPYING)
-        }
+        attributes = {name: value for name, value in vars(self._module).items() if name not in _REPLACED}
         if self._own_train is not None:
             attributes["train"] = self._own_train
         attributes["training"] = self._training

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError
 from gradgate.gates._gates import Factor, check_broadcasts, checked_factor
-from gradgate.gates._parameters import check_modules, on_gradient
+from gradgate.gates._parameters import check_modules, hold, on_gradient
 
 
 class ScaledModules:
@@ -16,6 +16,7 @@ class ScaledModules:
         self._modules, self._factor = modules, factor
         parameters = dict.fromkeys(each for module in modules for each in module.parameters())
         self._hooks = [on_gradient(parameter, self._times) for parameter in parameters]
+        self._release = hold((part for module in modules for part in module.modules()), "scaled", parameters)
 
     def __repr__(self) -> str:
         names = ", ".join(type(module).__name__ for module in self._modules)
@@ -32,6 +33,7 @@ class ScaledModules:
         """Stop scaling."""
         for hook in self._hooks:
             hook.remove()
+        self._release()
 
     def __enter__(self) -> ScaledModules:
         return self
@@ -59,7 +61,8 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
         contain the backward pass.
 
     Raises:
-        OptionError: no module is given, or the factor is not finite.
+        OptionError: no module is given, the factor is not finite, or parameters are sharded; at the next step of
+            an optimizer, if it owns parameters that have replaced these.
 
     Example:
         >>> trunk, head = torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)
@@ -75,6 +78,11 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
         raise OptionError(
             "scaled: the modules have no parameters, so there is nothing to scale. Pass modules with parameters; "
             "scale_gradient(x, factor) scales a tensor between them."
+        )
+    if any(hasattr(each, "full_tensor") for module in modules for each in module.parameters()):
+        raise OptionError(
+            "scaled: parameters are sharded, and fully_shard fills their gradients past all hooks. Give the "
+            "modules a learning rate of their own: gg.param_groups(model, {'trunk': 0.1}, lr=...)."
         )
     if not callable(factor):
         checked_factor(factor, "scaled")

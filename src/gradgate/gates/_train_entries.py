@@ -9,14 +9,15 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError, ShapeError
 from gradgate.gates._optimizer_proxy import Entries, has_entries, restrict, unrestrict
-from gradgate.gates._parameters import on_gradient
+from gradgate.gates._parameters import hold, on_gradient
 
 
 class TrainedOnly:
     """A handle on a parameter with some trained entries. Made by :func:`train_rows` and :func:`train_mask`."""
 
-    def __init__(self, parameter: Tensor, entries: Entries) -> None:
+    def __init__(self, parameter: Tensor, entries: Entries, module: nn.Module | None = None) -> None:
         self._parameter: Tensor | None = parameter
+        self._release = hold([] if module is None else [module], "train_rows", [parameter])
         self._entries = entries
         restrict(parameter, entries)
         if parameter.grad is not None:
@@ -36,6 +37,7 @@ class TrainedOnly:
         if self._parameter is not None:
             self._hook.remove()
             unrestrict(self._parameter)
+            self._release()
             self._parameter = None
 
     def __enter__(self) -> TrainedOnly:
@@ -63,7 +65,8 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
 
     Raises:
         OptionError: an id is out of range or given twice, or there is none; the embedding renormalizes rows in its
-            forward pass (``max_norm``); entries of this parameter are chosen already.
+            forward pass (``max_norm``); entries of this parameter are chosen already. At the next step of an
+            optimizer, if it owns another parameter that has become the module's weight.
 
     Example:
         >>> embedding = torch.nn.Embedding(5, 2)
@@ -85,7 +88,8 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
         )
     if not parameter.dim():
         raise ShapeError("train_rows: the parameter is a single number. Pass one that has rows.")
-    return TrainedOnly(parameter, Entries(_checked_ids(ids, len(parameter))))
+    module = embedding if isinstance(embedding, nn.Module) else None
+    return TrainedOnly(parameter, Entries(_checked_ids(ids, len(parameter))), module)
 
 
 def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:

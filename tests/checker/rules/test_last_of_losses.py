@@ -1,4 +1,4 @@
-"""A loop that replaces its loss is reported if the other losses are forgotten, not if they may be shown only."""
+"""A loop that replaces its loss is reported if the others are forgotten, and not if they may be for display."""
 
 import pytest
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -144,7 +144,7 @@ class Encoder:
                 f"backward_coupled: encode returned a {type(tree).__name__} without a tensor. Return the "
                 "representations: a tensor, or a tuple, dict or dataclass of tensors."
             )
-        return leaves, mapped_tensors(tree, _placeholder)
+        return leaves, mapped_tensors(tree, _placeholder, _check_leaf)
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
@@ -228,14 +228,23 @@ def _placeholder(leaf: Tensor) -> Tensor:
     return torch.empty(0, *leaf.shape[1:], dtype=leaf.dtype)
 
 
+def _check_leaf(leaf: Any) -> None:
+    """Raise ShapeError for what cannot be equal for all micro-batches, or holds tensors out of reach."""
+    hidden = tensors_in(list(getattr(leaf, "__dict__", {}).values()))
+    if not isinstance(leaf, Hashable) or next(hidden, None) is not None:
+        raise ShapeError(
+            f"backward_coupled: encode returned a value of type {type(leaf).__name__}. Only tensors are "
+            "concatenated, so loss_fn would see that of the first micro-batch, and no other. Return tensors, in "
+            "tuples, lists, dicts or dataclasses: torch.as_tensor(labels), distribution.loc."
+        )
+
+
 def form_of(tree: Any) -> Any:
-    """Return the keys, dtypes and row shapes, which must be equal for all micro-batches."""
+    """Return the keys, values, dtypes and row shapes, which must be equal for all micro-batches."""
     if isinstance(tree, Tensor):
         return tree.dtype, tree.shape[1:]
     inside = children(tree)
-    if inside is None:
-        return tree if isinstance(tree, (str, int, float, type(None))) else type(tree)
-    return type(tree), [(key, form_of(item)) for key, item in inside]
+    return tree if inside is None else (type(tree), [(key, form_of(item)) for key, item in inside])
 
 
 def _check_same(entries: list[Tensor], leaves: list[Tensor]) -> None:

@@ -14,7 +14,7 @@ from gradgate.accumulation._open_window import OpenWindow
 from gradgate.accumulation.coupled._representations import Encode, Encoded, Encoder, form_of, without_autocast
 from gradgate.autograd_graph import Graph
 from gradgate.errors import CountError, GraphError, ShapeError
-from gradgate.pytree import mapped_tensors, tensors_in
+from gradgate.pytree import children, mapped_tensors
 
 
 class TwoPasses:
@@ -107,7 +107,8 @@ class TwoPasses:
                 raise ShapeError(
                     f"backward_coupled: encode returned {_described(trees[0])} for the first micro-batch and "
                     f"{_described(tree)} for another. Their rows are concatenated, so all need the same keys, "
-                    "dtypes and sizes beyond dimension 0."
+                    "dtypes and sizes beyond dimension 0. A value that is not the same for all is returned as a "
+                    "tensor: torch.tensor(value)."
                 )
         own = [[entry if entry.dim() else entry[None] for entry in part.entries] for part in parts]
         leaves = [list(of_leaf) for of_leaf in zip(*own, strict=True)]
@@ -229,6 +230,9 @@ class _Surrogate(torch.autograd.Function):
 
 
 def _described(tree: Any) -> str:
-    return ", ".join(
-        f"{str(leaf.dtype).removeprefix('torch.')} {['n', *leaf.shape[1:]]}" for leaf in tensors_in(tree)
-    )
+    if isinstance(tree, Tensor):
+        return f"{str(tree.dtype).removeprefix('torch.')} {['n', *tree.shape[1:]]}"
+    inside = children(tree)
+    if inside is None:
+        return repr(tree)
+    return ", ".join([_described(item) for _, item in inside[:5]] + ["..."] * (len(inside) > 5))
