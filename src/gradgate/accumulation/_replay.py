@@ -52,7 +52,7 @@ def run_batch(
     plain = collate is None and isinstance(batch_dim, NotGiven)
     if plan is not None:
         if deal not in (None, "whole", "parts"):
-            raise OptionError(f"step: deal is {deal!r}; it is 'whole', 'parts' or None.")
+            raise OptionError(f"step: deal is {deal!r}; it must be 'whole', 'parts' or None.")
         if not plain:
             raise OptionError(
                 "step: with a plan, pass batch_dim and collate to the plan: gradgate.plan(..., batch_dim=...)."

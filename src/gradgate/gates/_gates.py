@@ -48,7 +48,7 @@ def scale_gradient(x: T, factor: Factor) -> T:
     Args:
         x: a tensor, or a pytree of tensors. Integer tensors, which carry no gradient, pass unchanged.
         factor: a finite number; a tensor that broadcasts to ``x``; or a function that returns one of these, and is
-            called each time. A factor of 0 sends zeros back; :func:`stop_gradient` costs less.
+            called whenever the gate is applied. A factor of 0 sends zeros back; :func:`stop_gradient` costs less.
 
     Returns:
         The same values, bit for bit. Memory is shared: torch refuses in-place operations on it (``inplace=True``).

@@ -102,7 +102,7 @@ class _Training:
 
 
 def _call_of_trainer(frame: FrameType) -> tuple[CodeType, weakref.ref[Any]] | None:
-    """Return the trainer that calls its callbacks, and the code of the method that does.
+    """Return the trainer that calls its callbacks, and the code object of the calling method.
 
     Keeping the frame instead would keep alive everything that its function refers to.
     """

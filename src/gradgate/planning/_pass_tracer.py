@@ -128,7 +128,7 @@ class PassTracer(peak_memory):
         self._existing: dict[int, tuple[Tensor, Tensor]] = {}  # by id: a tensor, and its fake
         self._overwritten: dict[int, tuple[Tensor, Tensor]] = {}  # by id: a tensor, and a copy from before
         self._existing_storages: set[int] = set()
-        self._creators: dict[int, str] = {}  # of storages
+        self._creators: dict[int, str] = {}  # by storage: the module that created it
         self._least_items = 0  # the current operation's result has memory for at least this many entries
         self._module_stack: list[str] = []
         self._module_names: dict[int, str] = {}
