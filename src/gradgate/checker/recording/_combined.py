@@ -118,7 +118,7 @@ class _Reader:
                     return
 
     def _value_in(self, advantage: Any) -> Any:
-        """Return ``value`` of an advantage ``data - value``, if the loss also contains its squared error."""
+        """Return ``value`` of an advantage ``data - value``, if the loss also has a squared error of ``value``."""
         todo, seen = [(advantage, 0)], set()
         while todo:
             node, depth = todo.pop(0)
@@ -207,7 +207,7 @@ class _Reader:
 
 
 def _is_outer(node: Any, user: Any, size: int) -> bool:
-    """Return whether values of shape (N, N) come from broadcasting. The alternative is a square matrix."""
+    """Return whether (N, N) values come from broadcasting, and not from a matrix that happens to be square."""
     if node.name() == "MulBackward0":
         shapes = {_shape(child, output) for child, output in node.next_functions if child is not None}
         saved = (node._saved_self, node._saved_other)

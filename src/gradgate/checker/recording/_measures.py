@@ -15,7 +15,7 @@ from gradgate.checker.recording._recorder import Recorder
 from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
-_FEW = 0.1  # fraction of values, the smallest, that can still change when rounding loses the update
+_FEW = 0.1  # rounding is reported if at most this fraction of the values changed
 _SAMPLE = 2048  # values per parameter that are compared before and after a step
 _INFINITE = float("inf")
 _detach = Tensor.detach  # the original method: the watched one is slower
@@ -103,7 +103,7 @@ def full_rows(gradient: Tensor) -> Tensor | None:
 
 
 def drifts(before: Tensor, parameter: Tensor, masked: Tensor) -> bool:
-    """Return whether rows changed whose gradient a hook sets to zero, while other rows have a gradient."""
+    """Return whether a step changed rows that a hook masks, although the hook masks only a part of the rows."""
     if before.shape != parameter.shape or len(masked) != len(parameter):
         return False
     moved = (before != _detach(parameter)).reshape(len(before), -1).any(1)
@@ -198,7 +198,7 @@ def _is_nan(node: Any, name: str) -> bool:
 
 
 def _size(gradient: Any) -> float | None:
-    """Return the largest absolute value of a gradient, which is infinite or NaN unless all values are finite."""
+    """Return the largest absolute value of a gradient; infinity or NaN if the gradient contains any."""
     if (
         not isinstance(gradient, Tensor)
         or gradient.is_sparse

@@ -53,8 +53,8 @@ def unmoved(log: Log) -> Iterator[str]:
                 yield f"{none} {called or _names(log, ids)}. Check whether a loss uses it."
             elif whole <= lost:
                 yield (
-                    f"{none} {shown}, which had gradients before it was frozen. Check whether the right network is "
-                    "frozen."
+                    f"{none} {shown}, which was frozen after a loss had reached it. Check whether the right "
+                    "network is frozen."
                 )
             elif ids == everything and all(event.used and event.used <= event.zero for event in several):
                 yield f"{none} {shown}: every gradient was zero. Check how the loss depends on it."
