@@ -179,8 +179,7 @@ class Recorder:
     def rests(self) -> bool:
         """Return whether a loop without an optimizer is no longer recorded.
 
-        Only a close look sees the updates of such a loop. After the close look, recording stops altogether, so that
-        the log shows no window without its update.
+        Only a close look sees the updates of such a loop, so recording ends together with the close look.
         """
         if (
             not self.resting
