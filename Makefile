@@ -10,7 +10,7 @@ CHECKS := $(if $(TORCH),,format-check lint types)
 BIN := $(VENV)/bin
 # One stamp for each interpreter asked for: another PYTHON= makes the environment anew.
 READY := $(VENV)/.ready-$(subst /,_,$(PYTHON))
-CODE := src tests examples benchmarks docs/_site conftest.py
+CODE := src tests tools examples benchmarks docs/_site conftest.py
 CODE_BLOCKS := README.md README.zh-CN.md docs src
 
 # Whole files side by side, one thread each (the blocks of a page share their names; conftest.py deals out two large

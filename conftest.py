@@ -12,6 +12,9 @@ from sybil.parsers.markdown import SkipParser
 
 from tests.printed import python_blocks
 
+# Where there is no GPU, torch.manual_seed() keeps the call and the stack that it was made from, for a GPU to come.
+seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
+
 # The tensors here are too small to share between threads: the hand-over costs more than it saves.
 torch.set_num_threads(1)
 
@@ -41,7 +44,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 # Files whose tests share no more than the run of one script: each script is dealt out by itself. They come last, as
 # what is largest comes first, so that workers end together.
-DEALT_ONE_BY_ONE = ("tests/test_scripts.py", "tests/ranks/test_checked_ranks.py")
+DEALT_ONE_BY_ONE = ("tests/test_scripts.py",)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -59,7 +62,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _same_seed() -> None:
-    torch.manual_seed(0)
+    seed(0)
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,10 @@ collect_ignore = ["scripts"]  # run by test_scripts.py, not imported for docstri
 class TorchRandom:
     """Torch's generator, in the form in which Hypothesis resets it before every example."""
 
-    seed = staticmethod(torch.manual_seed)
+    # torch.manual_seed() would keep the stack of each call where there is no GPU.
+    seed = staticmethod(
+        torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
+    )
     getstate = staticmethod(torch.get_rng_state)
     setstate = staticmethod(torch.set_rng_state)
 

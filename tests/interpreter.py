@@ -177,6 +177,9 @@ def _serve(control: socket.socket) -> dict[str, Any]:
     for name in PRELOADED:
         importlib.import_module(name)
     sys.modules["gradgate.checker.rules"].rules()  # imports each of them
+    watcher = sys.modules["gradgate.checker.recording"].Watcher()
+    watcher.start()  # learns which modules import none of the watched functions
+    watcher.stop()
     gc.collect()
     gc.freeze()  # a fork that collects garbage would otherwise visit, and so copy, all that was imported
     while True:

@@ -105,7 +105,7 @@ def test_what_is_no_sample_goes_along_whole() -> None:
         (nn.utils.rnn.pack_sequence([arange(3), arange(2)]), "it is a PackedSequence"),
         ([arange(3), arange(3), arange(3)], "3 fields, or one entry for each of 3"),
         ([arange(4), arange(4), arange(4)], "may hold 3 or 4 samples"),
-        ({"x": arange(2), "views": [arange(2), arange(2)]}, 'batch["views"] has 2 entries, each with 2'),
+        ({"x": arange(2), "views": [arange(2), arange(2)]}, 'batch["views"] has 2 entries of size 2'),
     ],
 )
 def test_what_cannot_be_told_is_refused_by_name(batch: Any, field: str) -> None:

@@ -1,4 +1,4 @@
-"""``gradgate new-rule``, and the rule that docs/writing_a_rule.md writes with it."""
+"""``tools/new_rule.py``, and the rule that docs/writing_a_rule.md writes with it."""
 
 import importlib.util
 import re
@@ -9,8 +9,8 @@ import pytest
 
 from gradgate.checker.analysis import Run
 from gradgate.checker.rules import Rule, rules
-from gradgate.cli import main
 from tests.test_scripts import MARKER, run
+from tools.new_rule import new_rule
 
 PAGE = Path(__file__).parents[1] / "docs" / "writing_a_rule.md"
 NAME = "clip-without-effect"
@@ -26,25 +26,8 @@ def _no_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["first.py"])
 
 
-def new_rule(name: str, code: str, folder: Path) -> None:
-    """Run ``gradgate new-rule`` in a folder."""
-    with pytest.raises(SystemExit) as end:
-        main(["new-rule", name, "--code", code, "--folder", str(folder)])
-    assert end.value.code == 0
-
-
-def refusal(name: str, code: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return why ``gradgate new-rule`` makes no files."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        main(["new-rule", name, "--code", code, "--folder", str(folder)])
-    assert end.value.code == 2
-    return capsys.readouterr().err
-
-
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    (tmp_path / "src/gradgate/checker/rules").mkdir(parents=True)
     new_rule(NAME, "GG306", tmp_path)
     return tmp_path
 
@@ -94,9 +77,8 @@ def test_the_rule_of_the_page_finds_the_wrong_script_at_its_line_and_leaves_the_
 
 
 def test_the_page_shows_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "src/gradgate/checker/rules").mkdir(parents=True)
     new_rule(NAME, "GG306", tmp_path)
-    assert f"$ gradgate new-rule {NAME} --code GG306\n{capsys.readouterr().out}```" in PAGE.read_text("utf-8")
+    assert f"$ python tools/new_rule.py {NAME} GG306\n{capsys.readouterr().out}```" in PAGE.read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -106,14 +88,16 @@ def test_the_page_shows_what_the_command_prints(tmp_path: Path, capsys: pytest.C
         (NAME, "GG706", "'GG706' is not a code"),
         (NAME, "GG302", "GG302 is clip-misplaced already"),
         ("clip-misplaced", "GG306", "GG302 is clip-misplaced already"),
-        (NAME, "GG307", "exists already"),
     ],
 )
-def test_a_rule_needs_a_new_name_and_a_free_code(
-    checkout: Path, name: str, code: str, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert says in refusal(name, code, checkout, capsys)
+def test_a_rule_needs_a_new_name_and_a_free_code(checkout: Path, name: str, code: str, says: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        new_rule(name, code, checkout)
+    assert says in str(end.value)
 
 
-def test_it_works_in_a_checkout_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "at the root of a checkout" in refusal(NAME, "GG306", tmp_path, capsys)
+def test_it_overwrites_nothing(checkout: Path) -> None:
+    (checkout / FILES[0]).write_text("my work", encoding="utf-8")
+    with pytest.raises(FileExistsError):
+        new_rule(NAME, "GG307", checkout)
+    assert (checkout / FILES[0]).read_text("utf-8") == "my work"

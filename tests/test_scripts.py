@@ -103,7 +103,9 @@ ADVICE_ONLY = {
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "
         "segmentation_void split_batch_again vae_frames"
     ),
-    "missing-zero-grad": "line_by_hand master_weights shared_by_a_worker shared_in_a_class",
+    "missing-zero-grad": (
+        "line_by_hand master_weights shared_by_a_worker shared_in_a_class surgery_class surgery_in_a_loop"
+    ),
     "nonfinite-gradient": "log_of_softmax masked_actions padded_rates set_pooling std_single where_log",
     "optimizer-state-reset": (
         "decay_by_reload decayed_rate epoch_function momentum_call rollout_update "
@@ -113,8 +115,8 @@ ADVICE_ONLY = {
         "a2c_shared_trunk actor_critic_trunk backbone_and_head embedding_sparse encoder_and_all shared_trunk"
     ),
     "param-not-in-optimizer": (
-        "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function named_groups new_tasks "
-        "norm_built_in_forward output_built_in_forward"
+        "conv_built_in_forward forgotten_bias gradual_unfreezing head_built_in_a_function head_frozen_too "
+        "lora_and_new_head named_groups new_tasks norm_built_in_forward output_built_in_forward"
     ),
     "scheduler-cadence": (
         "cosine_micro exponential_unused linear_micro onecycle_micro onecycle_wine "
@@ -306,7 +308,7 @@ def test_the_page_of_a_rule_shows_what_is_printed(
     assert watched.log is not None
     monkeypatch.chdir(tmp_path)
     printed = pages.as_train_py(report_on([watched.log]), watched.script, tmp_path)
-    assert SHOWN[watched.script] in printed, "make the pages anew: gradgate rules --write docs/rules"
+    assert SHOWN[watched.script] in printed, "make the pages anew: python tools/rule_pages.py"
 
 
 def test_what_a_script_computes_is_compared(tmp_path: Path) -> None:

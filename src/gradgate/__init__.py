@@ -1,7 +1,7 @@
 """Gradient accumulation that is exact, and a checker that finds what is wrong with your training loop.
 
-The names below come in the order of a training step. Each is imported on first use, and torch with it: the command
-line starts quickly, and does not import torch before the script that it watches does.
+The names below are in the order of a training step. Each is imported on first use, together with torch. The command
+line therefore starts quickly, and does not import torch before the watched script does.
 """
 
 import typing as _typing

@@ -1,4 +1,4 @@
-"""Sizes of memory: parse "8GiB" to bytes, and format bytes for reading."""
+"""Parses memory sizes such as "8GiB", and formats bytes for reading."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?)?B\s*", re.IGNORECASE)
 
 
 def as_bytes(budget: float | str, verb: str = "plan", option: str = "budget_bytes") -> int:
-    """Return a budget in bytes; it is a number or a string such as "8GiB" or "500 MB".
+    """Return a budget in bytes, from a number or a string such as "8GiB" or "500 MB".
 
     Args:
         budget: as the caller passed it.
-        verb: the function that takes it, for the message.
-        option: its name there.
+        verb: the name of the public function, for the message.
+        option: the name of its argument.
 
     Raises:
-        OptionError: it is neither, or not above 0.
+        OptionError: the budget cannot be read, or is not above 0.
     """
     found = _SIZE.fullmatch(budget) if isinstance(budget, str) else None
     if found is not None:
@@ -32,7 +32,7 @@ def as_bytes(budget: float | str, verb: str = "plan", option: str = "budget_byte
 
 
 def format_bytes(size: float) -> str:
-    """Return bytes for reading: "3.2 GiB"."""
+    """Return a number of bytes as text: "3.2 GiB"."""
     for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
         if abs(size) >= factor:
             value = size / factor

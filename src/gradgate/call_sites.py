@@ -1,4 +1,4 @@
-"""Find the user's code on the call stack: the frames that belong to neither torch nor another library."""
+"""Finds the user's code on the call stack: the frames that belong to neither torch nor another library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from gradgate.events import Frame, Site
 _DEPTH = 16  # user frames that are kept
 
 _OURS = str(Path(__file__).resolve().parent) + os.sep
-_WATCHING = str(Path(_OURS) / "checker" / "recording") + os.sep  # stands between a module and its caller
+_WATCHING = (
+    str(Path(_OURS) / "checker" / "recording") + os.sep
+)  # its frames lie between a module and its caller
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _LIBRARIES = (
     _TORCH,
@@ -28,15 +30,15 @@ _TRACERS = tuple(_TORCH + name for name in ("fx", "_functorch", "_dynamo", "_ind
 _MOST_PLACES = 8192
 
 _sites: dict[Site, Site] = {}
-# By the running instructions, because Python computes a line number each time it is read. The code objects are kept
-# alive, so that no new one gets the id of a freed one.
+# Keyed by the running instructions, because Python recomputes a line number each time it is read. The code objects
+# are kept alive, so that their ids are not reused.
 _places: dict[tuple[tuple[int, int], ...], tuple[Site, list[CodeType]]] = {}
 _kinds: dict[str, str] = {}
 _scripts: set[str] = set()
 
 
 def kind_of(file: str) -> str:
-    """Return whose file a source file is: "user", "ours", "tracer" (torch's compiler) or "library"."""
+    """Return to whom a source file belongs: "user", "ours", "tracer" (torch's compiler) or "library"."""
     kind = _kinds.get(file)
     if kind is None:
         kind = _kinds[file] = _judge(file)
@@ -63,7 +65,7 @@ def _is_command() -> bool:
 
 
 def _is_executed(frame: FrameType) -> bool:
-    """Return whether the user's code passed this code to ``exec``. From then on, such code is the user's."""
+    """Return whether the user's code passed this code to ``exec``; if so, "<string>" becomes a user file."""
     code, caller = frame.f_code, frame.f_back
     if code.co_filename != "<string>" or code.co_name != "<module>" or caller is None:
         return False
@@ -74,7 +76,7 @@ def _is_executed(frame: FrameType) -> bool:
 
 
 def call_mine(file: str) -> None:
-    """Count a file as the user's, in any folder: it is the watched script, which is the outermost frame."""
+    """Count the watched script as the user's file, in any folder. Its module is the outermost user frame."""
     _kinds[file] = "user"
     _scripts.add(file)
 
@@ -114,7 +116,7 @@ def library_frames() -> list[FrameType]:
 
 
 def here(frame: FrameType | None = None) -> Site:
-    """Return where the user's code is now. Equal sites are one object."""
+    """Return the current position of the user's code. Equal sites are one object."""
     frames = user_frames(frame or sys._getframe(1))
     key = tuple([(id(each.f_code), each.f_lasti) for each in frames])
     place = _places.get(key)
@@ -132,7 +134,7 @@ def _path(file: str) -> str:
     return file if file.startswith("<") else str(Path(file).absolute())
 
 
-# The functions in which trainers call backward for a window of their own, not one of the script's.
+# The functions in which trainers call backward for their own window rather than one of the script.
 _TRAINER_WINDOWS: dict[tuple[Any, str], str] = {
     ("lightning.pytorch.loops.optimization.automatic", "backward_fn"): "lightning",
     ("pytorch_lightning.loops.optimization.automatic", "backward_fn"): "lightning",

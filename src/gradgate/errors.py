@@ -16,12 +16,12 @@
     ├── NonfiniteError    (ArithmeticError)  the gradient of a window is infinite or not a number
     ├── BudgetError       (MemoryError)      a single sample does not fit into memory
     ├── FindingError      (AssertionError)   a watched loop has mistakes
-    └── FlowError         (AssertionError)   a loss reaches what it should not, or misses what it should reach
+    └── FlowError         (AssertionError)   a loss reaches an unwanted parameter, or misses a wanted one
 
     GradgateWarning       (UserWarning)
     ├── BatchNormWarning                     a window's batch norm differs from the whole batch's
     ├── CountWarning                         counts do not match the items that the losses' graphs show
-    ├── CoupledLossWarning                   a loss compares the items of a micro-batch with each other
+    ├── CoupledLossWarning                   a loss compares items, or is a function of their mean
     ├── DividedTwiceWarning                  a loss was already divided by the number of micro-batches
     └── EstimateWarning                      a plan's estimate is uncertain, or left fake tensors behind
 
@@ -62,7 +62,7 @@ class RankError(GradgateError, RuntimeError):
 
 
 class UpdateError(GradgateError, RuntimeError):
-    """An update is used at the wrong time or ambiguously: twice, or after it has ended."""
+    """An update is used at the wrong time, used twice, or used after it has ended."""
 
 
 class NonfiniteError(GradgateError, ArithmeticError):
@@ -78,11 +78,11 @@ class StateError(GradgateError, ValueError):
 
 
 class FindingError(GradgateError, AssertionError):
-    """A watched loop has mistakes of the severity that ``raise_on`` names."""
+    """A watched loop has mistakes of the severity ``raise_on`` or a worse one."""
 
 
 class FlowError(GradgateError, AssertionError):
-    """A loss reaches what it should not, or misses what it should reach."""
+    """A loss reaches an unwanted parameter, or misses a wanted one."""
 
 
 class TornStepError(GradgateError, RuntimeError):
@@ -106,7 +106,7 @@ class BatchNormWarning(GradgateWarning):
 
 
 class CoupledLossWarning(GradgateWarning):
-    """A loss compares the items of a micro-batch with each other, so no split gives the whole batch's gradient."""
+    """A loss compares the items of a micro-batch, or is a function of their mean: no split is exact."""
 
 
 class EstimateWarning(GradgateWarning):

@@ -1,4 +1,4 @@
-"""Which open update owns which parameters: until it ends, no other update may fill their gradients."""
+"""Records which open update owns which parameters. Until it ends, no other update may fill their gradients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 claims: weakref.WeakKeyDictionary[Any, Sequence[Tensor]] = weakref.WeakKeyDictionary()
-"""Open updates, and what they own."""
+"""Open updates, and the parameters that they own."""
 
 
 def claimed() -> set[int]:

@@ -39,7 +39,8 @@ def with_children(value: Any, items: Sequence[Any]) -> Any:
     if isinstance(value, Mapping):
         if type(value) is dict:
             return dict(zip(value, items, strict=True))
-        # By a copy: a constructor may take something else. torch 2.15 cannot compile copy.copy of an OrderedDict.
+        # Copied, because a constructor may take other arguments. torch 2.15 cannot compile copy.copy of an
+        # OrderedDict.
         rebuilt: Any = value.copy() if type(value) is OrderedDict else copy.copy(value)
         for key, item in zip(value, items, strict=True):
             rebuilt[key] = item
@@ -86,11 +87,19 @@ def tensors_in(tree: Any) -> Iterator[Tensor]:
         yield from tensors_in(item)
 
 
-def mapped_tensors(tree: T, change: Callable[[Tensor], Any]) -> T:
-    """Return a pytree of the same types, with ``change(tensor)`` in place of each tensor."""
+def mapped_tensors(
+    tree: T, change: Callable[[Tensor], Any], check_leaf: Callable[[Any], None] | None = None
+) -> T:
+    """Return a pytree of the same types, with ``change(tensor)`` in place of each tensor.
+
+    ``check_leaf`` is called with every other leaf.
+    """
     if isinstance(tree, Tensor):
         return change(tree)  # type: ignore[no-any-return]
     inside = children(tree, lambda name: name)  # torch 2.11 cannot compile the making of an Attribute
     if not inside:
+        if inside is None and check_leaf is not None:
+            check_leaf(tree)
         return tree
-    return with_children(tree, [mapped_tensors(item, change) for _, item in inside])  # type: ignore[no-any-return]
+    changed = [mapped_tensors(item, change, check_leaf) for _, item in inside]
+    return with_children(tree, changed)  # type: ignore[no-any-return]

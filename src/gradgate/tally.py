@@ -1,4 +1,4 @@
-"""A sum and a count: adds anywhere, divides once."""
+"""A sum and a count, which are added separately and divided once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gradgate.errors import CountError
 
 @dataclass(frozen=True)
 class Tally:
-    """A loss summed over items, and how many items there were.
+    """A loss summed over items, and the number of items.
 
-    Tallies of any size add, and the division happens once, at the end. A mean of their means would give
+    Tallies of any size are added first and divided once, at the end. A mean of their means would give
     the items of a small tally too much weight.
 
     Args:
@@ -35,7 +35,7 @@ class Tally:
 
     @property
     def mean(self) -> float:
-        """``total / count``: the one division."""
+        """``total / count``."""
         if not self.count:
             raise CountError("Tally.mean: the count is 0, so the mean is 0/0. Add items first.")
         return self.total / self.count

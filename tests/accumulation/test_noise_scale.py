@@ -194,7 +194,7 @@ def test_windows_that_show_nothing_are_counted() -> None:
     )
     assert noise.advice() == (
         "There is no estimate of the gradient noise scale yet. "
-        "Windows that do not show it: 1 with one micro-batch, 1 with several losses."
+        "Windows without an estimate: 1 with one micro-batch, 1 with several losses."
     )
 
 
@@ -274,12 +274,12 @@ def test_a_state_of_an_accumulator_that_did_not_measure() -> None:
 @pytest.mark.parametrize(
     ("batch", "advice"),
     [
-        (256, "256 takes about 5.7 times the fewest possible updates, and 1.2 times the fewest possible items. "
-              "A larger batch would save nearly as many updates as it is larger: see gg.scale_lr."),
-        (1200, "1,200 takes about 2 times the fewest possible updates, and 2 times the fewest possible items. "
-               "It is near the point where updates and items are balanced."),
-        (12000, "12,000 takes about 1.1 times the fewest possible updates, and 11 times the fewest possible items. "
-                "A larger batch would save few updates, and would hardly allow a larger learning rate."),
+        (256, "256 takes about 5.7 times the minimum number of updates, and 1.2 times the minimum number of items. "
+              "With a larger batch, the number of updates would fall nearly in proportion: see gg.scale_lr."),
+        (1200, "1,200 takes about 2 times the minimum number of updates, and 2 times the minimum number of items. "
+               "This batch size balances updates and items."),
+        (12000, "12,000 takes about 1.1 times the minimum number of updates, and 11 times the minimum number of "
+                "items. A larger batch would save few updates, and would hardly allow a larger learning rate."),
     ],
     ids=["small", "balanced", "large"],
 )  # fmt: skip

@@ -216,7 +216,7 @@ def test_other_parameters_are_refused() -> None:
     weight, _, accumulator = one_weight()
     state = stopped_after(1, accumulator, weight)
     two = gg.Accumulator(SGD([nn.Parameter(tensor(0.0)), nn.Parameter(zeros(2))], lr=1.0))
-    refused(two, state, "other parameters", "1 in number, the optimizer has 2")
+    refused(two, state, "other parameters", "1 saved, 2 in the optimizer")
     other = gg.Accumulator(SGD([nn.Parameter(zeros(2))], lr=1.0))
     refused(other, state, "other parameters", "the first that differs is parameter 0")
 

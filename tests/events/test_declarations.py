@@ -3,10 +3,7 @@
 import dataclasses
 import json
 import re
-import subprocess
-import sys
 import typing
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -20,30 +17,18 @@ from gradgate.events import (
     Parameter,
     Span,
     Term,
-    describe,
-    fields_of,
     from_json,
     to_json,
 )
+from tools.events_table import PAGE, describe, fields_of, renewed
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rules_and_events.md"
 DECLARED = [Log, Parameter, Group, Term, Frame, Span, *EVENTS.values()]
 
 
-def renewed(page: str, folder: Path) -> str:
-    """Return what ``python -m gradgate.events`` makes of a page."""
-    copy = folder / "page.md"
-    copy.write_text(page, "utf-8")
-    subprocess.run([sys.executable, "-m", "gradgate.events", str(copy)], check=True)
-    return copy.read_text("utf-8")
-
-
-def test_the_page_shows_the_present_declarations(tmp_path: Path) -> None:
+def test_the_page_shows_the_present_declarations() -> None:
     page = PAGE.read_text("utf-8")
-    assert renewed(page, tmp_path) == page, (
-        "run `python -m gradgate.events docs/reference/rules_and_events.md`"
-    )
-    assert renewed(page.replace("| `reached` |", "| `found` |"), tmp_path) == page
+    assert renewed(page) == page, "run `python tools/events_table.py`"
+    assert renewed(page.replace("| `reached` |", "| `found` |")) == page
 
 
 def test_every_declaration_has_its_chapter() -> None:

@@ -47,8 +47,8 @@ def test_a_leak_names_the_first_path() -> None:
     assert str(caught.value) == (
         "expect_flow: the loss reaches 4 of 4 parameters that it should not, first Sequential.0.weight: "
         "loss <- MeanBackward0 <- AddmmBackward0 <- AddmmBackward0 <- TanhBackward0 <- AddmmBackward0 <- "
-        "TBackward0 <- Sequential.0.weight. Stop it, gg.stop_gradient(...), or let an update fill only what it "
-        "owns, update.backward(loss)."
+        "TBackward0 <- Sequential.0.weight. Stop the gradient, gg.stop_gradient(...), or use "
+        "update.backward(loss), which fills only the parameters that the update owns."
     )
 
 

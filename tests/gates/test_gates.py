@@ -1,8 +1,9 @@
 """Gates on tensors: the gradient is what the slow obvious formula says. Law 6, forward, is in tests/laws."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -183,6 +184,50 @@ def test_nests_are_gated_within_one_graph(name: str) -> None:
         tensors = list(tensors_in(out))
         torch.autograd.backward(tensors, [torch.ones_like(one) for one in tensors])
         assert gated.grad.tolist() == [0.5 * len(tensors)] * 2
+
+
+# What a gate cannot look into: the message, and what it has to name.
+HIDING: dict[str, tuple[Callable[[Tensor], Any], tuple[str, ...]]] = {
+    "a module": (lambda x: torch.nn.Linear(3, 3), ("a gated module", "(Linear)")),
+    "a generator": (lambda x: (each for each in [x]), ("a gated iterator", "(generator)")),
+    "a zip": (lambda x: {"a": zip([x], [x], strict=True)}, ("a gated iterator", "(zip)")),
+    "a set": (lambda x: {x}, ("a gated set", "a set")),
+    "a deque": (lambda x: [deque([(x, 1)])], ("a gated set", "a deque")),
+    "values of a dict": (lambda x: {"a": x}.values(), ("a gated set", "a dict_values")),
+    "a namespace": (lambda x: SimpleNamespace(a=1, b=[x]), ("a gated distribution", "x.b")),
+    "a distribution": (
+        lambda x: (torch.distributions.Normal(x, 1.0, validate_args=False),),
+        ("a gated distribution", "a Normal", "x.loc"),
+    ),
+}
+
+
+@pytest.mark.parametrize("gate", [stop_gradient, reverse_gradient], ids=lambda gate: gate.__name__)
+@pytest.mark.parametrize("name", HIDING)
+def test_what_hides_tensors_from_a_gate_is_refused(gate: Gate, name: str) -> None:
+    hide, cause = HIDING[name]
+    with raises(OptionError, *cause, gate.__name__):
+        gate(hide(leaf(1.0, 2.0, 3.0)))
+
+
+def test_objects_without_a_gradient_pass_a_gate() -> None:
+    lengths, device = SimpleNamespace(of=torch.tensor([1, 2])), torch.device("cpu")
+    assert scale_gradient((lengths, device, {1, 2}, range(3), b"text"), 0.5)[0] is lengths
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_16_bit_gradient_is_limited_to_the_norm(dtype: torch.dtype) -> None:
+    """Its norm is 94868, above the largest float16, 65504; the factor is below the smallest normal one."""
+    x = torch.zeros(1000, dtype=dtype, requires_grad=True)
+    (clip_gradient(x, max_norm=1.0) * 3000).sum().backward()
+    assert x.grad.dtype == dtype
+    assert float(x.grad.double().norm()) == pytest.approx(1.0, rel=float(torch.finfo(dtype).eps))
+
+
+def test_a_factor_in_a_tensor_is_not_rounded_to_the_gradients_type() -> None:
+    x = torch.zeros(1, dtype=torch.float16, requires_grad=True)
+    (scale_gradient(x, torch.tensor(1e-8)) * 60000).sum().backward()  # 1e-8 is zero in float16
+    assert float(x.grad) == pytest.approx(6e-4, rel=1e-3)
 
 
 def test_complex_gradients_are_scaled_masked_and_limited_in_norm() -> None:

@@ -121,7 +121,7 @@ def test_a_count_may_be_passed() -> None:
 
     loop = Counts()
     loop.passed = False
-    with pytest.raises(CountError, match=r"Pass it: accelerator.backward\(loss, count=len\(y\)\)"):
+    with pytest.raises(CountError, match=r"Pass the count: accelerator.backward\(loss, count=len\(y\)\)"):
         loop.run()
     loop = Counts()
     loop.passed = True
@@ -206,7 +206,7 @@ def test_another_way_of_accumulating_is_an_error_that_names_the_version(
 def test_processes_that_shard_are_refused(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     accelerator = Loop(exactly=False).accelerator
     monkeypatch.setattr(accelerator.state, "distributed_type", DistributedType[how])
-    with pytest.raises(OptionError, match=rf"trains with {how}, and only a single process and DDP"):
+    with pytest.raises(OptionError, match=rf"uses {how}, but only a single process and DDP"):
         exact(accelerator)
 
 

@@ -149,7 +149,7 @@ def pooled(model: Any, x: Tensor, y: Tensor) -> Tensor:
 
 
 def test_a_count_that_the_graph_does_not_prove_is_asked_for_and_taken() -> None:
-    with pytest.raises(CountError, match=r"Pass it: ExactAccumulation\(count=lambda batch: "):
+    with pytest.raises(CountError, match=r"Pass the count: ExactAccumulation\(count=lambda batch: "):
         received(Module(pooled), ExactAccumulation())
     module = Module(pooled)
     found = received(module, ExactAccumulation(lambda batch: (batch[1] != -100).sum()))

@@ -76,7 +76,7 @@ def plus_penalty(outputs: Any, labels: Tensor, num_items_in_batch: Any) -> Tenso
 
 
 def test_a_count_that_nothing_proves_is_asked_for_and_taken() -> None:
-    with pytest.raises(CountError, match=r"Pass it: exact\(trainer, count=lambda inputs: "):
+    with pytest.raises(CountError, match=r"Pass the count: exact\(trainer, count=lambda inputs: "):
         run("bert tagger", func=plus_penalty)
 
     def pooled(outputs: Any, labels: Tensor, num_items_in_batch: Any) -> Tensor:
@@ -237,7 +237,7 @@ def test_data_parallel_is_refused() -> None:
 def test_processes_that_shard_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = _trainer()
     monkeypatch.setattr(trainer.accelerator.state, "distributed_type", DistributedType.DEEPSPEED)
-    with pytest.raises(OptionError, match="trains with DEEPSPEED, and only a single device and DDP"):
+    with pytest.raises(OptionError, match="uses DEEPSPEED, but only a single device and DDP"):
         exact(trainer)
 
 

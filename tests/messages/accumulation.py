@@ -1,5 +1,6 @@
 """Wrong uses of an accumulator: its options, its windows, its losses and their counts, its states."""
 
+import copy
 import os
 import sys
 import warnings
@@ -345,6 +346,12 @@ def without_tqdm() -> None:
         list(gg.windows([1], size=1, progress=True))
 
 
+def copied_while_open() -> None:
+    _, _, accumulator = named()
+    with accumulator.update():
+        copy.deepcopy(accumulator)
+
+
 def coupled(
     encode: Callable[[Any], Any], loss_fn: Callable[[Any], Tensor] = torch.mean, window: Any = None
 ) -> Callable[[], None]:
@@ -380,6 +387,13 @@ def compared_in_parts() -> None:
         for x in update.micro_batches(torch.randn(8, 3).split(4)):
             z = model(x)
             update.backward(F.cross_entropy(z @ z.T, torch.arange(4)), count=4)
+
+
+def root_of_a_mean() -> None:
+    model = nn.Linear(3, 1)
+    with gg.Accumulator(SGD(model.parameters(), lr=1.0)).update() as update:
+        for x in update.micro_batches(torch.randn(8, 3).split(4)):
+            update.backward(F.mse_loss(model(x), torch.ones(4, 1)).sqrt(), count=4)
 
 
 def batch_norm_in_training() -> None:
@@ -566,12 +580,15 @@ CASES: dict[str, Any] = {
     "loading into an open update": load_while_open,
     "an encoder without tensors": coupled(lambda _: "words"),
     "an encoder with other rows": coupled(lambda x: x, window=[torch.ones(2, 2), torch.ones(2, 3)]),
+    "a copy of an open update": copied_while_open,
+    "an encoder that returns an array": coupled(lambda x: (x, x.detach().numpy())),
     "an encoder under no_grad": coupled(lambda x: x.detach()),
     "an encoder that changes": encoded_otherwise,
     "a coupled loss of nothing": coupled(lambda x: x, lambda _: torch.ones(())),
     "a coupled window without items": coupled(lambda x: x, window=[]),
     "a coupled loss twice": coupled_twice,
     "a loss that compares its items": compared_in_parts,
+    "a function of a mean": root_of_a_mean,
     "a batch norm in training": batch_norm_in_training,
     "counts of samples, not of labels": counted_by_samples,
     "a loss divided by the micro-batches": divided_twice,

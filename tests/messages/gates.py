@@ -61,10 +61,23 @@ def sharded() -> Tensor:
     return parameter  # type: ignore[no-any-return]
 
 
+def holding(parameter: Any) -> nn.Module:
+    module = nn.Module()
+    module.register_parameter("weight", parameter)
+    return module
+
+
 def tied_twice() -> None:
     model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
     model["b"].weight = model["a"].weight
     gg.param_groups(model, {"a": 0.1, "b": 0.5}, lr=0.1)
+
+
+def scaled_and_loaded_anew() -> None:
+    model = linear()
+    with gg.scaled(model, factor=0.1):
+        model.load_state_dict(model.state_dict(), assign=True)
+        SGD(model.parameters(), lr=0.1).step()
 
 
 def figure_without_plotly() -> None:
@@ -82,12 +95,18 @@ CASES: dict[str, Any] = {
     "a mask of another shape": lambda: gg.mask_gradient(X, torch.ones(3)),
     "two limits of a clip": lambda: gg.clip_gradient(X, max_norm=1.0, max_value=2.0),
     "a complex value clipped": lambda: gg.clip_gradient(X * 1j, max_value=2.0),
+    "a gated module": lambda: gg.stop_gradient(linear()),
+    "a gated iterator": lambda: gg.stop_gradient(map(torch.exp, [X])),
+    "a gated set": lambda: gg.scale_gradient({X}, 0.5),
+    "a gated distribution": lambda: gg.stop_gradient(torch.distributions.Normal(X, 1.0)),
     "nothing frozen": gg.frozen,
     "an entered handle": leave_once_more,
     "unfreezing others": lambda: gg.frozen(linear()).unfreeze(linear()),
     "freezing during an update": freeze_during_an_update,
     "a scaled tensor": lambda: gg.scaled(X, factor=0.1),  # type: ignore[arg-type]
     "scaled without parameters": lambda: gg.scaled(nn.ReLU(), factor=0.1),
+    "a scaled shard": lambda: gg.scaled(holding(sharded()), factor=0.1),
+    "scaled and loaded anew": scaled_and_loaded_anew,
     "rows under LBFGS": rows_under_lbfgs,
     "rows with the state of others": rows_with_state_of_others,
     "rows chosen twice": rows_twice,

@@ -301,7 +301,7 @@ def test_a_plan_is_worth_reading() -> None:
     plan = gg.plan(lambda x: model(x).mean(), torch.randn(64, 8), budget_bytes="12 KiB", optimizer=optimizer)
     assert str(plan).splitlines() == [
         "budget       12 KiB",
-        "  parameters 1.25 KiB, buffers among them",
+        "  parameters 1.25 KiB, including buffers",
         "  gradients  1.25 KiB",
         "  optimizer  2.52 KiB",
         "  one pass   6.01 KiB at most",

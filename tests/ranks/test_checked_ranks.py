@@ -1,8 +1,8 @@
 """Scripts of two ranks: they compute the same watched or not, and what all ranks show is one list of findings.
 
-Those of ``wrong`` and ``right`` are started as torchrun starts them, but in processes that a plain and a watched
-run share: an interpreter takes longer to start than they to train. Those of ``spawning`` start their ranks
-themselves, and are checked as a user does it.
+Those of ``wrong`` and ``right`` get the environment of torchrun in processes that several scripts share, with a new
+process group for each run: starting an interpreter takes longer than the training. Those of ``spawning`` start
+their ranks themselves, and are checked with ``gradgate check``.
 """
 
 import contextlib
@@ -44,6 +44,8 @@ MISSED = {
     "wrong/global_batch_mean": "a sum over n items by 2n is half a mean, too, and that is often meant",
 }
 
+GROUP = 8  # scripts that two processes run, one after the other
+
 # A DDP that is freed behind destroy_process_group() may wait for ever, watched or not: torch 2.13 with gloo.
 _kept: list[torch.nn.Module] = []
 
@@ -55,17 +57,23 @@ class Outcome:
     log: Log
 
 
-def on_a_rank(rank: int, script: Path, ports: list[int]) -> list[Outcome]:
-    """Run a script as torchrun does, once plain and once watched."""
+def on_a_rank(rank: int, scripts: list[Path], ports: list[int]) -> list[list[Outcome] | Exception]:
+    """Run scripts as torchrun does, each once plain and once watched; return what they did, or raised."""
     dist.barrier()  # who leaves while the other one is still connecting tears its connection
     dist.destroy_process_group()
     distributed_c10d.default_pg_timeout = timedelta(seconds=TIMEOUT_SECONDS)  # who waits alone gives up
     register_module_module_registration_hook(lambda module, *_: _kept.append(module))
-    sys.argv[:] = [str(script)]
     address = {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
     os.environ.update(address, **{name: str(number) for name, number in place.items()})
-    return [run(script, port, watch=watch) for port, watch in zip(ports, (False, True), strict=True)]
+    outcomes: list[list[Outcome] | Exception] = []
+    for script in scripts:
+        sys.argv[:] = [str(script)]
+        try:
+            outcomes.append([run(script, ports.pop(), watch=watch) for watch in (False, True)])
+        except Exception as error:  # noqa: BLE001
+            outcomes.append(error)
+    return outcomes
 
 
 def run(script: Path, port: int, *, watch: bool) -> Outcome:
@@ -102,13 +110,32 @@ def marked(script: Path) -> list[tuple[int, str]]:
     return [(n, match[1]) for n, line in lines if (match := MARKER.search(line))]
 
 
+def in_groups(scripts: list[Path]) -> pytest.MarkDecorator:
+    """Give each script, and the number of its group to ``group``: the scripts of a group are tested in a row."""
+    rows = [pytest.param(n // GROUP, script, id=name(script)) for n, script in enumerate(scripts)]
+    return pytest.mark.parametrize(("group", "script"), rows, indirect=["group"], scope="module")
+
+
+@pytest.fixture(scope="module")
+def group(request: pytest.FixtureRequest) -> dict[Path, list[Any]]:
+    """What each rank did with each script of a group: two processes take longer to start than scripts to train."""
+    scripts = [*WRONG, *RIGHT][request.param * GROUP :][:GROUP]
+    stores = [
+        dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in range(2 * len(scripts))
+    ]
+    ranks = together(on_a_rank, 2, scripts, [store.port for store in stores])
+    return dict(zip(scripts, zip(*ranks, strict=True), strict=True))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("script", [*WRONG, *RIGHT], ids=name)
+@in_groups([*WRONG, *RIGHT])
 def test_ranks_compute_the_same_watched_or_not_and_their_findings_are_merged(
-    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    group: dict[Path, list[Any]], script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stores = [dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in range(2)]
-    ranks = together(on_a_rank, 2, script, [store.port for store in stores])
+    ranks = group[script]
+    for raised in ranks:
+        if isinstance(raised, Exception):
+            raise raised
     for plain, watched in ranks:
         assert watched.printed == plain.printed
         assert watched.computed == plain.computed

@@ -310,7 +310,7 @@ def with_a_late_loss(rank: int) -> Any:
 
 def test_a_loss_after_the_last_pass_is_refused_and_several_in_each_go_at_the_end() -> None:
     for said, unchanged, count in together(with_a_late_loss, 2):
-        assert said.startswith("backward: 'late' comes after the last backward pass of the window")
+        assert said.startswith("backward: 'late' comes after the window's last backward pass")
         assert not unchanged  # by the second update
         assert count == 8
 

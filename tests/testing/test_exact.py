@@ -157,13 +157,13 @@ def test_a_right_loop_passes(training: Training, loop: Callable[[Training, Batch
 MISTAKES = [
     (undivided, "4 times the whole batch's: the means of 4 micro-batches were added and not divided"),
     (divided_twice, "0.25 times the whole batch's: it was divided twice by the 4 micro-batches"),
-    (unequal, "by no one factor"),
+    (unequal, "not a multiple of it"),
     (unequal, "3 micro-batches with unequal numbers of items"),
     (step_at_the_first, "stepped after 1 of 4 backward passes"),
     (never_steps, "received no gradient: the loop never stepped"),
     (clears_too_early, "it is zero. Gradients were cleared between backward and step"),
     (clips, "it was clipped"),
-    (keeps_the_scale, "a loss scale of 65536 is still in it"),
+    (keeps_the_scale, "it still contains the loss scale 65536"),
     (sums_over_samples, "12 times the whole batch's: a loss was summed over 12 items"),
     (turns_the_sign, "its sign is reversed"),
     (steps_twice, "the first step is exact, but the loop stepped 2 times"),
@@ -198,7 +198,7 @@ def test_gradients_from_before_are_told(training: Training) -> None:
         model=training.model,
         loss_fn=training.loss,
     )
-    assert "gradients from before the loop were still there" in str(verdict)
+    assert "gradients from before the loop were still in .grad" in str(verdict)
     assert training.model[0].weight.grad is left
     assert torch.equal(left, before)
 
@@ -310,7 +310,7 @@ def test_a_gradient_that_the_whole_batch_does_not_have_is_told_by_name(training:
     verdict = compare_update(
         loop, training.batch, optimizer=training.optimizer, loss_fn=training.loss, model=extra
     )
-    assert "'weight' received a gradient that loss_fn does not give it" in str(verdict)
+    assert "'weight' received a gradient, though loss_fn gives none" in str(verdict)
 
 
 class Complex(nn.Module):

@@ -1,4 +1,4 @@
-"""The window: micro-batches in, one exact update out."""
+"""Gradient accumulation: turns a window of micro-batches into one exact update."""
 
 from gradgate.accumulation._accumulator import Accumulator
 from gradgate.accumulation._counts import (

@@ -1,8 +1,7 @@
-"""The accumulator: adds up windows of micro-batches and makes one exact update of each."""
+"""The accumulator, which makes one exact update from each window of micro-batches."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -13,9 +12,9 @@ from torch.utils.hooks import RemovableHandle
 
 from gradgate.accumulation._arguments import check_window
 from gradgate.accumulation._batch_norm import BatchNorms, Statistics
+from gradgate.accumulation._copying import Copyable, watch_optimizers
 from gradgate.accumulation._counts import Reduction
-from gradgate.accumulation._open_window import TrainingState, refuse_steps_inside, register
-from gradgate.accumulation._precision import keep_loaded_state_wide
+from gradgate.accumulation._open_window import TrainingState, register
 from gradgate.accumulation._replay import CoupledSteps, LossFunction, run_batch, run_given
 from gradgate.accumulation._settings import (
     Clear,
@@ -25,7 +24,6 @@ from gradgate.accumulation._settings import (
     UpdateSettings,
     as_optimizers,
     as_schedulers,
-    in_use,
 )
 from gradgate.accumulation._state_dict import Checkpointed
 from gradgate.accumulation._update import Update
@@ -37,19 +35,19 @@ from gradgate.ranks import RankSetup, RanksOption, Sync
 from gradgate.torch_compat import tensor_version
 
 
-class Accumulator(CoupledSteps, Checkpointed):
-    """Makes the exact update of a whole batch out of micro-batches.
+class Accumulator(CoupledSteps, Checkpointed, Copyable):
+    """Makes the exact update of a whole batch from micro-batches.
 
-    Each micro-batch adds a sum and a count; the division happens once, when the window ends (derivation:
-    docs/exactness.md). So the update does not depend on how the batch was split, and counts need not be known in
-    advance. The accumulator owns the parameters of its optimizers: an update fills only their ``.grad``.
+    Each micro-batch adds a gradient sum and a count. The sum is divided once, when the window ends. The update
+    therefore does not depend on how the batch was split, and counts need not be known in advance (derivation:
+    docs/exactness.md). The accumulator owns the parameters of its optimizers: it fills only their ``.grad``.
 
     Args:
         optimizer: a torch optimizer, or several that step together. Groups added later belong to the next window.
-        model: the module that the loop calls, its wrapper (DistributedDataParallel, ``fully_shard``) included, or
-            several. Used to delay the all-reduce, find batch norms, restore buffers before a replay, and name
-            parameters in messages. Optional in a single process, required with several ranks.
-        clip_norm: clip the 2-norm of the whole mean gradient to this value, once.
+        model: the module that the loop calls, including its wrapper (DistributedDataParallel, ``fully_shard``), or
+            several modules. Used to delay the all-reduce, find batch norms, restore buffers before a replay, and
+            name parameters in messages. Optional in a single process, required with several ranks.
+        clip_norm: clip the 2-norm of the mean gradient, over all parameters, to this value.
         clip_value: clip each entry of the mean gradient to ``[-clip_value, clip_value]`` instead.
         scheduler: a learning-rate scheduler, or several; stepped after each update that was not skipped.
         scaler: a ``torch.amp.GradScaler``; the accumulator scales, unscales, steps and updates it.
@@ -57,20 +55,20 @@ class Accumulator(CoupledSteps, Checkpointed):
             default with a scaler), or "step" anyway, which saves a synchronization with the device.
         clear: what happens to gradients after a step: "none" drops them, "zero" fills them with zeros, and
             ``gradgate.decay(factor)`` carries a fraction of them into the next update.
-        accumulate_dtype: the dtype in which gradients are summed (not those of ``fully_shard``). By default the
-            parameter's own, and float32 for bfloat16 and float16 parameters, which costs 4 bytes per parameter.
-            torch's optimizers then receive the float32 gradient; fused ones and other libraries', it rounded once.
+        accumulate_dtype: the dtype in which gradients are summed (except under ``fully_shard``). Default: the
+            parameter's dtype, or float32 for bfloat16 and float16 parameters (4 bytes per parameter). torch's
+            optimizers receive the float32 gradient; fused and third-party optimizers receive it rounded once.
         batch_norm: "micro_batch" leaves batch norms as torch runs them, and warns once if they make a split
             inexact. "window" updates their running statistics once per window, from all its samples.
         undo_step: keep a copy of parameters and optimizer state during ``optimizer.step``, so that a step that
             raises halfway can be undone. Without the copy, such a step raises :class:`TornStepError`.
-        noise_scale: estimate how large a batch is worth it, see :class:`gradgate.NoiseScale`.
-        ranks: the ranks that train together. By default all processes of ``torch.distributed``, with
-            DistributedDataParallel or with the same parameters everywhere. A process group or 1-d device mesh
-            selects some ranks; False means this process alone.
+        noise_scale: estimates the useful batch size; see :class:`gradgate.NoiseScale`.
+        ranks: the ranks that train together. By default all processes of ``torch.distributed``; each has the same
+            parameters, with or without DistributedDataParallel. A process group or 1-d device mesh selects some
+            ranks; False means this process alone.
         sync: when gradients are all-reduced. "last": once per window. "every" (``fully_shard`` only): after every
             micro-batch, which needs the least memory. "overlap": during the last backward pass; the loop must then
-            use ``update.micro_batches(...)``, with one loss per micro-batch. All give the same update.
+            use ``update.micro_batches(...)``, with one loss per micro-batch. All three give the same update.
 
     Raises:
         OptionError: an option is out of range or excludes another; an optimizer needs a closure (LBFGS).
@@ -106,10 +104,9 @@ class Accumulator(CoupledSteps, Checkpointed):
         ranks: RanksOption = None,
         sync: Sync = "last",
     ) -> None:
-        tensor_version.require()  # detects writes to a window's sums by other code
+        tensor_version.require()  # needed to detect when other code writes to a window's sums
         optimizers = as_optimizers(optimizer)
         self._models = Models(model, "Accumulator")
-        in_use.add(self._models)
         self._settings = UpdateSettings(
             optimizers=optimizers,
             models=self._models,
@@ -126,10 +123,7 @@ class Accumulator(CoupledSteps, Checkpointed):
             self._settings, RankSetup(ranks, sync), BatchNorms(batch_norm, self._models), noise_scale
         )
         claim_noise_scale(noise_scale, self._state)
-        for each in optimizers:
-            refusal = refuse_steps_inside(each, self._state)
-            for handle in (*refusal, *(keep_loaded_state_wide(each, accumulate_dtype) if refusal else ())):
-                weakref.finalize(self._state, handle.remove)  # an update may outlive the accumulator
+        watch_optimizers(self._state)
 
     def __repr__(self) -> str:
         sizes = [parameter.numel() for parameter in self._settings.parameters]
@@ -138,7 +132,7 @@ class Accumulator(CoupledSteps, Checkpointed):
 
     @property
     def samples_that_fit(self) -> int | None:
-        """The largest micro-batch, in samples, that :meth:`step` found to fit; None if memory never ran out."""
+        """The largest micro-batch, in samples, known to fit after :meth:`step` ran out of memory; None before."""
         return self._state.samples_that_fit
 
     @samples_that_fit.setter
@@ -167,7 +161,7 @@ class Accumulator(CoupledSteps, Checkpointed):
         Raises:
             GradientError: on entering, if an owned parameter already holds a gradient from other code.
             OwnerError: on entering, if another open update owns one of the parameters.
-            RankError: on entering, if ranks train different parameters; on leaving, if another stopped.
+            RankError: on entering, if ranks train different parameters; on leaving, if another rank stopped.
             CountError, GraphError, NonfiniteError: on leaving, if there is no gradient to step on.
         """
         return Update(self._state)
@@ -185,24 +179,24 @@ class Accumulator(CoupledSteps, Checkpointed):
     ) -> Update:
         """Make one update from one batch. If memory runs out, split the batch further and replay the window.
 
-        If a forward or backward pass runs out of memory, the window is rolled back, including changes to ``model``
-        (parameters that no optimizer here owns, buffers, other tensors, numbers and containers in attributes, new
-        modules) and to the random state of torch, Python and numpy. The batch is split into micro-batches of at
-        most half the size that failed, and the window runs again. The update is the same. Later windows use the
-        size that fits (:attr:`samples_that_fit`).
+        If a forward or backward pass runs out of memory, the window is rolled back. This restores the random state
+        of torch, Python and numpy, and ``model``: buffers, parameters that no optimizer here owns, submodules, and
+        tensors, numbers and containers in attributes. The batch is then split into micro-batches of at most half
+        the size that failed, and the window runs again, with the same result. Later windows use the size that fits
+        (:attr:`samples_that_fit`).
 
         Args:
-            loss_fn: takes a micro-batch, returns its loss, or the loss and its count. A replay calls it again, and
-                repeats what it changes outside the model and random state (globals, a loader's position).
+            loss_fn: takes a micro-batch and returns its loss, or the loss and its count. A replay calls it again,
+                so it repeats changes outside the model and random state (globals, a loader's position).
             batch: one batch, a pytree of tensors, numpy arrays and lists with the samples along dimension 0
                 (docs/plan.md has the rule). If you already have micro-batches, use :meth:`step_window`.
-            plan: how to split the batch, from :func:`gradgate.plan`. Without it the batch runs whole.
-            deal: with several ranks and a ``plan``, deal the samples so that ranks finish together, similar
-                lengths to different ranks. "whole": every rank passes the same whole batch. "parts": each passes
-                its own part, as from DistributedSampler; these are joined first. None: each keeps its own.
-            reduction: "mean" or "sum": what the loss is, over its items.
+            plan: how to split the batch, from :func:`gradgate.plan`. Without a plan, the batch is not split.
+            deal: with several ranks and a ``plan``, redistribute the samples so that ranks finish together.
+                "whole": every rank passes the same whole batch. "parts": each rank passes its own part, as from
+                DistributedSampler; the parts are joined first. None: each rank keeps its own samples.
+            reduction: whether the loss is a "mean" or a "sum" over its items.
             batch_dim: the dimension of the samples, if it is not 0; see :func:`gradgate.plan`.
-            collate: turns a list of raw samples into the input of ``loss_fn``; ``batch`` is then such a list.
+            collate: turns a list of raw samples into the input of ``loss_fn``. ``batch`` is then a list of samples.
 
         Returns:
             the update, closed, for logging.
@@ -212,7 +206,7 @@ class Accumulator(CoupledSteps, Checkpointed):
             CountError: ``loss_fn`` returns no count, and none can be read from the graph.
             OptionError: ``batch`` looks like several batches; ``loss_fn`` returns neither a loss nor a loss and
                 its count; ``deal`` is passed without a plan, or ``batch_dim`` or ``collate`` with a plan.
-            Exception: whatever ``loss_fn`` and :meth:`update` raise.
+            Exception: any that ``loss_fn`` or :meth:`update` raises.
 
         Example:
             >>> model = torch.nn.Linear(3, 1)
@@ -235,18 +229,18 @@ class Accumulator(CoupledSteps, Checkpointed):
         """Make one update from micro-batches. If memory runs out, split them and replay, as :meth:`step` does.
 
         Args:
-            loss_fn: takes a micro-batch, returns its loss, or the loss and its count.
-            window: the micro-batches: a list, a window of :func:`windows`, any iterable of batches.
-            reduction: "mean" or "sum": what the loss is, over its items.
+            loss_fn: takes a micro-batch and returns its loss, or the loss and its count.
+            window: the micro-batches: a list, a window from :func:`windows`, or another iterable of batches.
+            reduction: whether the loss is a "mean" or a "sum" over its items.
             batch_dim: the dimension of the samples in a micro-batch, if it is not 0.
-            collate: turns a list of raw samples into the input of ``loss_fn``; micro-batches are such lists.
+            collate: turns a list of raw samples into the input of ``loss_fn``. Micro-batches are then such lists.
 
         Returns:
             the update, closed, for logging.
 
         Raises:
             OptionError: ``window`` is one batch.
-            Exception: as :meth:`step`.
+            Exception: the same as for :meth:`step`.
 
         Example:
             >>> model = torch.nn.Linear(3, 1)
@@ -262,8 +256,8 @@ class Accumulator(CoupledSteps, Checkpointed):
     def register_update_hook(self, hook: Callable[[Update], object]) -> RemovableHandle:
         """Register a function to be called at the end of each update, including skipped ones.
 
-        The hook receives the :class:`Update` after the step, the clearing and the schedule. It is not called if
-        the block raised. If the hook raises, its exception leaves the block, but the update has been made.
+        The hook runs after the optimizer step, the clearing of gradients, and the scheduler step. It does not run
+        if the block raised. If the hook raises, the exception leaves the block, but the update has been made.
 
         Args:
             hook: called with the update, after previously registered hooks.
@@ -291,9 +285,9 @@ class Accumulator(CoupledSteps, Checkpointed):
         return register(self._state.update_hooks, hook)
 
     def discard(self) -> None:
-        """Discard an unfinished window: one that an interrupt left open, or one that was loaded.
+        """Discard a window that an interrupt left open, or one that was loaded from a checkpoint.
 
-        ``.grad`` is restored to its state before the window. Without such a window, does nothing.
+        Restores ``.grad`` to its state before the window. Does nothing if there is no such window.
         """
         if self._state.open_update is not None:
             self._state.open_update._give_up()

@@ -22,7 +22,7 @@ def receivers(into: Into, owned: Sequence[Tensor], models: Models) -> list[Tenso
 
     Raises:
         OwnerError: a parameter is not owned, or a module holds no owned parameter.
-        GraphError: one of them is frozen.
+        GraphError: a module or parameter in ``into`` is frozen.
         OptionError: ``into`` is empty, or holds anything other than modules and parameters.
     """
     given = [into] if isinstance(into, (nn.Module, Tensor)) else list(into)
@@ -41,9 +41,9 @@ def receivers(into: Into, owned: Sequence[Tensor], models: Models) -> list[Tenso
         parts = [parameter for parameter in inside if id(parameter) in ours]
         if not parts:
             raise OwnerError(
-                f"backward: into names {_name(target, models)}, but this accumulator's optimizers own no "
-                "parameter of it. An update fills only parameters that it owns: use the accumulator that owns "
-                "it, or add it to the optimizer."
+                f"backward: into names {_name(target, models)}, which no optimizer of this accumulator owns. An "
+                "update fills only parameters that it owns. Use the accumulator that owns it, or add it to the "
+                "optimizer."
             )
         if not any(parameter.requires_grad for parameter in parts):
             raise GraphError(
@@ -66,8 +66,8 @@ def refuse_unreached(parameters: Sequence[Tensor], models: Models) -> None:
     names = ", ".join(_name(parameter, models) for parameter in parameters[:3])
     raise GraphError(
         f"backward: the loss reaches none of the {len(parameters)} parameters that into names: {names}. "
-        "Something between them is detached, or they take no part in the loss: print(gg.flow(loss_fn, "
-        "model)) shows where it stops."
+        "A tensor in between is detached, or these parameters take no part in the loss: print(gg.flow(loss_fn, "
+        "model)) shows where the gradient stops."
     )
 
 

@@ -1,8 +1,8 @@
 """Warns about batch norms in a window and, on request, updates their running statistics once per window.
 
-A batch norm in training mode normalises each micro-batch by that micro-batch's own mean and variance. The
-samples of a micro-batch are thus coupled, and no split of a batch gives the gradient of the whole batch. Only
-the running statistics can be exact: their update is also a sum and a count.
+A batch norm in training mode normalises each micro-batch by that micro-batch's own mean and variance. This couples
+the samples of a micro-batch, so no split of a batch gives the gradient of the whole batch. Only the running
+statistics can be exact, because they are a sum divided by a count.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ class BatchNorms:
     """The batch norms that run in an accumulator's windows.
 
     Args:
-        statistics: "micro_batch" leaves modules alone; "window" updates the running statistics of each once
-            per window, from all samples of the window. Both warn once that the gradient is not that of the
-            whole batch.
+        statistics: "micro_batch" leaves modules alone; "window" updates each module's running statistics once per
+            window, from all its samples. Both warn once that the gradient is not that of the whole batch.
         models: the modules to search for batch norms. Without models, batch norms are found in the graph of a
             loss, and messages cannot name them.
 
     Attributes:
-        pools: the statistics being pooled while a window is open. The modules' own buffers are meaningless
-            meanwhile.
+        pools: the statistics collected in the open window. Until it closes, the modules' buffers hold temporary
+            values.
     """
 
     def __init__(self, statistics: Statistics, models: Models) -> None:
@@ -79,7 +78,7 @@ class BatchNorms:
             pool.next_micro_batch()
 
     def pause(self, paused: bool) -> None:
-        """Pool nothing while micro-batches run a second time."""
+        """Pause or resume pooling; micro-batches that run a second time are not pooled."""
         for pool in self.pools:
             pool.paused = paused
 
@@ -106,13 +105,13 @@ class BatchNorms:
         names = ", ".join(self._models.name(module) for module in ran[:3]) or "a batch norm"
         more = f" and {len(ran) - 3} more" if len(ran) > 3 else ""
         offer = (
-            ", or pass model=model, batch_norm='window': running statistics, at least, are then updated once "
-            "per window"
+            ", or pass model=model, batch_norm='window' to update at least the running statistics once per "
+            "window"
         )
         if self.statistics == "window":
             pooled = {id(pool.module) for pool in self.pools}
             reached = bool(ran) and all(id(module) in pooled for module in ran)
-            beyond = ". batch_norm='window' does not cover it: it pools torch's own modules only"
+            beyond = ". batch_norm='window' pools torch's own modules only"
             offer = "" if reached else beyond
         warnings.warn(
             f"{names}{more}: in training mode a batch norm normalises each micro-batch by its own mean and "
@@ -125,7 +124,7 @@ class BatchNorms:
 
 
 def _normalises(node: Any) -> bool:
-    """Return whether a node normalises by batch statistics, or is a compiled graph, which may hide such a norm."""
+    """Return whether a node is a batch norm in training mode, or a compiled graph, which may hide one."""
     kind = node.name()
     return ("BatchNorm" in kind and getattr(node, "_saved_training", True)) or "CompiledFunction" in kind
 
@@ -168,8 +167,8 @@ class _Pool:
     """Pools one module's batch statistics over a window.
 
     With momentum 1 the module writes the statistics of its last batch into its running buffers, so no second
-    pass over the activations is needed. A module that runs several times within a micro-batch is pooled call
-    by call, and its buffers are updated as often as on the whole batch.
+    pass over the activations is needed. If a module runs several times per micro-batch, each call is pooled
+    separately, and the buffers are updated as often as on the whole batch.
     """
 
     module: Any

@@ -21,7 +21,7 @@ from gradgate.autograd_graph import (
 from gradgate.errors import CountError
 
 Count: TypeAlias = "int | float | Tensor"
-"""The number of items in a loss: a number, or a tensor, which is read without synchronizing until the end."""
+"""The number of items in a loss. A tensor on a device is not read until the window ends, to avoid synchronizing."""
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 
@@ -35,8 +35,8 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
     if isinstance(count, Tensor):
         if count.numel() != 1:
             raise CountError(
-                f"backward: count has shape {list(count.shape)}, but it must be a single number: the items of "
-                "this micro-batch. Pass count=mask.sum() or count=y.numel()."
+                f"backward: count has shape {list(count.shape)}, but it must be a single number: the number of "
+                "items in this micro-batch. Pass count=mask.sum() or count=y.numel()."
             )
         if count.device.type != "cpu":
             return count.detach().reshape(())
@@ -44,7 +44,7 @@ def checked_count(loss: Tensor, count: Any, reduction: Reduction) -> Count:
     if isinstance(count, bool) or not isinstance(count, (int, float, Real)):
         raise CountError(
             f"backward: count is {count!r}, but it must be a number or a tensor with one element. Pass the "
-            "items of this micro-batch: count=len(y), or count=mask.sum()."
+            "number of items in this micro-batch: count=len(y), or count=mask.sum()."
         )
     if not 0 <= float(count) < math.inf:  # also catches nan
         raise CountError(
@@ -72,10 +72,10 @@ def is_sum(loss: Tensor) -> bool:
 
 
 def count_in_graph(loss: Tensor) -> Count:
-    """Return the number of items that a mean loss was taken over.
+    """Return the number of items in a mean loss.
 
     Raises:
-        NotUnderstoodError: the loss's graph does not prove it.
+        NotUnderstoodError: the loss's graph does not prove this number.
     """
     return _read(_reduced(loss))
 
@@ -83,8 +83,8 @@ def count_in_graph(loss: Tensor) -> Count:
 def divisor_in_graph(loss: Tensor) -> Count | None:
     """Return the divisor of a mean loss, even if it is not a count of items.
 
-    A mean over in-batch similarities, for example, is divided by their number. The divisor is
-    known for torch's own losses, and for a ``.mean()`` whose count can be read.
+    For example, a mean over in-batch similarities is divided by the number of similarities, not of samples. The
+    divisor is known for torch's own losses, and for a ``.mean()`` whose count can be read.
     """
     return _divisor(_reduced(loss))
 
@@ -92,8 +92,8 @@ def divisor_in_graph(loss: Tensor) -> Count | None:
 def divided_by(loss: Tensor) -> float | None:
     """Return the number by which a mean loss was divided right after the mean, or None.
 
-    ``loss / 4`` on a known mean is the usual accumulation idiom. ``loss * 0.25`` may be the weight of one of
-    several losses, and ``(a + b) / 2`` the mean of two terms: neither is reported.
+    ``loss / 4`` on a known mean is the usual accumulation idiom. ``loss * 0.25`` returns None, because it may
+    weight one of several losses. So does ``(a + b) / 2``, which may be the mean of two terms.
     """
     inputs = None if loss.grad_fn is None else inputs_of(loss.grad_fn)
     if inputs is None or inputs[0].op != "div":
@@ -111,7 +111,7 @@ def refuse_divided(where: str, loss: Tensor) -> None:
     if divided is not None:
         raise CountError(
             f"{where}: count is missing, and the loss is a mean divided by {divided:g}. The update "
-            "divides once, by all counts. Pass the mean itself, without the division."
+            "divides once, by the sum of all counts. Pass the mean itself, without the division."
         )
 
 
@@ -130,7 +130,7 @@ def _reduced(loss: Tensor) -> Any:
 
 
 def _within_ddp(loss: Tensor) -> Any:
-    """Return the node of a loss inside DistributedDataParallel, which may wrap its outputs to find unused ones."""
+    """Return the node of a loss without the node that DistributedDataParallel may add to each output."""
     node = loss.grad_fn
     if node is None or node.name() != "_DDPSinkBackward":
         return node
@@ -156,7 +156,7 @@ def _read(node: Any) -> Count:
         check_items(node)
     except AttributeError as lost:
         raise NotUnderstoodError(
-            f"torch {torch.__version__} does not show {lost.name} in its graphs"
+            f"the graphs of torch {torch.__version__} have no attribute {lost.name}"
         ) from lost
     return divisor
 
@@ -186,12 +186,12 @@ def is_zero(count: Count) -> bool:
 
 
 def as_number(count: Count) -> int | float:
-    """Return a count as a number. Synchronizes with the device of a tensor."""
+    """Return a count as a number. If it is a tensor, this synchronizes with its device."""
     return _proved(count.item()) if isinstance(count, Tensor) else count
 
 
 def total(counts: list[Count]) -> int | float:
-    """Add counts. Synchronizes at most once with each device that counts are on."""
+    """Add counts. Synchronizes at most once with each device that holds a count."""
     known = sum(count for count in counts if not isinstance(count, Tensor))
     by_device: dict[torch.device, list[Tensor]] = {}
     for count in counts:
@@ -203,11 +203,11 @@ def total(counts: list[Count]) -> int | float:
 
 
 def _proved(count: int | float) -> int | float:
-    """Raise CountError for nan: a count on a device whose graph turned out not to prove it."""
+    """Return a count that was read from a device; raise CountError if it is nan."""
     if math.isnan(count):
         raise CountError(
-            "update: a count on the device is nan. It was passed so, or read from a cross entropy with label "
-            "smoothing whose two parts leave out different targets. Pass the number of items in this loss: "
+            "update: a count on the device is nan. It was passed as nan, or read from a cross entropy with label "
+            "smoothing, whose two terms ignore different targets. Pass the number of items in this loss: "
             "count=(labels != -100).sum()."
         )
     return count

@@ -1,4 +1,4 @@
-"""Ends a window: turns its sums into the mean gradient and makes one step that no signal can interrupt."""
+"""Ends a window: divides its sums and makes one optimizer step that no signal can interrupt."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from gradgate.torch_compat import (
 
 
 class Finalized(NamedTuple):
-    """The mean gradient of a window: ``factor`` times what is in ``.grad``.
+    """The mean gradient of a window, which is ``factor`` times ``.grad``.
 
     Attributes:
         values: the tensors that hold the gradients' values.
-        factor: turns them into means.
-        norm: the 2-norm of the mean gradient; a tensor with ``nonfinite="step"``, which reads nothing.
-        usable: whether optimizers may step on it.
-        own_norm: the norm without the decayed gradients of earlier windows, if asked for.
+        factor: multiplies ``values`` to give means.
+        norm: the 2-norm of the mean gradient; a tensor with ``nonfinite="step"``, to avoid a synchronization.
+        usable: whether optimizers may step.
+        own_norm: the norm without the decayed gradients of earlier windows, if requested.
     """
 
     values: list[Tensor]
@@ -85,7 +85,7 @@ def finalize(
         if not micro_batches and coordinator.tallies is None:
             raise CountError(
                 "update: no backward was called in this window, so there is nothing to step on. Call "
-                "update.backward(loss, count=...) inside the block, or do not enter it."
+                "update.backward(loss, count=...) inside the block, or skip the block."
             )
         raise CountError(
             f"update: all micro-batches of this window ({micro_batches}) have count 0, so the mean gradient is "
@@ -97,8 +97,8 @@ def finalize(
     if not values:
         raise GraphError(
             f"update: no parameter that the optimizer owns received a gradient: {settings.names(parameters)}. The "
-            "losses do not depend on them (they are detached, frozen, or from another model). Check that the "
-            "optimizer was made from this model's parameters."
+            "losses do not depend on these parameters: they are detached, frozen, or from another model. Check "
+            "that the optimizer was made from this model's parameters."
         )
     own: float | Tensor | None = None
     if slots.carried is not None:
@@ -115,7 +115,7 @@ def finalize(
 def _measure(
     parameters: Sequence[Tensor], values: list[Tensor], factor: float, settings: UpdateSettings
 ) -> tuple[float | Tensor, bool]:
-    """Return the norm of ``factor`` times the gradients, and whether they may be stepped on.
+    """Return the norm of ``factor`` times the gradients, and whether optimizers may step.
 
     Synchronizes with the device unless ``nonfinite="step"``.
     """
@@ -131,10 +131,10 @@ def _measure(
 
 
 def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
-    """Turn sums into means and clip them in one pass over the gradients, or in none if the factor is 1.
+    """Divide the sums and clip the means, in a single pass over the gradients.
 
-    The clip is torch's: gradients are scaled by ``min(1, clip_norm / (norm + 1e-6))``, see
-    ``torch.nn.utils.clip_grad_norm_``.
+    Norms are clipped as in ``torch.nn.utils.clip_grad_norm_``: gradients are multiplied by
+    ``min(1, clip_norm / (norm + 1e-6))``.
     """
     clip: float | Tensor = 1.0 if settings.clip_norm is None else settings.clip_norm / (mean.norm + 1e-6)
     clip = clip.clamp(max=1.0) if isinstance(clip, Tensor) else min(clip, 1.0)
@@ -147,7 +147,7 @@ def divide_and_clip(mean: Finalized, settings: UpdateSettings) -> None:
 def step(
     parameters: Sequence[Tensor], wide: Sequence[Wide], settings: UpdateSettings, scale: LossScale | None
 ) -> None:
-    """Step every optimizer once, or change nothing and raise.
+    """Step every optimizer once. If one raises, restore the copy that ``undo_step`` made.
 
     Raises:
         TornStepError: an optimizer raised after it had changed something, and ``undo_step`` is off.
@@ -211,11 +211,11 @@ def _torn(
     parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings, error: BaseException
 ) -> str:
     changed = [p for p in parameters if tensor_version(p) != before.get(id(p))]
-    what = f"({settings.names(changed)})" if changed else "at least, and perhaps state"
+    what = f"({settings.names(changed)})" if changed else "that show it, and perhaps others"
     return (
         f"update: the optimizer raised {type(error).__name__} in the middle of its step, after changing "
-        f"{len(changed)} of {len(parameters)} parameters {what}. They may be in a mixed state. Reload the last "
-        "checkpoint; Accumulator(..., undo_step=True) keeps a copy during each step and undoes it."
+        f"{len(changed)} of {len(parameters)} parameters {what}. Parameters and state may not match. Reload the "
+        "last checkpoint. Accumulator(..., undo_step=True) undoes a step that fails."
     )
 
 
@@ -229,8 +229,8 @@ def _where_nonfinite(parameters: Sequence[Tensor], sums: GradientSums, settings:
     cause = f" Losses that are not finite: number {', '.join(numbers[:5])}." if numbers else ""
     return (
         f"update: the gradient of this window is not finite in {len(bad)} of {len(parameters)} parameters: "
-        f"{settings.names(bad)}.{cause} Nothing was stepped. Lower the learning rate or clip, "
-        "or pass nonfinite='skip' to leave such windows out."
+        f"{settings.names(bad)}.{cause} No step was made. Lower the learning rate or clip, "
+        "or pass nonfinite='skip' to skip such windows."
     )
 
 
@@ -240,11 +240,11 @@ _SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM))  # looking up enum members 
 class uninterrupted:  # noqa: N801 - it is used like the functions of contextlib
     """Deliver SIGINT and SIGTERM after the block rather than inside it.
 
-    Only the main thread receives signals in Python; in other threads there is nothing to delay. A signal without a
+    Python delivers signals only to the main thread, so other threads have nothing to delay. A signal without a
     Python handler ends the process or does nothing, and is left alone.
 
     A handler that raises may run between any two calls, even while handlers are installed or restored. Nested
-    ``finally`` blocks therefore repeat the restoring; each one survives one more signal.
+    ``finally`` blocks therefore repeat the restore; each block survives one more signal.
     """
 
     def __init__(self) -> None:

@@ -32,14 +32,12 @@ _OUT_OF_MEMORY = (
 )
 _OF_MODULES = ("training", "_parameters", "_buffers", "_modules")
 _HOOKS = frozenset(vars(nn.Module())) - {*_OF_MODULES}
-_WRAPPERS = (
-    DistributedDataParallel,
-    DataParallel,
-)  # their state belongs to engines that are not restored
+# Of a wrapper, only parameters, buffers and submodules are restored; the rest belongs to its engine.
+_WRAPPERS = (DistributedDataParallel, DataParallel)
 
 
 class AtRest:
-    """Large tensors that no window has changed, such as a frozen backbone: a checksum replaces the copy."""
+    """Checksums of large tensors that no window has changed, such as a frozen backbone. They replace copies."""
 
     def __init__(self) -> None:
         # Keyed by id, because tensors compare by value; a finalizer removes dead entries.
@@ -47,7 +45,7 @@ class AtRest:
         self._moving: set[int] = set()
 
     def holds(self, tensor: Tensor) -> bool:
-        """Return whether a tensor needs no copy. Call this before each window: other code may have changed it."""
+        """Return whether a tensor needs no copy. Call before each window: other code may have changed it since."""
         mark = self._marks.get(id(tensor))
         if mark is None:
             return False
@@ -71,7 +69,7 @@ class AtRest:
                 self._moving.add(id(tensor))
 
     def drop(self, number: int) -> None:
-        """Copy the tensor with this id again from now on."""
+        """Forget the tensor with this id, so that it is copied again."""
         self._marks.pop(number, None)
         self._moving.discard(number)
 
@@ -79,13 +77,13 @@ class AtRest:
 class ForwardState:
     """A copy of the state of modules and random generators, to be restored.
 
-    It covers parameters, buffers and other tensors, and numbers and containers in attributes, including those of
-    modules, dataclasses and namespaces held in attributes. Other objects are not searched.
+    The copy covers parameters and buffers, and the tensors, numbers and containers in attributes of modules,
+    dataclasses and namespaces. Other objects are not searched.
 
     Args:
         modules: the modules whose state is copied, or containers of tensors.
         owned: parameters that are not copied, because a window does not change them.
-        at_rest: tensors that did not change in earlier windows; these are not copied either.
+        at_rest: tensors that no earlier window changed, which are not copied either.
     """
 
     def __init__(
@@ -204,7 +202,7 @@ def _put_back(tensor: Tensor, copied: Tensor) -> None:
 
 
 def random_states() -> list[Callable[[], object]]:
-    """Return a function that restores the generators of torch, Python and numpy."""
+    """Return functions that restore the random generators of torch, Python and numpy."""
     cpu, python = torch.get_rng_state(), random.getstate()
     undo: list[Callable[[], object]] = [lambda: torch.set_rng_state(cpu), lambda: random.setstate(python)]
     if torch.cuda.is_initialized():
@@ -218,7 +216,7 @@ def random_states() -> list[Callable[[], object]]:
 
 
 def checksum(tensor: Tensor) -> int:
-    """Return a checksum that almost certainly differs after any change of a value or of the order of values."""
+    """Return a checksum that almost certainly changes if a value or the order of values changes."""
     data = tensor.detach().contiguous().view(-1).view(torch.uint8)
     if data.storage_offset() % 4:
         data = data.clone()
@@ -237,7 +235,7 @@ def _version_and_pointer(tensor: Tensor) -> tuple[int, int]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an exception means out of memory, judging by its type or by the texts that torch uses."""
+    """Return whether an exception means out of memory, judging by its type or message."""
     return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
@@ -262,7 +260,7 @@ class Snapshot:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         for parameter, copied in self._parameters:
             parameter.copy_(copied)
         for optimizer, states in self._states:
@@ -285,7 +283,7 @@ def _copied(value: Any) -> Any:
 
 
 def _restored(current: Any, saved: Any) -> Any:
-    """Return ``saved``, in the tensors, dicts and lists of ``current`` where they still fit."""
+    """Return ``saved``, written into the tensors, dicts and lists of ``current`` where their sizes match."""
     if isinstance(saved, Tensor) and isinstance(current, Tensor) and saved.shape == current.shape:
         return current.copy_(saved)
     if isinstance(saved, dict) and isinstance(current, dict):

@@ -19,16 +19,16 @@ from gradgate.torch_compat import tensor_version
 
 
 class GradientSums:
-    """Runs backward passes and keeps their sums apart by loss until they are divided.
+    """Runs backward passes and keeps one gradient sum per loss until the sums are divided.
 
-    Autograd adds into ``.grad``. A second loss has another divisor, so its sum must stay separate: when it is
-    added, the first loss's gradients are set aside and its own take their place.
+    Losses have different divisors, so their sums must stay separate. Autograd adds into ``.grad``, which therefore
+    holds the sum of the current loss; the other sums are set aside.
 
     Args:
         parameters: the owned parameters, the only ones that receive gradients.
         scale: the loss scale of the window, if there is one.
-        thorough: watch every ``.grad`` for changes by other code, not just a single parameter's.
-        sharded: the engine that all-reduces sharded parameters within the backward pass, if any.
+        thorough: check every ``.grad`` for writes by other code, rather than one parameter's.
+        sharded: the engine that all-reduces sharded gradients within the backward pass, if any.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class GradientSums:
     ) -> None:
         """Add a loss's gradient to its sum. With a count of zero, no backward pass runs unless ``items`` is given.
 
-        Gradients are computed only for the owned parameters in ``receiving`` (all by default) and the leaves in
-        ``also``. For a part of a coupled loss, ``items`` divides its gradient, and ``count`` is added to the count.
+        Gradients are computed only for the owned parameters in ``receiving`` (by default all) and the leaves in
+        ``also``. For a part of a coupled loss, ``items`` divides the gradient, and the count grows by ``count``.
         """
         self.check()
         chosen = self._current
         if chosen is None or chosen.name != name:
             chosen = self._choose(name)
         empty = items is None and is_zero(count)
-        if not empty or self._sharded is not None:  # all ranks take part, even if the count is zero
+        if not empty or self._sharded is not None:  # sharded backward passes need all ranks
             # Checked each time, because parameters may be frozen and unfrozen between micro-batches.
             inputs = [p for p in (self.parameters if receiving is None else receiving) if p.requires_grad]
             if not inputs:
@@ -83,8 +83,8 @@ class GradientSums:
             if self._sharded is not None:
                 if receiving is not None:
                     raise UpdateError(
-                        "backward: into does not work under fully_shard, where a backward pass fills all that the "
-                        "loss reaches. Stop the gradient to the rest instead: gg.stop_gradient(...)."
+                        "backward: into does not work under fully_shard, which fills every parameter that the "
+                        "loss reaches. Stop the gradient to the others instead: gg.stop_gradient(...)."
                     )
                 self._torn = True
                 per_item = items or (1.0 if reduction == "sum" else count)
@@ -103,7 +103,7 @@ class GradientSums:
     def prepare(
         self, name: str, loss: Tensor, count: Count, reduction: Reduction
     ) -> tuple[RunningSum, Count]:
-        """Convert a loss's sum to the unit of its next contribution; return both it and the weight."""
+        """Convert a loss's sum to the unit of its next contribution; return the sum and its weight."""
         self.check()
         chosen, weight = self._choose(name), 1.0
         if not is_zero(count):
@@ -123,7 +123,7 @@ class GradientSums:
         return weight
 
     def _add_apart(self, loss: Tensor, weight: float, inputs: tuple[Tensor, ...], retain_graph: bool) -> None:
-        """Run a backward pass into gradients of its own, and add ``weight`` times these to the sum."""
+        """Run a backward pass into an empty ``.grad``, and add ``weight`` times the result to the sum."""
         sums = self._swap(None)
         backward(loss, self._seed(loss, 1.0), inputs, retain_graph)
         gradients = self._swap(sums)
@@ -142,13 +142,13 @@ class GradientSums:
         return found
 
     def _choose(self, name: str) -> RunningSum:
-        """Make the named loss's sum the one in ``.grad``."""
+        """Swap the named loss's sum into ``.grad``."""
         chosen = self.by_name.get(name)
         if chosen is None:
             if self._sharded is not None and self.by_name:
                 raise UpdateError(
                     f"backward: {name!r} is a second loss, and under fully_shard there is one sum for all "
-                    "losses. Add them up: update.backward(loss_a + loss_b, count=n)."
+                    "losses. Pass the sum of the losses: update.backward(loss_a + loss_b, count=n)."
                 )
             unit = None if self._sharded is None else self._sharded.unit
             chosen = self.by_name[name] = RunningSum(name, partial(headroom_of, self.parameters), unit)
@@ -169,7 +169,7 @@ class GradientSums:
         return gradients
 
     def _watch(self) -> None:
-        """Record what the last backward left in ``.grad``, of all parameters or of the first with a gradient."""
+        """Record the identity and version of every ``.grad``, or, unless ``thorough``, of the first one."""
         watched: list[tuple[Tensor, Tensor | None, int]] = []
         self._watched = watched
         version = tensor_version.use
@@ -183,7 +183,7 @@ class GradientSums:
                 watched.append((parameter, None, 0))
 
     def check(self) -> None:
-        """Raise if the sum cannot be trusted.
+        """Raise if other code may have changed the sum.
 
         An accumulator's first windows check every parameter. Later windows check one, which is enough to detect
         clearing, clipping and unscaling.
@@ -210,10 +210,10 @@ class GradientSums:
     def combine(
         self, totals: dict[str, float] | None = None, units: dict[str, float] | None = None
     ) -> float | None:
-        """Combine all sums in ``.grad``; return the factor that is still to be applied.
+        """Combine all sums in ``.grad``; return the factor still to be applied, or None if every count is zero.
 
-        Returns None if every count is zero. With a single loss nothing is added: its factor can be folded into the
-        clip. Synchronizes with the device if counts are on a device.
+        A single loss needs no addition, and the caller folds its factor into the clip. Synchronizes with the device
+        if counts are on a device.
 
         Args:
             totals: each loss's count over all ranks; by default those of this process. May name losses that this
@@ -243,7 +243,7 @@ class GradientSums:
         return 1.0
 
     def status(self) -> RankStatus:
-        """Return what the other ranks need. Synchronizes with the device if counts are on a device."""
+        """Return the counts, totals and filled gradients of this rank. Synchronizes if counts are on a device."""
         tallies = {name: running.tally() for name, running in self.by_name.items()}
         return RankStatus(
             counts={name: tally.count for name, tally in tallies.items()},
@@ -256,7 +256,7 @@ class GradientSums:
     def _filled(self, index: int) -> str:
         """Return whether any loss has a gradient for a parameter: "0" no, "1" yes, "2" a sparse gradient."""
         parameter = self.parameters[index]
-        if self._sharded is not None:  # holds zeros for parameters that this rank did not reach
+        if self._sharded is not None:  # `.grad` is zero, not None, where this rank reached no parameter
             return str(int(id(parameter) in self._sharded.reached))
         asides = [running.aside[index] for running in self.by_name.values() if running.aside is not None]
         held = [gradient for gradient in (parameter.grad, *asides) if gradient is not None]

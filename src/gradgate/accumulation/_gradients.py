@@ -32,7 +32,7 @@ from gradgate.torch_compat import (
 
 _HALF = (torch.float16, torch.bfloat16)
 _dtype, _is_cpu = attrgetter("dtype"), attrgetter("is_cpu")
-_torch_backward = inspect.unwrap(torch.autograd.backward)  # even if it is watched already
+_torch_backward = inspect.unwrap(torch.autograd.backward)  # the checker may already have wrapped it
 
 
 def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings) -> None:
@@ -42,16 +42,16 @@ def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings
         times = Counter(map(id, parameters))
         twice = list({id(p): p for p in parameters if times[id(p)] > 1}.values())
         raise OwnerError(
-            f"update: the optimizers list {settings.names(twice)} twice, and would step that twice with one "
+            f"update: the optimizers list {settings.names(twice)} twice, so both steps would use the same "
             "gradient. List each parameter once, in one group of one optimizer."
         )
     for others in list(claims.values()) if claims else ():
         shared = [parameter for parameter in others if id(parameter) in mine]
         if shared:
             raise OwnerError(
-                f"update: another update that is still open owns {settings.names(shared)}. The gradients of both "
-                "would mix. Leave the other block first, or give each parameter one optimizer. If an interrupt "
-                "left a window open, call accumulator.discard()."
+                f"update: another update that is still open owns {settings.names(shared)}. Both would add to the "
+                "same gradients. Leave the other block first, or give each parameter one optimizer. If an "
+                "interrupt left a window open, call accumulator.discard()."
             )
     claims[update] = parameters
 
@@ -59,29 +59,28 @@ def claim(update: object, parameters: Sequence[Tensor], settings: UpdateSettings
 class Leftovers:
     """The gradients that an accumulator itself left in ``.grad``: zeros, or decayed ones.
 
-    Any other gradient found there before a window comes from other code, and adding to it would mix two
-    updates. Leftovers are recognized by identity and version, so a leftover that was written to no longer
-    counts.
+    Any other gradient found before a window comes from other code, and adding to it would mix two updates.
+    Leftovers are recognized by identity and version, so a leftover that other code wrote to no longer counts.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Tensor], int]] = {}
 
     def remember(self, parameters: Sequence[Tensor]) -> None:
-        """Record what is in ``.grad`` now as left by the accumulator."""
+        """Record the present ``.grad`` of each parameter as a leftover."""
         held = [(id(p), gradient) for p in parameters if (gradient := p.grad) is not None]
         if not held and not self._known:
             return
-        # Gradients of a module that is now frozen were saved, and will be restored.
+        # A frozen module has no `.grad` now, but its gradients are saved and will be restored.
         aside = {id(p): self._known[id(p)] for p in parameters if p.grad is None and id(p) in self._known}
         version = tensor_version.use
         self._known = aside | {key: (weakref.ref(gradient), version(gradient)) for key, gradient in held}
 
     def check(self, parameters: Sequence[Tensor], settings: UpdateSettings) -> list[Tensor | None]:
-        """Return what is in ``.grad``, or raise GradientError if the accumulator did not leave it there."""
+        """Return every ``.grad``, or raise GradientError for one that the accumulator did not leave there."""
         gradients = [parameter.grad for parameter in parameters]
         pairs = zip(parameters, gradients, strict=True)
-        strange = [p for p, gradient in pairs if gradient is not None and not self._left(p, gradient)]
+        strange = [p for p, gradient in pairs if gradient is not None and not self.holds(p, gradient)]
         if strange:
             raise GradientError(
                 f"update: {len(strange)} of {len(parameters)} parameters already hold a gradient that this "
@@ -91,7 +90,8 @@ class Leftovers:
             )
         return gradients
 
-    def _left(self, parameter: Tensor, gradient: Tensor) -> bool:
+    def holds(self, parameter: Tensor, gradient: Tensor) -> bool:
+        """Return whether the accumulator left this gradient there, and nothing has written to it since."""
         known = self._known.get(id(parameter))
         return known is not None and known[0]() is gradient and known[1] == tensor_version.use(gradient)
 
@@ -101,9 +101,9 @@ class Slots:
 
     Args:
         parameters: the owned parameters.
-        settings: of the accumulator. Zeros left by ``clear="zero"`` stay and are added to; decayed gradients
+        settings: the accumulator's settings. Zeros left by ``clear="zero"`` stay in ``.grad``; decayed gradients
             are set aside until the window's own sum has been divided.
-        leftovers: what earlier windows left.
+        leftovers: the gradients that earlier windows left.
 
     Raises:
         GradientError: a parameter holds a gradient that is not a leftover of this accumulator.
@@ -159,13 +159,12 @@ def backward(loss: Tensor, seed: Tensor, inputs: tuple[Tensor, ...], retain_grap
 
     Equals ``torch.autograd.backward(loss, seed, inputs=inputs)`` for a scalar and a seed of the same
     shape, dtype and device. But torch's function checks every input for overridden torch functions, which
-    takes 0.7 ms for 1,000 parameters. With a tiny model that is a third of the overhead of an update over a
-    plain loop.
+    takes 0.7 ms for 1,000 parameters: for a tiny model, a third of an update's overhead over a plain loop.
 
-    If CUDA graphs run, this copies a new ``.grad``, whose memory belongs to the graph: its next run overwrites it.
+    With CUDA graphs, a new ``.grad`` is cloned, because the graph's next run overwrites its memory.
     """
     before = [each.grad for each in inputs] if reuses_gradients.use() else None
-    watched = torch.autograd.backward is not _torch_backward  # something watches every backward pass
+    watched = torch.autograd.backward is not _torch_backward  # other code wraps every backward pass
     if watched or type(loss) is not Tensor or transforming.use():
         with on_purpose():
             torch.autograd.backward(loss, seed, retain_graph=retain_graph, inputs=inputs)
@@ -187,10 +186,9 @@ def backward_sharded(
         sharded.check_known(node)
         if node.name() == "_ClippedBackward":
             raise UpdateError(
-                "backward: the graph holds gg.clip_gradient. Under fully_shard ranks add up their gradients "
-                "during the backward pass, so gradients in the graph are weighted by counts, and a limit "
-                "would have a different meaning for each micro-batch. Clip the whole gradient: "
-                "Accumulator(..., clip_norm=1.0)."
+                "backward: the graph holds gg.clip_gradient. Under fully_shard, gradients are weighted by counts "
+                "during the backward pass, so the limit would have a different meaning for each micro-batch. Clip "
+                "the whole gradient: Accumulator(..., clip_norm=1.0)."
             )
     others = [leaf for leaf in graph.leaves.values() if not any(leaf is each for each in also)]
     with on_purpose(), sharded.only_owned(others):
@@ -199,7 +197,7 @@ def backward_sharded(
 
 def on_purpose() -> AbstractContextManager[None]:
     """Mark a backward pass as gradgate's own, for the checker."""
-    from gradgate import events  # its import takes as long as everything else here, and it is rarely needed
+    from gradgate import events  # slow to import, and rarely needed
 
     return events.on_purpose()
 
@@ -230,12 +228,12 @@ def _local(tensor: Any) -> Tensor:
 
 
 def multiply(values: list[Tensor], factor: float | Tensor) -> None:
-    """Multiply in place; free if the factor is exactly 1."""
+    """Multiply in place; do nothing if the factor is 1."""
     if not values:
         return  # torch refuses an empty list
     if not isinstance(factor, Tensor):
         if factor != 1:
-            # On a CPU, torch would make a tensor of the number again for each gradient.
+            # On a CPU, torch would convert a Python number to a tensor for each gradient.
             once = all(map(_is_cpu, values)) and set(map(_dtype, values)).isdisjoint(_HALF)
             foreach_mul_.use(values, torch.tensor(factor, dtype=torch.float64) if once else factor)
         return
@@ -266,7 +264,7 @@ def add(parameters: Sequence[Tensor], others: Sequence[Tensor | None], factor: f
 
 
 def total_norm(values: list[Tensor]) -> float | Tensor:
-    """Return the 2-norm of all gradients as one vector; a tensor if reading it would synchronize.
+    """Return the 2-norm of all gradients together; a tensor if reading it would synchronize.
 
     16-bit gradients are squared and added in float32, because float16 overflows above 65504.
     """
@@ -286,13 +284,13 @@ def total_norm(values: list[Tensor]) -> float | Tensor:
 
 
 def exact_norm(values: list[Tensor]) -> float:
-    """Return the norm again in float64: finite gradients beyond 1e19 overflow when squared in float32."""
+    """Recompute the norm in float64: finite gradients beyond 1e19 overflow when squared in float32."""
     sizes = [value.abs() if value.is_complex() else value for value in values]
     return float(torch.linalg.vector_norm(torch.stack([size.double().norm().cpu() for size in sizes])))
 
 
 def norm_of_shards(parameters: Sequence[Tensor]) -> float:
-    """Return the 2-norm of all gradients if some are sharded over ranks. Waits for those ranks."""
+    """Return the 2-norm of all gradients if some are sharded over ranks. Communicates with those ranks."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     sharded: Any = torch.nn.utils.get_total_norm([each for each in gradients if is_sharded(each)])
     rest = [each for each in gradients if not is_sharded(each)]

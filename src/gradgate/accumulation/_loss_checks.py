@@ -24,6 +24,7 @@ from gradgate.autograd_graph import (
     NotUnderstoodError,
     SamplesMixedError,
     check_items,
+    functions_of_means,
     hidden_parameter,
     walk,
 )
@@ -32,19 +33,19 @@ from gradgate.errors import CountWarning, CoupledLossWarning, DividedTwiceWarnin
 _CALLS = 16  # backward calls of each loss that are checked
 _ROUNDING = 1e-5  # with class weights, a loss saves the sum of its targets' weights in float32
 
-# Operations between a loss and its terms, such as the weighted terms of both directions.
+# Operations that combine the terms of a loss.
 _TERMS = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "NegBackward0")
 
 
 class LossChecks:
     """Checks the first backward calls of each loss of an accumulator.
 
-    Later, the first call of each window is compared with its ``reduction``, and a graph is walked again only
+    Later, only the first call of each window is checked against its ``reduction``, and a graph is walked again only
     when its size changes.
 
     Attributes:
         node_number: autograd's node counter at the end of the last backward pass. Autograd numbers the nodes
-            that a thread creates, so the size of a graph is known at no cost.
+            that a thread creates, so a graph's size is the difference of two numbers.
         passed: the size of the last graph that was walked, by loss name and by whether the window already
             holds that loss.
         settled: the losses whose first calls have all been checked.
@@ -78,9 +79,9 @@ class LossChecks:
             loss: as the caller passed it.
             count: as the caller passed it.
             reduction: as the caller passed it.
-            micro_batches: how many micro-batches this window holds, if known.
-            later: whether this window holds a micro-batch of this loss already.
-            graph_size: the nodes made since the last backward pass.
+            micro_batches: the number of micro-batches in this window, if known.
+            later: whether this window already holds a micro-batch of this loss.
+            graph_size: the number of autograd nodes created since the last backward pass.
             batch_norms: issues the warning about batch norms.
 
         Raises:
@@ -108,14 +109,15 @@ class LossChecks:
             batch_norms.warn_once(name, loss)
             if name not in self._checked_for_pairs:
                 self._checked_for_pairs.add(name)
-                warn_if_coupled(loss)
+                if not _warn_if_coupled(loss):
+                    _warn_if_function_of_mean(loss, count)
         if not self._contradicted:
             self._warn_if_counted_otherwise(name, loss, count, later)
 
     def _warn_if_counted_otherwise(self, name: str, loss: Tensor, count: Count, later: bool) -> None:
         """Warn once if the counts in a window are not proportional to those that the losses' graphs show.
 
-        Only proportions within a window matter: sequences of equal length may stand for their tokens.
+        Only proportions matter: if sequences have equal length, counting sequences is as good as counting tokens.
         """
         if not later:
             self._counted.pop(name, None)
@@ -134,19 +136,18 @@ class LossChecks:
                 )
             )
             warnings.warn(
-                f"backward: count is {count:.10g}, but this loss is a mean over {known:.10g} items, as its graph "
-                f"shows, and an earlier loss in this window had count {first_count:.10g} for "
-                f"{first_known:.10g} items. So the micro-batches get the wrong weights. Pass the number of "
-                "items that took part in the loss: count=(labels != -100).sum(), for the labels that the "
-                "loss receives.",
+                f"backward: count is {count:.10g} for a mean over {known:.10g} items (read from the graph), but an "
+                f"earlier loss in this window had count {first_count:.10g} for {first_known:.10g} items. These "
+                "counts are not proportional, so the micro-batches get the wrong weights. Pass the number of items "
+                "that took part in the loss: count=(labels != -100).sum(), for the labels that the loss receives.",
                 CountWarning,
                 stacklevel=4,
             )
 
 
 def _emit(event: Callable[[Any], Any]) -> None:
-    """Emit the event that a function makes of the package of events, if a checker watches."""
-    from gradgate import events  # its import takes as long as everything else here, and it is rarely needed
+    """Emit ``event(gradgate.events)`` if a checker is watching."""
+    from gradgate import events  # slow to import, and rarely needed
 
     events.emit(lambda: event(events))
 
@@ -168,11 +169,11 @@ def _warn_if_divided(loss: Tensor, micro_batches: int) -> None:
 
 
 def warn_divided_twice(where: str, micro_batches: int, *, stacklevel: int) -> None:
-    """Warn about means that were also divided by the number of micro-batches."""
+    """Warn that a mean was also divided by the number of micro-batches."""
     _emit(lambda events: events.DividedTwice((), micro_batches))
     warnings.warn(
         f"{where}: loss is a mean divided by {micro_batches}, the number of micro-batches of this "
-        f"window. The update divides once, by all counts, so its gradient will be {micro_batches} times "
+        f"window. The update divides once, by the sum of all counts, so the gradient will be {micro_batches} times "
         "too small. Pass the loss without the division.",
         DividedTwiceWarning,
         stacklevel=stacklevel,
@@ -199,7 +200,7 @@ def check_scalar(loss: Tensor) -> None:
 
 
 def check_graph(loss: Tensor) -> None:
-    """Raise GraphError if nothing can be differentiated."""
+    """Raise GraphError if a loss has no graph."""
     if not loss.requires_grad:
         raise GraphError(
             "backward: loss has no graph: it was computed under no_grad, from .item() or .detach(), or only "
@@ -224,10 +225,10 @@ def refuse_hidden_parameters(loss: Tensor) -> None:
     )
 
 
-def warn_if_coupled(loss: Tensor) -> None:
-    """Warn about a loss over products or distances between all samples of a micro-batch, such as InfoNCE.
+def _warn_if_coupled(loss: Tensor) -> bool:
+    """Warn about a loss over products or distances between all samples of a micro-batch. Return whether it is one.
 
-    It is recognized if only elementwise operations, softmax and reshapes come between these and the loss.
+    It is recognized if only elementwise operations, softmax and reshapes follow the products or distances.
     """
     for node, following in walk(loss.grad_fn, beyond=_TERMS):
         if not following or node.name() in _TERMS:
@@ -237,11 +238,34 @@ def warn_if_coupled(loss: Tensor) -> None:
         except SamplesMixedError as mixed:
             warnings.warn(
                 f"backward: this loss compares the items of a micro-batch with one another: {mixed}. A split "
-                "leaves out the pairs that it separates, so no split gives the gradient of the whole batch. "
+                "loses the pairs between micro-batches, so no split gives the gradient of the whole batch. "
                 "Compute the loss over the whole window: update.backward_coupled(encode, micro_batches, loss_fn).",
                 CoupledLossWarning,
                 stacklevel=5,
             )
-            return
+            return True
         except (NotUnderstoodError, AttributeError, ValueError):
             continue
+    return False
+
+
+def _warn_if_function_of_mean(loss: Tensor, count: Count) -> None:
+    """Warn about a loss such as ``mse_loss(...).sqrt()``, which is no mean over items.
+
+    A function of a single item is fine, and so is a sum of one function per item.
+    """
+    try:
+        functions = functions_of_means(loss.grad_fn)
+    except (NotUnderstoodError, AttributeError):
+        return
+    if not functions or (not isinstance(count, Tensor) and count == len(functions)):
+        return
+    warnings.warn(
+        f"backward: this loss is a nonlinear function ({functions[0].name()}) of a mean or sum over the "
+        "micro-batch. The mean of such losses over micro-batches is not the loss of the whole batch, so no split "
+        "gives the gradient of the whole batch. Compute the loss from the sums of the whole window: "
+        "update.backward_coupled(encode, micro_batches, loss_fn). If you want the mean over micro-batches, pass "
+        "count=1.",
+        CoupledLossWarning,
+        stacklevel=5,
+    )

@@ -43,12 +43,12 @@ from gradgate.tally import Tally
 Self = TypeVar("Self", bound="OpenWindow")
 
 _NO_SUMS = GradientSums()  # of windows that are not open yet
-_FIRST = 3  # windows of an accumulator in which every gradient is watched
+_FIRST = 3  # an accumulator checks every gradient in its first windows
 
 
 @dataclass(eq=False)
 class TrainingState:
-    """What an accumulator keeps from window to window."""
+    """The state that an accumulator keeps between windows."""
 
     settings: UpdateSettings
     ranks: RankSetup
@@ -62,8 +62,8 @@ class TrainingState:
     unfinished: dict[str, Any] | None = None  # a loaded window, which the next update continues
     open_update: OpenWindow | None = None
     stepping: bool = False
-    # Called with the sums that a step will use and the factor that turns them into means; they change
-    # nothing.
+    # Called before each step with the sums and the factor that turns them into means. Hooks must not change
+    # the sums.
     gradient_hooks: OrderedDict[int, Callable[[Any, list[Tensor], float], None]] = field(
         default_factory=OrderedDict
     )
@@ -71,9 +71,9 @@ class TrainingState:
 
 
 class OpenWindow:
-    """A window being added up, from its first micro-batch to its step or its rollback."""
+    """A window, from its opening to its step or its rollback."""
 
-    _slots: Slots  # once it is open
+    _slots: Slots  # set when the window opens
     _state: Literal["new", "open", "closed"] = "new"
     _sums = _NO_SUMS
     _scale: LossScale | None = None
@@ -88,7 +88,7 @@ class OpenWindow:
     def __init__(self, shared: TrainingState, *, may_replay: bool = False) -> None:
         self._shared = shared
         self._settings = shared.settings
-        # Undoes each action of the window so far, in order. Empty once the window has ended.
+        # Functions that undo the window's actions so far, oldest first. Empty once the window has ended.
         self._undo: list[Callable[[], object]] = []
         self._counter = MicroBatchCounter()
         self._may_replay = may_replay
@@ -109,10 +109,7 @@ class OpenWindow:
             raise
 
     def _open(self) -> None:
-        """Open the window.
-
-        Each part registers its rollback before it changes anything, in case a signal arrives.
-        """
+        """Open the window. Every action registers its rollback first, in case a signal interrupts it."""
         shared, settings = self._shared, self._settings
         # Read again for each window, so that groups added later belong to the next window.
         groups = [group for optimizer in settings.optimizers for group in optimizer.param_groups]
@@ -138,10 +135,10 @@ class OpenWindow:
         self._sums = GradientSums(parameters, self._scale, thorough=self._first, sharded=coordinator.sharded)
         if coordinator is not ALONE or shared.batch_norms.statistics == "window":
             self._undo += [coordinator.discard, partial(shared.batch_norms.close, keep=False)]
-            with uninterrupted():  # hold and open change modules before they record the change
+            with uninterrupted():  # hold and open change modules before they can undo the change
                 coordinator.hold()
                 shared.batch_norms.open()
-        if shared.unfinished is not None:  # restores the window as the saving process had it
+        if shared.unfinished is not None:  # continue the loaded window
             self._counter.resume(shared.unfinished["micro_batches"])
             if self._scale is not None:
                 self._scale.resume(shared.unfinished["scale"])
@@ -155,7 +152,7 @@ class OpenWindow:
         try:
             self._leave(error)
         finally:
-            # Needed only if an interrupt arrived just before _leave would have rolled back.
+            # Only if an interrupt kept _leave from rolling back.
             if self._undo:
                 self._give_up()
 
@@ -226,7 +223,7 @@ class OpenWindow:
         else:
             counts = [tally.count for tally in tallies.values()]
         norm = float(mean.own_norm)
-        return firsts, len(counts), norm * norm, counts[0]  # a power would raise where it overflows
+        return firsts, len(counts), norm * norm, counts[0]  # norm**2 would raise on overflow
 
     def _report(self, error: BaseException) -> None:
         self._coordinator.report(error, out_of_memory=self._may_replay and is_out_of_memory(error))
@@ -277,8 +274,8 @@ def refuse_steps_inside(optimizer: Optimizer, state: TrainingState) -> list[Remo
         state = weak()
         if state is not None and state.open_update is not None and not state.stepping:
             raise UpdateError(
-                "update: optimizer.step() was called inside the block; it would use an unfinished sum. Remove "
-                "the call: leaving the block steps once."
+                "update: optimizer.step() was called inside the block, where the gradient sum is unfinished. "
+                "Remove the call: the optimizer steps when the block ends."
             )
 
     try:

@@ -1,4 +1,4 @@
-"""Keeps sums in a wider dtype than 16-bit parameters, and under one loss scale per window.
+"""Sums the gradients of 16-bit parameters in a wider dtype, with one loss scale per window.
 
 Adding 64 bfloat16 gradients in bfloat16 has an error of 8e-3 of the largest gradient. Autograd can keep the
 sum wide (``Tensor.grad_dtype``), and torch's optimizers can take a wide gradient for a narrow parameter
@@ -26,7 +26,7 @@ _NARROW = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Wide:
-    """A parameter with its usual gradient dtype, while its sum is kept in another dtype."""
+    """A parameter, the dtype of its sum, and its usual gradient dtype."""
 
     parameter: Tensor
     dtype: torch.dtype
@@ -34,7 +34,7 @@ class Wide:
 
 
 def sum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    """Return the dtype in which a parameter's gradients are added up; ``dtype`` is the requested dtype."""
+    """Return the dtype in which a parameter's gradients are summed; ``dtype`` is the requested dtype."""
     if not parameter.is_floating_point() or is_sharded(parameter):  # FSDP adds shards in its own dtype
         return parameter.dtype
     return dtype or (torch.float32 if parameter.dtype in _NARROW else parameter.dtype)
@@ -45,18 +45,18 @@ def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None, wide: list[Wi
 
     Args:
         parameters: the owned parameters.
-        dtype: as the accumulator was given it.
-        wide: gets an entry for each parameter, before its ``.grad_dtype`` is set. A ``.grad`` of another
-            dtype is dropped; the caller saves it if it is still needed.
+        dtype: the accumulator's ``accumulate_dtype``.
+        wide: receives an entry for each widened parameter, before its ``.grad_dtype`` is set. A ``.grad`` of
+            another dtype is dropped, so the caller must save it first.
 
     Raises:
-        OptionError: ``dtype`` is given, and a sharded parameter's gradients are added up in another one.
+        OptionError: ``dtype`` differs from the dtype in which a sharded parameter's gradients are summed.
     """
     for parameter in parameters:
         if dtype not in (None, parameter.dtype) and is_sharded(parameter):
             raise OptionError(
-                f"update: accumulate_dtype={dtype} with parameters under fully_shard, which adds gradients up in "
-                f"a dtype of its own, here {parameter.dtype}. Leave it out, and for float32 sums shard float32 "
+                f"update: accumulate_dtype={dtype} does not work under fully_shard, which sums gradients in its "
+                f"own dtype, here {parameter.dtype}. Leave accumulate_dtype out. For float32 sums, shard float32 "
                 "parameters with MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)."
             )
         wanted = sum_dtype(parameter, dtype)
@@ -77,7 +77,7 @@ def narrow(wide: Iterable[Wide]) -> None:
 
 
 def round_gradients(wide: Iterable[Wide]) -> None:
-    """Round each sum once to its parameter's own type, for an optimizer that cannot take a wide one."""
+    """Round each sum once to its parameter's dtype, for an optimizer that cannot take a wide gradient."""
     for each in wide:
         gradient = each.parameter.grad
         narrow([each])  # always: the next window would otherwise mistake the wide dtype for the usual one
@@ -107,8 +107,8 @@ def widen_state(optimizer: Optimizer, wide: Iterable[Wide]) -> None:
 def keep_loaded_state_wide(optimizer: Optimizer, dtype: torch.dtype | None) -> list[RemovableHandle]:
     """Make ``optimizer.load_state_dict`` keep moments in the dtype of the sums; ``dtype`` is the requested one.
 
-    torch rounds loaded state to the parameter's own type, so that a resumed run would differ from one that
-    was not stopped. Registers two hooks on the optimizer if it can take wide gradients, otherwise none.
+    torch rounds loaded state to the parameter's dtype, which would make a resumed run differ from an uninterrupted
+    one. Registers two hooks on the optimizer if it can take wide gradients, otherwise none.
     """
     if not takes_wide_gradients(optimizer):
         return []
@@ -142,7 +142,7 @@ def has_wide_state(optimizers: Iterable[Optimizer]) -> bool:
 
 
 def _has_entries(value: Any, parameter: Tensor) -> bool:
-    """Return whether a state value has the parameter's shape, so is not a step count."""
+    """Return whether a state value holds entries of the parameter, rather than a step count."""
     floating = isinstance(value, Tensor) and value.is_floating_point()
     return floating and (value.shape == parameter.shape or value.dim() > 0)
 
@@ -150,8 +150,8 @@ def _has_entries(value: Any, parameter: Tensor) -> bool:
 class WideState(TorchFunctionMode):
     """While active, makes optimizers create the state of narrow parameters in the wide dtype.
 
-    ``Adam`` makes its moments by ``zeros_like(parameter)`` and then refuses a gradient of another type
-    (torch 2.13). So the state has to take the dtype of the parameter's gradient; nothing else changes.
+    ``Adam`` creates its moments with ``zeros_like(parameter)`` and then refuses a gradient of another dtype
+    (torch 2.13). In this mode, the state of a parameter takes the dtype of its gradient.
     """
 
     _CREATED_LIKE = (torch.zeros_like, torch.full_like, torch.empty_like, torch.ones_like)
@@ -178,18 +178,18 @@ class LossScale:
         self._judged: set[Optimizer] = set()
 
     def look_at(self, loss: Tensor) -> None:
-        """Keep the last factor of a loss, to check later whether it was the loss scale. No synchronization."""
+        """Record the last factor of a loss, to check later whether it is the loss scale. Does not synchronize."""
         node: Any = loss.grad_fn
         if node is not None and node.name() == "MulBackward0":
             self._factor = node._saved_other
 
     def resume(self, scale: float | None) -> None:
-        """Take over the scale of a saved window that is being continued."""
+        """Use the scale of a loaded window."""
         self._resumed = scale
         self._scale = None if scale is None else torch.tensor(scale)
 
     def apply(self, seed: Tensor) -> Tensor:
-        """Multiply a backward seed by the window's scale. No synchronization."""
+        """Multiply a backward seed by the window's scale. Does not synchronize."""
         # Done even if a scale was resumed: a new scaler creates its tensors when it first scales.
         now = self._scaler.scale(torch.ones((), device=seed.device)) if not self._begun else None
         if not self._begun and self._resumed is not None:
@@ -206,21 +206,21 @@ class LossScale:
         return None if self._scale is None else float(self._scale)
 
     def unscale(self, optimizers: Iterable[Optimizer], device: torch.device) -> None:
-        """Divide ``.grad`` by the scale; the scaler notes whether it overflowed."""
+        """Divide ``.grad`` by the scale; the scaler records whether it overflowed."""
         if not self._begun:
-            self._scaler.scale(torch.ones((), device=device))  # a resumed window may have nothing to add
+            self._scaler.scale(torch.ones((), device=device))  # initializes a new scaler
         now = self._scaler.get_scale()
         if self.value() is not None and now != self.value():
             raise UpdateError(
                 f"update: the scaler's scale changed from {self.value()} to {now} while this window was open, "
                 "so its gradients would be divided by the wrong scale. Give each accumulator its own "
-                "GradScaler, and leave scaler.update() to it."
+                "GradScaler, and do not call scaler.update() yourself."
             )
         factor = self._factor
         if factor is not None and factor.numel() == 1 and float(factor) == now != 1:
             raise UpdateError(
-                f"update: the loss was already multiplied by the loss scale {now}, but the update multiplies "
-                "it as well. Pass the unscaled loss: update.backward(loss), without scaler.scale(...)."
+                f"update: the loss was already multiplied by the loss scale {now}, and the update would multiply "
+                "it again. Pass the unscaled loss: update.backward(loss), without scaler.scale(...)."
             )
         self._unscaled = True
         for optimizer in optimizers:
@@ -241,7 +241,7 @@ class LossScale:
         self._unscaled = False
 
     def roll_back(self) -> None:
-        """Make the scaler forget that it unscaled; its scale stays what it was."""
+        """Reset the scaler, so that it can unscale again; its scale does not change."""
         if self._unscaled:
             self._scaler.update(new_scale=self.value())
         self._unscaled = False

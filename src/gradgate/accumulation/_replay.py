@@ -1,4 +1,4 @@
-"""Run a window, and run it again in smaller micro-batches if memory runs out."""
+"""Runs a window, and replays it in smaller micro-batches if memory runs out."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run_batch(
             raise OptionError(f"step: deal is {deal!r}; it is 'whole', 'parts' or None.")
         if not plain:
             raise OptionError(
-                "step: batch_dim and collate belong to the plan: gradgate.plan(..., batch_dim=...)."
+                "step: with a plan, pass batch_dim and collate to the plan: gradgate.plan(..., batch_dim=...)."
             )
         return run_window(
             state,
@@ -130,10 +130,10 @@ def run_window(
             covered = {id(parameter) for parameter in settings.models.parameters()}
             if not covered.issuperset(map(id, parameters)):
                 raise BudgetError(
-                    f"step: memory ran out ({first_line(error)}), and without the whole model the window cannot "
-                    "be replayed in smaller micro-batches: what the forward pass has changed in it (batch norms, "
-                    "momentum encoders, counters) could not be restored. Pass all modules that the optimizers "
-                    "step: Accumulator(optimizer, model=model). Nothing was stepped."
+                    f"step: memory ran out ({first_line(error)}), and the window cannot be replayed in smaller "
+                    "micro-batches: without the whole model, changes by the forward pass (batch norms, momentum "
+                    "encoders, counters) cannot be restored. Pass all modules whose parameters the optimizers "
+                    "step: Accumulator(optimizer, model=model). No step was made."
                 ) from error
             with attempt.reporting():
                 reason = source.ran_out(attempt.update._running, error)
@@ -163,7 +163,7 @@ def _add_each(
         except CountError as error:
             if count is not None:
                 raise
-            raise CountError(f"{error} In step, loss_fn returns it: return loss, y.numel().") from None
+            raise CountError(f"{error} In step, loss_fn returns the count: return loss, y.numel().") from None
         del outcome, loss, data
 
 
@@ -183,7 +183,7 @@ class _Attempt:
     def can_replay(self, error: BaseException) -> bool:
         """Return whether a finer split can help: memory ran out in a forward or backward, not in the step.
 
-        All ranks must replay together, which they do unless a rank stopped for another reason.
+        All ranks must replay together, so no rank may have stopped for another reason.
         """
         if self._coordinator.sharded is not None:
             return False  # the other ranks are in the middle of a pass and wait for this rank
@@ -207,8 +207,8 @@ def _loss_and_count(outcome: Any) -> tuple[Tensor, Count | None]:
         return outcome
     raise OptionError(
         f"step: loss_fn returned a {type(outcome).__name__}"
-        f"{f' of {len(outcome)}' if isinstance(outcome, tuple) else ''}; it returns the loss, or the loss and its "
-        "count: return loss, y.numel()."
+        f"{f' of {len(outcome)}' if isinstance(outcome, tuple) else ''}; it must return the loss, or the loss and "
+        "its count: return loss, y.numel()."
     )
 
 
@@ -219,7 +219,7 @@ def _free_caches() -> None:
 
 
 class CoupledSteps:
-    """Updates from losses over whole windows, in one call."""
+    """Adds :meth:`step_coupled` to an accumulator."""
 
     _state: TrainingState
 
@@ -235,17 +235,17 @@ class CoupledSteps:
     ) -> Update:
         """Make one update from a loss over a whole window. If memory runs out, split micro-batches and replay.
 
-        The one call for :meth:`Update.backward_coupled`. If memory runs out, it rolls back, splits and replays as
-        :meth:`Accumulator.step` does, and keeps no graphs from then on. The update is the same.
+        Opens a window and calls :meth:`Update.backward_coupled`. If memory runs out, rolls back, splits and replays
+        as :meth:`Accumulator.step` does, and keeps no graphs from then on. The update is the same.
 
         Args:
-            encode: takes a micro-batch, returns its representations.
-            window: the micro-batches: a list, a window of :func:`windows`. A plan makes them of one batch:
-                ``[micro.data for micro in plan.split(batch)]``.
-            loss_fn: takes the representations of the whole window, returns their loss.
-            budget_bytes: what graphs of the first pass may hold; see :meth:`Update.backward_coupled`.
+            encode: takes a micro-batch and returns its representations.
+            window: the micro-batches: a list, or a window from :func:`windows`. To split a single batch, use a
+                plan: ``[micro.data for micro in plan.split(batch)]``.
+            loss_fn: takes the representations of the whole window and returns their loss.
+            budget_bytes: memory for graphs of the first pass; see :meth:`Update.backward_coupled`.
             batch_dim: the dimension of the samples in a micro-batch, if it is not 0.
-            collate: turns a list of raw samples into the input of ``encode``; micro-batches are such lists.
+            collate: turns a list of raw samples into the input of ``encode``. Micro-batches are then such lists.
 
         Returns:
             the update, closed, for logging.
@@ -253,7 +253,7 @@ class CoupledSteps:
         Raises:
             OptionError: ``window`` is one batch.
             BudgetError: one sample does not fit, or there is no ``model`` to restore.
-            Exception: as :meth:`Update.backward_coupled` and :meth:`Accumulator.update`.
+            Exception: the same as for :meth:`Update.backward_coupled` and :meth:`Accumulator.update`.
 
         Example:
             >>> encoder = torch.nn.Linear(3, 2)

@@ -1,4 +1,4 @@
-"""The running counts of a window: its micro-batches, and the items, value and unit of each loss's sum."""
+"""The running sum of each loss in a window, and a counter of the window's micro-batches."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class RunningSum:
     counts: list[Count] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
     losses: list[Tensor | float] = field(default_factory=list)
-    limit: float = _HALF_HEADROOM  # the headroom, once a sum has grown enough for it to matter
+    limit: float = _HALF_HEADROOM  # replaced by the headroom when the sum first exceeds it
     known: float = 0  # the sum of the counts so far that are plain numbers
-    aside: list[Tensor | None] | None = None  # its gradients while another loss's are in `.grad`
+    aside: list[Tensor | None] | None = None  # its gradients while `.grad` holds another loss's
 
     def __repr__(self) -> str:
         return f"RunningSum({self.name!r}, {len(self.counts)} contributions)"
@@ -51,7 +51,7 @@ class RunningSum:
     def prepare(
         self, loss: Tensor, count: Count, reduction: Reduction, items: float | None = None
     ) -> tuple[Count, Count]:
-        """Choose the unit for the next contribution; its gradient is that of a mean over ``items``, if given.
+        """Choose the unit for the next contribution, which is a mean over ``items`` if given.
 
         Returns:
             the factor that converts the sum so far to that unit, and the weight of the contribution.
@@ -75,7 +75,7 @@ class RunningSum:
         return _ratio(per_item, self.unit, loss)
 
     def _unit_for(self, loss: Tensor, count: Count, per_item: Count) -> Count:
-        if isinstance(per_item, Tensor):  # perhaps zero, which would have to be read from the device
+        if isinstance(per_item, Tensor):  # may be zero; checking would synchronize
             wide = per_item.to(loss.device, _wide(loss))
             before = 1.0 if self.unit is None else self.unit
             return torch.where(wide > 0, wide, _on_device(before, loss.device, wide.dtype))
@@ -97,12 +97,12 @@ class RunningSum:
         if not isinstance(count, Tensor):
             self.known += count
         self.reductions.append(reduction)
-        # A number if reading it needs no synchronization. Otherwise a clone: some of torch's losses return
-        # their one number in a storage as large as the input.
+        # On a device, keep a clone: reading would synchronize, and some of torch's losses return a scalar in a
+        # storage as large as the input.
         self.losses.append(loss.item() if loss.is_cpu else loss.detach().clone())
 
     def total_count(self) -> int | float:
-        """Return the items so far. Synchronizes with the device if counts are on a device."""
+        """Return the number of items so far. Synchronizes with the device if counts are on a device."""
         on_device = any(isinstance(count, Tensor) for count in self.counts)
         return total(self.counts) if on_device else self.known
 
@@ -140,8 +140,8 @@ class RunningSum:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], headroom: Callable[[], float]) -> RunningSum:
-        """Rebuild what :meth:`state_dict` returned."""
-        # The caller's state is not changed.
+        """Rebuild a sum from :meth:`state_dict`."""
+        # Copied, so that the caller's state does not change.
         lists = {key: list(item) for key, item in state.items() if isinstance(item, list)}
         known = {key: item for key, item in state.items() if key != "expected"}  # the format of gradgate 0.1
         return cls(**{**known, **lists}, headroom=headroom)
@@ -181,15 +181,15 @@ def _numbers(scalars: list[Tensor | float]) -> list[float]:
 
 
 class MicroBatchCounter:
-    """Counts the micro-batches and backward calls of a window, and distinguishes its losses.
+    """Counts the micro-batches and backward calls of a window, and names its losses.
 
     Attributes:
         in_loop: whether the loop is over ``update.micro_batches(...)``.
         expected: how many micro-batches the window will have, if known; otherwise 1.
-        micro_batches: the number begun so far, including those of a resumed window.
-        last: whether the current one is known to be the last.
+        micro_batches: micro-batches begun so far, including those of a resumed window.
+        last: whether the current micro-batch is known to be the last.
         calls: backward calls in the current micro-batch.
-        idle: earlier micro-batches of the loop that had no backward: left out, or drawn ahead of their turn.
+        idle: earlier micro-batches without a backward call: the loop skipped them, or drew them too early.
         unnamed: losses without a name in the current micro-batch.
         usual: the number of unnamed losses in earlier micro-batches.
         to_skip: micro-batches that a resumed window has already added.
@@ -207,7 +207,7 @@ class MicroBatchCounter:
 
     @property
     def done(self) -> int:
-        """The micro-batches whose losses are in the sum."""
+        """The number of micro-batches whose losses are in the sum."""
         return self.micro_batches - (self.in_loop and not self.calls)
 
     def resume(self, done: int) -> None:
@@ -223,14 +223,14 @@ class MicroBatchCounter:
         self.micro_batches, self.calls, self.unnamed = number, 0, 0
 
     def refuse_idle(self, what: str) -> None:
-        """Raise UpdateError if micro-batches without a backward make it unclear which one is the current one."""
+        """Raise UpdateError if micro-batches without a backward call hide which micro-batch is current."""
         if self.idle:
             raise UpdateError(
-                f"{what}: the loop has begun micro-batch {self.micro_batches}, and {self.idle} before it had no "
-                "backward. Were they left out, or did list(...) or a prefetcher draw them ahead, so that this "
-                "is another micro-batch? Loop over update.micro_batches(...) itself, and prefetch inside: "
-                "update.micro_batches(prefetch(window)). Pass count=0 for a micro-batch that is left out, and "
-                "name each of several losses."
+                f"{what}: the loop is at micro-batch {self.micro_batches}, but {self.idle} of the earlier ones had "
+                "no backward. If list(...) or a prefetcher drew them early, this call belongs to another "
+                "micro-batch. Loop over update.micro_batches(...) itself, and prefetch inside: "
+                "update.micro_batches(prefetch(window)). If they were skipped, pass count=0 for each. Name each "
+                "loss if a micro-batch has several."
             )
 
     def start_loop(self) -> None:
@@ -238,12 +238,12 @@ class MicroBatchCounter:
         if self.in_loop:
             raise UpdateError(
                 "micro_batches: this update was already given its micro-batches. One update is one window; "
-                "pass all of it at once, for example itertools.chain(labelled, unlabelled)."
+                "pass the whole window at once, for example itertools.chain(labelled, unlabelled)."
             )
         self.in_loop = True
 
     def looking_ahead(self, source: Iterator[T]) -> Iterator[T]:
-        """Draw the next micro-batch before the current one is yielded, to find the last one."""
+        """Draw one micro-batch ahead, so that the last one is known when it is yielded."""
         waiting: list[T] = []
         for following in source:
             if waiting:
@@ -253,13 +253,13 @@ class MicroBatchCounter:
         yield from waiting
 
     def name(self, given: str | None) -> str:
-        """Return a loss's name: its own, or by its order in the micro-batch."""
+        """Return the given name, or a name from the loss's position in the micro-batch."""
         if given is not None:
             return given
         if self.calls and not self.in_loop:
             raise UpdateError(
-                "backward: a second call without a name, outside update.micro_batches(...): is it another "
-                "micro-batch (the mean is over both) or another loss (the two means add)? Loop over "
+                "backward: a second call without a name, outside update.micro_batches(...), may be another "
+                "micro-batch (averaged with the first) or another loss (added to the first mean). Loop over "
                 "`update.micro_batches(window)`, or name each loss: name='fake'."
             )
         self.unnamed += 1
@@ -268,7 +268,7 @@ class MicroBatchCounter:
         return "loss" if self.unnamed == 1 else f"loss {self.unnamed}"
 
     def check_losses(self) -> None:
-        """Raise UpdateError if a micro-batch had a different number of unnamed losses."""
+        """Raise UpdateError if micro-batches have different numbers of unnamed losses."""
         if self.usual and self.unnamed and self.unnamed != self.usual:
             raise UpdateError(
                 f"backward: micro-batch {self.micro_batches} had {self.unnamed} unnamed losses, but earlier "
@@ -279,7 +279,7 @@ class MicroBatchCounter:
 
 
 def length_of(loader: Iterable[object]) -> int | None:
-    """Return the length of an iterable, or None without one. An IterableDataset's loader may raise TypeError."""
+    """Return the length of an iterable, or None if it has none. An IterableDataset's loader may raise TypeError."""
     try:
         return len(loader) if isinstance(loader, Sized) else None
     except TypeError:

@@ -24,20 +24,20 @@ Model: TypeAlias = "nn.Module | Sequence[nn.Module]"
 """A module, wrapped or not, or several."""
 
 in_use: weakref.WeakSet[Models] = weakref.WeakSet()
-"""The models of all accumulators: another network that runs in a window may also all-reduce."""
+"""The models of all accumulators. A window may run another accumulator's network, which may all-reduce too."""
 
-_WRAPPERS = ("module.", "_orig_mod.")  # what DDP and torch.compile put before a path
+_WRAPPERS = ("module.", "_orig_mod.")  # prefixes that DDP and torch.compile add to a path
 
 
 class Models:
-    """The modules of an accumulator: source of wrappers, batch norms, buffers, and names for messages.
+    """The modules of an accumulator, searched for wrappers, batch norms, buffers and parameter names.
 
     Only the given modules are searched. A search through the process would miss objects that ``gc.freeze()``
     hides, and find modules that belong to other code.
 
     Args:
-        model: as passed by the caller; None if it was left out.
-        verb: the function that takes the argument, for the message.
+        model: as passed by the caller; None if omitted.
+        verb: the name of the public function, for messages.
 
     Attributes:
         given: the model as passed by the caller.
@@ -61,8 +61,8 @@ class Models:
         for root in roots:
             if not isinstance(root, nn.Module):
                 raise OptionError(
-                    f"{self._verb}: model holds a {type(root).__name__}. Pass the module that the loop calls (a "
-                    "wrapper such as DistributedDataParallel included), or several in a list: "
+                    f"{self._verb}: model holds a {type(root).__name__}. Pass the module that the loop calls, "
+                    "including a wrapper such as DistributedDataParallel, or several in a list: "
                     "model=[generator, head]."
                 )
         self.given, self.roots = model, roots
@@ -144,8 +144,8 @@ def decay(factor: float) -> Decay:
     """Decay gradients after a step instead of clearing them.
 
     The next update's gradient is then ``factor`` times the last one, as the optimizer received it, plus the new
-    mean. The part that is carried over is not divided again. The effect is that of momentum
-    outside the optimizer: a constant gradient ``g`` grows towards ``g / (1 - factor)``.
+    mean. The carried part is not divided again. This acts like momentum outside the optimizer: a constant
+    gradient ``g`` grows towards ``g / (1 - factor)``.
 
     Args:
         factor: at least 0 (the same as clearing) and below 1 (at 1, gradients would grow forever).
@@ -167,7 +167,7 @@ def decay(factor: float) -> Decay:
     """
     if not 0 <= factor < 1:
         raise OptionError(
-            f"decay: factor is {factor}, it must be at least 0 and below 1, or gradients would grow forever. "
+            f"decay: factor is {factor}, but it must be at least 0 and below 1, or gradients would grow forever. "
             "Use clear='none' to drop gradients after a step."
         )
     return Decay(float(factor))
@@ -201,7 +201,7 @@ class UpdateSettings:
         for name, limit in (("clip_norm", self.clip_norm), ("clip_value", self.clip_value)):
             if limit is not None and not 0 < limit < math.inf:
                 raise OptionError(
-                    f"Accumulator: {name} is {limit}, it must be positive and finite. To disable clipping, "
+                    f"Accumulator: {name} is {limit}, but it must be positive and finite. To disable clipping, "
                     "leave it out."
                 )
         if self.clip_norm is not None and self.clip_value is not None:
@@ -236,7 +236,7 @@ class UpdateSettings:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """The parameters that the optimizers step at the moment."""
+        """The parameters that the optimizers currently step."""
         return owned_parameters(self.optimizers)
 
     def name(self, parameter: Tensor) -> str:
@@ -244,7 +244,7 @@ class UpdateSettings:
         return parameter_name(parameter, self.optimizers, self.models)
 
     def names(self, parameters: Sequence[Tensor], most: int = 3) -> str:
-        """List a few parameters by name, and the number of the others."""
+        """List a few parameters by name, and the number of other parameters."""
         names = ", ".join(map(self.name, parameters[:most]))
         rest = len(parameters) - most
         return f"{names} and {rest} more" if rest > 0 else names
@@ -265,7 +265,7 @@ def as_optimizers(optimizer: Optimizer | Sequence[Optimizer]) -> tuple[Optimizer
             raise OptionError(
                 f"Accumulator: {type(each).__name__} evaluates the loss several times per step through a "
                 "closure, but a window runs once. Use it without gradgate, with a closure that runs the whole "
-                "batch (or all micro-batches, each weighted by its items), or use an optimizer that needs no "
+                "batch (or all micro-batches, each weighted by its count), or use an optimizer that needs no "
                 "closure."
             )
     return optimizers

@@ -1,4 +1,4 @@
-"""Saves and loads an accumulator, also with several ranks, as plain containers that are checked before use."""
+"""Saves and loads the state of an accumulator, in one process or with several ranks."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _KEYS = {"shapes", "window", "carried", "samples_that_fit", "wide_state"}
 
 
 class Checkpointed:
-    """Saving and loading of an accumulator."""
+    """Adds saving and loading to an accumulator."""
 
     _state: TrainingState
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is needed to resume, including an unfinished window.
+        """Return the state needed to resume, including an unfinished window.
 
         Tensors are copies. The state holds only tensors, numbers, strings and containers, so that
-        ``torch.load(..., weights_only=True)`` reads it. The model, the optimizer, the scheduler, the scaler
-        and the random state are saved separately, with their own states. Inside a window, call it after the
-        last backward of a micro-batch.
+        ``torch.load(..., weights_only=True)`` reads it. It does not include the model, optimizer, scheduler, scaler
+        and random state; save these separately. Inside a window, call this after the last backward of a
+        micro-batch.
         """
         state, settings, update = self._state, self._state.settings, self._state.open_update
         parameters = settings.parameters
@@ -46,7 +46,7 @@ class Checkpointed:
             "shapes": [list(parameter.shape) for parameter in parameters],
             "window": window,
             "carried": [None if g is None else g.detach().clone() for g in gradients] if decays else None,
-            # Which gradients are zeros left by clear="zero": an optimizer steps on them.
+            # Which zero gradients exist, because an optimizer steps on a zero gradient, but not on None.
             "zeros": [g is not None for g in gradients] if settings.clear == "zero" else None,
             "samples_that_fit": state.samples_that_fit,
             "noise_scale": None if state.noise_scale is None else state.noise_scale.state_dict(),
@@ -74,11 +74,11 @@ class Checkpointed:
         return {"ranks": ranks, f"rank {rank}": file.getvalue()}
 
     def load_checkpoint(self, checkpoint_id: Any, key: str = "accumulator") -> None:
-        """Load from a ``torch.distributed`` checkpoint what :meth:`state_by_rank` returned.
+        """Load the state that :meth:`state_by_rank` saved in a ``torch.distributed`` checkpoint.
 
-        With the same number of ranks, each continues its own part of an unfinished window, bit for bit: pass
-        it the same window. With another number of ranks, the parts are added up and split among the new
-        ranks; pass each rank its share of the rest of the window. The update is then the same up to
+        With the same number of ranks, each rank continues its own part of an unfinished window, bit for bit, if it
+        is passed the same window. With another number of ranks, the parts are added and distributed over the new
+        ranks; pass each rank its share of the remaining micro-batches. The update then differs only by
         rounding.
 
         Args:
@@ -87,7 +87,7 @@ class Checkpointed:
 
         Raises:
             StateError: the checkpoint has no such key, or belongs to other parameters.
-            UpdateError, GradientError: as :meth:`load_state_dict`.
+            UpdateError, GradientError: the same as for :meth:`load_state_dict`.
         """
         rank, ranks = self._state.ranks.position()
         self.load_state_dict(_read(checkpoint_id, key, rank, ranks))
@@ -95,10 +95,10 @@ class Checkpointed:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a saved state. The next update continues the unfinished window in it, if any.
 
-        Make the accumulator before ``optimizer.load_state_dict(...)``: torch rounds the loaded moments of
-        16-bit parameters, and the accumulator keeps them wide. Pass the update the same micro-batches: those
-        already in the sum are skipped. The resulting parameters are then, bit for bit, those of an
-        uninterrupted run.
+        Create the accumulator before calling ``optimizer.load_state_dict(...)``: torch would round the loaded
+        moments of 16-bit parameters, and the accumulator prevents that. Pass the next update the same
+        micro-batches; it skips those already in the sum. The resulting parameters are then, bit for bit, those of
+        an uninterrupted run.
 
         Raises:
             StateError: the state belongs to other parameters or another version; nothing is changed.
@@ -153,17 +153,17 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
     found = state.get("format") if isinstance(state, dict) else type(state).__name__
     if found != _FORMAT or not state.keys() >= _KEYS:
         raise StateError(
-            f"load_state_dict: format is {found!r}, but this version reads {_FORMAT}, with "
-            f"{', '.join(sorted(_KEYS))}. Pass what Accumulator.state_dict() returned."
+            f"load_state_dict: format is {found!r}, but this version reads format {_FORMAT}, with the keys "
+            f"{', '.join(sorted(_KEYS))}. Pass the result of Accumulator.state_dict()."
         )
     shapes = [list(parameter.shape) for parameter in parameters]
     if state["shapes"] != shapes:
         differing = [i for i, (a, b) in enumerate(zip(state["shapes"], shapes, strict=False)) if a != b]
         first = f"; the first that differs is parameter {differing[0]}" if differing else ""
         raise StateError(
-            f"load_state_dict: the state was saved for other parameters ({len(state['shapes'])} in number, the "
-            f"optimizer has {len(shapes)}{first}). Make the optimizer over the same parameters, in the same order, "
-            "as when it was saved."
+            f"load_state_dict: the state was saved for other parameters ({len(state['shapes'])} saved, "
+            f"{len(shapes)} in the optimizer{first}). Create the optimizer with the same parameters, in the same "
+            "order, as when the state was saved."
         )
     if state["carried"] is not None and not isinstance(settings.clear, Decay):
         raise StateError(
@@ -172,8 +172,8 @@ def _check_state(state: dict[str, Any], parameters: Sequence[Tensor], settings: 
         )
     if state["wide_state"] and not has_wide_state(settings.optimizers):
         raise StateError(
-            "load_state_dict: the optimizer's moments were wider than its parameters when this was saved, but "
-            "are not any more: torch rounds them on loading. Create the accumulator first, then call "
+            "load_state_dict: the optimizer's moments were wider than its parameters when the state was saved, but "
+            "torch rounded them on loading. Create the accumulator first, then call "
             "optimizer.load_state_dict(...), then accumulator.load_state_dict(...)."
         )
     _check_types(state["window"], parameters, settings)
@@ -198,8 +198,8 @@ def _check_types(
             if gradient is not None and gradient.dtype != wanted:
                 raise StateError(
                     f"load_state_dict: the unfinished window holds {gradient.dtype} sums for parameter {index}, "
-                    f"but this accumulator sums in {wanted}. Create it with the accumulate_dtype with which it "
-                    "was saved."
+                    f"but this accumulator sums in {wanted}. Create the accumulator with the same accumulate_dtype "
+                    "as when it was saved."
                 )
 
 
@@ -207,7 +207,7 @@ def _read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]
     """Return this rank's saved state, or its share of all states if the number of ranks changed.
 
     Raises:
-        StateError: the checkpoint holds none under this key.
+        StateError: the checkpoint holds no state under this key.
     """
     from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict_loader import load
@@ -222,7 +222,7 @@ def _read(checkpoint_id: Any, key: str, rank: int, ranks: int) -> dict[str, Any]
     mine = range(rank, saved, ranks) if saved != ranks else [rank]
     wanted: dict[str, Any] = {key: {f"rank {number}": b"" for number in mine or [0]}}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about reading in one process alone, which is intended
+        warnings.simplefilter("ignore")  # torch warns about reading in a single process
         load(wanted, checkpoint_id=checkpoint_id, no_dist=True)
     states = [_unpacked(wanted[key][f"rank {number}"]) for number in mine or [0]]
     if saved == ranks:
@@ -236,9 +236,9 @@ def _unpacked(state: bytes) -> dict[str, Any]:
 
 
 def _merged(states: Sequence[dict[str, Any]], like: dict[str, Any]) -> dict[str, Any]:
-    """Merge the unfinished windows of some ranks: their sums add.
+    """Merge the unfinished windows of some ranks by adding their sums.
 
-    Values that all ranks share are taken from the first. Micro-batches are counted from zero, because another
+    Values that all ranks share are taken from the first rank. Micro-batches are counted from zero, because another
     number of ranks splits the rest of the window differently.
     """
     windows = [state["window"] for state in states if state["window"] is not None]

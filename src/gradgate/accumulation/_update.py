@@ -27,16 +27,17 @@ T = TypeVar("T")
 class Update(CoupledWindow):
     """A window of micro-batches. Made by :meth:`Accumulator.update` and used as a context manager.
 
-    Leaving the block unscales, divides once, clips, steps, clears and schedules, in this order. If the block
-    raises, nothing is stepped, ``.grad`` is restored, and the exception propagates.
+    When the block ends, the update unscales and divides the sums, clips, steps the optimizers, clears gradients,
+    and steps the schedulers. If the block raises, nothing is stepped, ``.grad`` is restored, and the exception
+    propagates.
     """
 
     def micro_batches(self, window: Iterable[T]) -> Iterator[T]:
         """Iterate over the micro-batches of this window.
 
         All backward calls in an iteration belong to one micro-batch. An update that resumes from a saved state
-        skips the micro-batches that are already in its sum: pass it the same window. Call ``backward`` for each
-        micro-batch before the next one is drawn: a prefetcher wraps the window, not this iterator.
+        skips the micro-batches that are already in its sum, so pass it the same window. Call ``backward`` for each
+        micro-batch before the next one is drawn. To prefetch, wrap the window, not this iterator.
 
         Args:
             window: an iterable of micro-batches, such as the windows of :func:`windows`, or a list.
@@ -86,34 +87,34 @@ class Update(CoupledWindow):
     ) -> None:
         """Add one loss's gradient to the window, weighted by its number of items.
 
-        Only parameters that the accumulator's optimizers own receive gradients, whatever else the graph contains;
-        the parts of the backward pass that only other parameters need are skipped. The sum is divided by the whole
-        window's count when the block ends, not before.
+        Only parameters that the accumulator's optimizers own receive gradients; the parts of the backward pass that
+        only other parameters need are skipped. The sum is divided by the whole window's count when the block
+        ends, not before.
 
         Args:
             loss: a scalar, shape ``[]`` or ``[1]``, floating, attached to a graph. The graph is freed.
             count: items in the loss, ``>= 0``: samples, valid tokens, or their summed weights. A number, or a
-                tensor with one element; a tensor on a device is read when the block ends. If left out, it is read
-                from the graph when the graph proves it: for ``cross_entropy`` with its ignored and weighted
+                tensor with one element; a tensor on a device is read when the block ends. If omitted, it is read
+                from the graph where the graph proves it: for ``cross_entropy`` with its ignored and weighted
                 targets, ``mse_loss`` and ``.mean()``, if every operation down to the model's last layer is known
-                to keep samples apart. With a count of zero nothing runs. A zero on a device is read too late to
-                skip the pass, so its loss has to be finite.
+                to keep samples separate. With a count of zero, no backward pass runs. A zero on a device is read
+                too late to skip the pass, so the loss must be finite.
             reduction: "mean" if ``loss`` is a mean over its items, "sum" if it is their sum.
-            name: the name of the loss. Several calls in one micro-batch are several losses, matched by their order
-                if they have no names. Each is averaged over its own items in the window, and the means are added,
-                as in ``loss_a + loss_b``. A second loss keeps a second set of gradients until the block ends; to
-                avoid that, add up losses with equal counts.
-            into: the module or parameter, or several, that receive this loss's gradient; of a module, its owned
-                parameters. By default, all owned parameters that the loss reaches. Other parameters receive
-                nothing from this loss, and the parts of the backward pass that only they need are skipped.
+            name: the name of the loss. Several calls in one micro-batch add several losses; unnamed losses are
+                matched by their order. Each loss is averaged over its own items in the window, and the means are
+                added, as in ``loss_a + loss_b``. A second loss needs memory for a second set of gradients until
+                the block ends; to avoid that, add losses with equal counts before the call.
+            into: the module or parameter, or several, that receive this loss's gradient. A module stands for its
+                owned parameters. By default, all owned parameters that the loss reaches. The parts of the backward
+                pass that only other parameters need are skipped.
             retain_graph: keep the graph for another loss that shares it.
 
         Raises:
             OwnerError: ``into`` names a module or parameter that the accumulator does not own.
             ShapeError: ``loss`` is not a floating scalar.
             CountError: ``count`` is negative, not finite, or missing when the graph does not prove it.
-            GraphError: ``loss`` has no graph; or every owned parameter is frozen, or a parameter in ``into`` is;
-                or the loss reaches nothing in ``into`` (checked in an accumulator's first windows).
+            GraphError: ``loss`` has no graph, every owned parameter or a parameter in ``into`` is frozen, or the
+                loss reaches nothing in ``into`` (checked in an accumulator's first windows).
             UpdateError: the update is not open, or it is unclear whether this is another micro-batch or another
                 loss.
         """
@@ -169,8 +170,8 @@ class Update(CoupledWindow):
         """Return a context that overlaps the all-reduce with the window's last backward pass."""
         if self._coordinator.all_reduced:
             raise UpdateError(
-                f"backward: {name!r} comes after the last backward pass of the window, whose gradients have been "
-                "all-reduced. With sync='overlap' each micro-batch has one loss: add up the losses, or use "
+                f"backward: {name!r} comes after the window's last backward pass, which has already all-reduced "
+                "the gradients. With sync='overlap', each micro-batch has one loss: add the losses, or use "
                 "sync='last'."
             )
         if {*self._sums.by_name} - {name}:
@@ -205,7 +206,7 @@ class Update(CoupledWindow):
         tallies = [tally for tally in self.losses.values() if tally.count]
         if not tallies:
             raise UpdateError(
-                "update.loss: nothing was added yet, so there is no mean. Read it after a backward."
+                "update.loss: no loss was added yet, so there is no mean. Read it after a backward."
             )
         return sum(tally.mean for tally in tallies)
 
@@ -221,7 +222,7 @@ class Update(CoupledWindow):
 
     @property
     def micro_batch_count(self) -> int:
-        """The micro-batches so far, of this rank."""
+        """The number of micro-batches so far on this rank."""
         return int(min(self._counter.micro_batches or self._coupled_micro_batches, self._own))
 
     @property
@@ -247,7 +248,7 @@ class Update(CoupledWindow):
         """
         if self._shared.noise_scale is None:
             raise UpdateError(
-                "update.noise_scale: it is not measured. Make the accumulator with noise_scale=gg.NoiseScale()."
+                "update.noise_scale: it is not measured. Create the accumulator with noise_scale=gg.NoiseScale()."
             )
         return self._noise_scale
 

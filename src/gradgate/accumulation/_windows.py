@@ -164,7 +164,7 @@ def _with_progress(loader: Iterable[T], size: int) -> Iterable[T]:
 
 
 Dealt: TypeAlias = Literal["whole", "parts"]
-"""What each rank passes when a batch is distributed over ranks: the whole batch, or its own part."""
+"""Whether each rank passes the whole batch or only its own part, to be redistributed over ranks."""
 
 
 class SplitPlan(Protocol):
@@ -211,7 +211,7 @@ class GivenMicroBatches:
             except OptionError as unreadable:
                 raise BudgetError(
                     f"step: memory ran out ({first_line(error)}), and this micro-batch cannot be split: "
-                    f"{str(unreadable).removeprefix('split: ')} Or pass smaller micro-batches. Nothing was stepped."
+                    f"{str(unreadable).removeprefix('split: ')} Or pass smaller micro-batches. No step was made."
                 ) from error
         self._state.samples_that_fit = fits = _next_size(samples, error)
         return f"{samples} samples; replaying the window with {fits}"
@@ -236,7 +236,7 @@ class GivenMicroBatches:
 class PlannedMicroBatches:
     """The micro-batches of a plan, which adjusts if some do not fit.
 
-    ``dealt`` says whether ranks pass a whole batch or parts to distribute; None: each keeps its own.
+    ``dealt`` says whether each rank passes the whole batch or its own part. If None, each keeps its own samples.
     """
 
     def __init__(
@@ -290,8 +290,8 @@ def _next_size(samples: int, error: BaseException) -> int:
     if samples <= 1:
         raise BudgetError(
             f"step: one sample alone runs out of memory ({first_line(error)}). A batch cannot be split below one "
-            "sample: shorten it, recompute activations (torch.utils.checkpoint), or free memory elsewhere. "
-            "Nothing was stepped."
+            "sample: shorten the sample, recompute activations (torch.utils.checkpoint), or free memory elsewhere. "
+            "No step was made."
         ) from error
     return (samples + 1) // 2
 

@@ -1,8 +1,17 @@
-"""The graph behind a loss: the walk through it, the decoder of its nodes, and what they cost."""
+"""Walks the graph of a loss, decodes its nodes, and counts their FLOPs."""
 
+from gradgate.autograd_graph._broadcasts import (
+    ELEMENTWISE,
+    ERRORS,
+    SUMS,
+    broadcast_at,
+    node_shape,
+    weighed_by_pairs,
+)
 from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
+from gradgate.autograd_graph._last_weights import last_weights
 from gradgate.autograd_graph._losses import (
     LOSSES,
     RESHAPES,
@@ -17,27 +26,36 @@ from gradgate.autograd_graph._losses import (
     targets_of,
     without_smoothing,
 )
+from gradgate.autograd_graph._nonlinear import functions_of_means
 from gradgate.autograd_graph._walk import LEAF, Graph, roots_of, walk
 
 __all__ = [
+    "ELEMENTWISE",
+    "ERRORS",
     "LEAF",
     "LOSSES",
     "REENTRANT_CHECKPOINT",
     "RESHAPES",
+    "SUMS",
     "Graph",
     "Input",
     "NotUnderstoodError",
     "SamplesMixedError",
+    "broadcast_at",
     "check_items",
     "divisor_of",
     "flops_of",
+    "functions_of_means",
     "hidden_parameter",
     "inputs_of",
+    "last_weights",
+    "node_shape",
     "reduced_shape",
     "reduction_of",
     "roots_of",
     "shape_of",
     "targets_of",
     "walk",
+    "weighed_by_pairs",
     "without_smoothing",
 ]

@@ -1,7 +1,7 @@
-"""Track what each dimension of a tensor holds, samples or the model's features, through operations.
+"""Tracks through operations whether each dimension of a tensor holds samples or the model's features.
 
 A mean over a tensor is a mean over the items of a batch if each element comes from one sample, and if every sample
-gives the same number of elements whatever else is in the micro-batch. A :class:`GraphReader` keeps track of this.
+gives the same number of elements in any micro-batch. A :class:`GraphReader` keeps track of this.
 It raises :class:`NotUnderstoodError` where an operation may mix samples, drop some, or repeat them.
 """
 
@@ -14,12 +14,12 @@ from torch.autograd.function import BackwardCFunction
 
 from gradgate.autograd_graph._losses import NotUnderstoodError, shape_of, signed
 
-_DEEPEST, _MOST = 64, 512  # operations on one path, and in all
+_DEEPEST, _MOST = 64, 512  # limits: operations on one path, and in total
 
 FEATURES = "features"  # of the model: has the same size in every micro-batch, and holds no samples
 SAMPLES = "samples"  # may hold samples
-OUTPUT = "output"  # any dimension but the first of what an opaque function returned
-REPEATED = "repeated"  # the same values, any number of times
+OUTPUT = "output"  # any dimension but the first of an opaque function's result
+REPEATED = "repeated"  # repeats the same values
 
 Shape = tuple[int, ...]
 
@@ -29,10 +29,10 @@ class Dimensions(NamedTuple):
 
     Attributes:
         holds: FEATURES, SAMPLES, OUTPUT or REPEATED for each dimension.
-        shape: their sizes.
-        from_samples: whether the tensor depends on samples at all. If not, it is made of parameters alone.
+        shape: the size of each dimension.
+        from_samples: whether the tensor depends on samples. If not, it depends on parameters alone.
         in_order: whether samples still have the order in which the layer returned them.
-        opaque: whether the tensor comes from a function that can't be looked into.
+        opaque: whether the tensor comes from a function that cannot be inspected.
     """
 
     holds: tuple[str, ...]
@@ -47,10 +47,10 @@ Understand: TypeAlias = "Callable[[GraphReader, Any, Shape], Dimensions]"
 
 
 class GraphReader:
-    """Reads a graph from a loss down to the layers. It looks at each node once.
+    """Reads a graph from a loss down to the layers, each node once.
 
     Args:
-        table: reads each kind of node, by the node's name; None for an elementwise operation.
+        table: for each node name, the function that reads the node; None for an elementwise operation.
     """
 
     def __init__(self, table: Mapping[str, Understand | None]) -> None:
@@ -104,7 +104,7 @@ def along(
 
 
 def dims_of(node: Any, count: int) -> list[int]:
-    """Return the dimensions along which a node works: all ``count`` of its input's if it names none."""
+    """Return the dimensions along which a node works. If it names none, these are all ``count`` of its input."""
     dims = getattr(node, "_saved_dim", None)
     dims = () if dims is None else dims if isinstance(dims, Iterable) else (dims,)
     return [signed(dim) % count for dim in dims if count] or list(range(count))

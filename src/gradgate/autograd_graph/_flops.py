@@ -19,20 +19,20 @@ _PRODUCTS = {
     "BaddbmmBackward0": 1,
 }
 _ATTENTION = "ScaledDotProduct"
-_ATTENTION_GRADIENT = 5 / 6  # of its forward pass, for each of its three inputs: five products instead of two
+_ATTENTION_GRADIENT = 5 / 6  # of the forward pass, for each of three inputs: five products instead of two
 
 _Shape = tuple[int, ...]
 
 
 def flops_of(node: Any) -> tuple[float, list[float]]:
-    """Return the FLOPs of a node's forward pass, and those of the gradient of each of its inputs.
+    """Return the FLOPs of a node's forward pass, and the FLOPs of the gradient of each of its inputs.
 
     They follow from shapes alone: nothing is computed, and no saved tensor is unpacked. Matrix products,
     convolutions and attention take 2 FLOPs per multiply-add. Views take none. Everything else,
     including fused recurrent layers, takes 1 per element of its input or output, whichever is larger.
 
     Returns:
-        Both, with 0 for inputs that get no gradient. All are 0 if the shapes are unknown.
+        Both numbers, with 0 for inputs that get no gradient. All are 0 if the shapes are unknown.
     """
     edges = node.next_functions
     try:

@@ -1,4 +1,4 @@
-"""Parameters that a graph hides from autograd: inside a node that runs a backward pass of its own."""
+"""Finds parameters that a graph hides from autograd, inside a node that runs its own backward pass."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import nn
 from gradgate.autograd_graph._walk import Graph
 
 REENTRANT_CHECKPOINT = "CheckpointFunctionBackward"
-"""The node of a reentrant checkpoint. What runs inside one is hidden."""
+"""The node of a reentrant checkpoint, which hides the operations inside it."""
 
-_DEPTH = 4  # of the objects that a node holds: a partial of a module's method, say
+_DEPTH = 4  # of the search in a node's objects, such as a partial of a module's method
 
 
 class Hidden(NamedTuple):
@@ -34,8 +34,8 @@ class Hidden(NamedTuple):
 def hidden_parameter(graph: Graph) -> Hidden | None:
     """Return a parameter that a graph hides from autograd, or None if there isn't one.
 
-    A function written in Python may run a backward pass of its own. It then keeps the module that it has to run
-    again in its context: the module itself, a method, a partial or a closure.
+    A function written in Python may run a backward pass of its own. Its context then keeps the module that the
+    function runs again: the module itself, a method, a partial or a closure.
     """
     for node in graph.nodes:
         if node.name() == REENTRANT_CHECKPOINT:

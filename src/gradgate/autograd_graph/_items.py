@@ -1,22 +1,21 @@
-"""Whether a mean was taken over the items of a batch, as far as the loss's graph proves it.
+"""Checks whether a loss's graph proves that a mean was taken over the items of a batch.
 
-A count that was left out is read only if every operation between the loss and the model is known to keep items
+A missing count is read from the graph only if every operation between the loss and the model is known to keep items
 apart. A graph doesn't show where the loss ends and the model begins, so these rules decide:
 
 - **The model begins at a layer**: a product with an ``nn.Parameter``, such as a linear layer, a convolution, an
-  embedding, or a weight times the input. What goes into a layer is the model's affair, and so is the meaning of its
-  rows. A layer's features have the same number in every micro-batch and hold no samples. Neither does any dimension
-  of a convolution but the first.
-- **A torch loss takes the model's output**, so it may take the result of a function that can't be inspected:
-  a compiled or a custom one. A plain ``.mean()`` may not: ``DataParallel`` gathers means that way.
-- **Between the two** only the operations in the table below are allowed: elementwise ones, those along dimensions
-  that can't hold samples, and changes of shape. A tensor without a graph that is added or subtracted is a target,
-  and a Python number is a constant. A product with a tensor without a graph is refused: a mask looks just like
-  weights that were normalized over the micro-batch.
+  embedding, or a weight times the input. The input of the layer is not examined. A layer has equally many features
+  in every micro-batch, and these hold no samples. Of a convolution, only the first dimension holds samples.
+- **A torch loss takes the model's output**, which may come from a function that can't be inspected, compiled or
+  custom. A plain ``.mean()`` may not take such an output, because ``DataParallel`` gathers means that way.
+- **Between the two** only the operations in the table below are allowed: elementwise operations, operations along
+  dimensions that can't hold samples, and changes of shape. A tensor without a graph that is added or subtracted is
+  a target, and a Python number is a constant. A product with a tensor without a graph is refused, because a mask
+  looks just like weights that were normalized over the micro-batch.
 
-A graph doesn't show what was computed outside it: a target or class weights that depend on the whole micro-batch, a
-Python number that does, or samples mixed before the layer. And a micro-batch of one sample doesn't show how several
-would be coupled.
+A graph doesn't show computations outside it: targets, class weights or Python numbers that depend on the whole
+micro-batch, or samples mixed before the layer. A micro-batch of one sample doesn't show how several would be
+coupled.
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ from gradgate.torch_compat import view_base
 
 
 def check_items(node: Any) -> None:
-    """Check that a mean was taken over the items of the batch, the same number from each sample.
+    """Check that a mean was taken over the items of the batch, with equally many items from each sample.
 
     Args:
-        node: of a mean, or of a torch loss.
+        node: the node of a mean, or of a torch loss.
 
     Raises:
         NotUnderstoodError: an operation between the mean and the model isn't known to keep items apart.
@@ -74,14 +73,14 @@ def check_items(node: Any) -> None:
         raise NotUnderstoodError(f"{node.name()} is taken over parameters alone")
     if known.opaque:
         raise NotUnderstoodError(
-            f"{node.name()} is taken over what a Python function returned (a compiled, custom or gathered one)"
+            f"{node.name()} is taken over the result of a Python function (compiled, custom or gathered)"
         )
     if REPEATED in known.holds:
         raise NotUnderstoodError(f"{node.name()} is taken over expanded values")
 
 
 def _is_usual_classifier(node: Any) -> bool:
-    """Recognize cross entropy right after a linear layer, so that a small model doesn't pay for the walk."""
+    """Recognize cross entropy right after a linear layer, which saves a small model the cost of the walk."""
     below = node.next_functions[0][0]
     if node.name() != "NllLossBackward0" or below.name() != "LogSoftmaxBackward0" or below._saved_dim != 1:
         return False
@@ -97,7 +96,7 @@ def _is_usual_classifier(node: Any) -> bool:
 
 def _leaf(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     if not isinstance(node.variable, nn.Parameter):
-        raise NotUnderstoodError(f"a leaf of shape {list(shape)} is no nn.Parameter")
+        raise NotUnderstoodError(f"a leaf of shape {list(shape)} is not an nn.Parameter")
     return Dimensions((FEATURES,) * len(shape), shape, from_samples=False)
 
 
@@ -109,7 +108,7 @@ def _is_weight(node: Any) -> bool:
 
 
 def _is_parameter(reader: GraphReader, node: Any, operand: int, saved: str) -> bool:
-    """Return whether an operand is made of parameters alone. A frozen one has no edge, but is saved."""
+    """Return whether an operand depends on parameters alone. A frozen parameter has no edge, but is saved."""
     edge = node.next_functions[operand]
     if _is_weight(edge[0]):
         return True
@@ -128,13 +127,13 @@ def _layer(weight: int, features: Callable[[Any, int], int]) -> Understand:
     """Return a reader of layers.
 
     Args:
-        weight: the number of the operand that is the weight.
+        weight: the index of the weight among the operands.
         features: returns how many of the last dimensions are features, given a node and the number of dimensions.
     """
 
     def understand(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
         if not _is_parameter(reader, node, weight, "weight"):
-            raise NotUnderstoodError(f"the weight of {node.name()} is no parameter")
+            raise NotUnderstoodError(f"the weight of {node.name()} is not a parameter")
         last = features(node, len(shape))
         return Dimensions((SAMPLES,) * (len(shape) - last) + (FEATURES,) * last, shape)
 
@@ -142,7 +141,7 @@ def _layer(weight: int, features: Callable[[Any, int], int]) -> Understand:
 
 
 def _product(first: int, left: str, right: str) -> Understand:
-    """Return a reader of matrix products. The operands have the numbers ``first`` and ``first + 1``."""
+    """Return a reader of matrix products, whose operands have the indices ``first`` and ``first + 1``."""
 
     def understand(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
         by_right = _is_parameter(reader, node, first + 1, right)
@@ -152,7 +151,7 @@ def _product(first: int, left: str, right: str) -> Understand:
                 f"{node.name()} multiplies by a tensor that is not a parameter, and may mix samples"
             )
         if first and node.next_functions[0][0] is not None and not _is_parameter(reader, node, 0, "self"):
-            raise NotUnderstoodError(f"{node.name()} adds what is no parameter")
+            raise NotUnderstoodError(f"{node.name()} adds a tensor that is not a parameter")
         rows = (SAMPLES,) if len(shape) == 1 else (SAMPLES, FEATURES) if by_right else (FEATURES, SAMPLES)
         return Dimensions((FEATURES,) * (len(shape) - len(rows)) + rows, shape)
 
@@ -162,7 +161,7 @@ def _product(first: int, left: str, right: str) -> Understand:
 def _distances(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     """Refuse distances between two sets of points."""
     _refuse_pairs(node, node.next_functions[:2], shape)
-    raise NotUnderstoodError(f"{node.name()} compares what may be samples")
+    raise NotUnderstoodError(f"{node.name()} compares vectors that may be samples")
 
 
 def _refuse_pairs(node: Any, operands: Sequence[Any], shape: Shape) -> None:

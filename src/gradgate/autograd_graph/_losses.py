@@ -1,6 +1,6 @@
-"""Decode the nodes near the root of a graph: how a loss was reduced, and which numbers it was computed from.
+"""Decodes the nodes near the root of a graph: how a loss was reduced, and from which numbers it was computed.
 
-Autograd saves that for the backward pass, under the documented names ``grad_fn._saved_...``.
+Autograd saves these facts for the backward pass, under the documented names ``grad_fn._saved_...``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _REDUCTIONS: dict[int, Literal["mean", "sum"]] = {1: "mean", 2: "sum"}  # at::Re
 _MEANS = ("MeanBackward0", "MeanBackward1")
 
 CLASS_LOSSES = frozenset({"NllLossBackward0", "NllLoss2DBackward0"})
-"""Losses of class scores in dimension 1. Their mean divides by the (weights of the) targets that aren't ignored."""
+"""Losses of class scores in dimension 1. A mean divides by the number of targets that aren't ignored, or by the sum
+of their weights."""
 
 MARGIN_LOSSES = frozenset({"MultiMarginLossBackward0", "MultilabelMarginLossBackward0"})
 """Losses of class scores in dimension 1. Their mean divides by the number of samples."""
@@ -35,14 +36,14 @@ LOSSES = CLASS_LOSSES | MARGIN_LOSSES | ELEMENT_LOSSES
 _RESHAPES = "View ReshapeAlias UnsafeView Squeeze Unsqueeze Expand Select Clone ToCopy Alias"
 
 RESHAPES = frozenset(f"{name}Backward{number}" for name in _RESHAPES.split() for number in "012")
-"""Nodes that return values as they are, in another shape, type or place."""
+"""Nodes that return unchanged values in another shape, dtype or memory."""
 
 _OVER_CLASSES = (
     *("MulBackward1", "DivBackward0?", "SumBackward0", "MaskedFillBackward0", "NegBackward0", "SumBackward1"),
     *("MulBackward0?", "LogSoftmaxBackward0"),
 )
-"""The second part of a cross entropy with label smoothing. A sum isn't divided, and without class weights isn't
-multiplied."""
+"""The nodes of the second part of a cross entropy with label smoothing. The optional nodes divide it and
+apply class weights."""
 
 _ROUNDING = 1e-5  # of sums of class weights in float32
 
@@ -70,7 +71,7 @@ class _Smoothed(NamedTuple):
 
     Attributes:
         loss: the node of the loss of class scores.
-        ignored: where the second part leaves targets out.
+        ignored: the mask of the targets that the second part ignores.
         divisor: the number by which the second part was divided, or None for a sum.
     """
 
@@ -79,7 +80,7 @@ class _Smoothed(NamedTuple):
     divisor: Tensor | None
 
     def total(self) -> int | Tensor | None:
-        """Return the divisor of both parts, or None if they differ. On a device, that is nan instead of None."""
+        """Return the common divisor of both parts. If they differ, return None, or nan on a device."""
         total, target = _targets(self.loss), self.loss._saved_target
         if total is None or self.divisor is None or self.ignored.numel() != target.numel():
             return None
@@ -145,7 +146,7 @@ def _same_values(tensor: Tensor | None, other: Tensor | None) -> bool:
 
 
 def without_smoothing(node: Any) -> Any:
-    """Return the loss of class scores in a cross entropy with label smoothing; any other node as it is."""
+    """Return the loss of class scores in a cross entropy with label smoothing; return any other node unchanged."""
     smoothed = _smoothed(node)
     return node if smoothed is None else smoothed.loss
 
@@ -156,7 +157,7 @@ def without_smoothing(node: Any) -> Any:
 def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
     """Return how a torch loss was reduced, or None for an unreduced loss and for any other node.
 
-    The sum of an unreduced loss counts as one that was reduced with ``reduction="sum"``.
+    The sum of an unreduced loss counts as a loss with ``reduction="sum"``.
     """
     node = without_smoothing(node)
     reduction = _REDUCTIONS.get(getattr(node, "_saved_reduction", 0))
@@ -168,10 +169,10 @@ def reduction_of(node: Any) -> Literal["mean", "sum"] | None:
 
 
 def divisor_of(node: Any) -> int | float | Tensor | None:
-    """Return the number by which a mean of torch divided a sum, or None if the node doesn't say.
+    """Return the divisor of a mean, or None if the node does not show it.
 
-    The node must have returned a single number. Whether the summands are the items of a batch is another question,
-    see :func:`check_items`. A number on a device is returned as a tensor, without synchronizing.
+    The node's output must be a single number. :func:`check_items` tells whether the summands are the items of a
+    batch. A divisor on a device is returned as a tensor, without synchronizing.
     """
     smoothed = _smoothed(node)
     if smoothed is not None:
@@ -190,7 +191,7 @@ def divisor_of(node: Any) -> int | float | Tensor | None:
 
 
 def reduced_shape(node: Any) -> tuple[int, ...]:
-    """Return the shape that a mean, sum or torch loss was taken over: for class losses, that of the targets."""
+    """Return the shape that a mean, sum or torch loss reduced; for class losses, the shape of the targets."""
     node = without_smoothing(node)
     kind = node.name()
     if kind in CLASS_LOSSES:
@@ -208,7 +209,7 @@ def shape_of(node: Any, output: int = 0) -> tuple[int, ...]:
 
 
 def signed(dim: int) -> int:
-    """Return a dimension as it was written: autograd saves -1 without its sign."""
+    """Return a dimension with its sign. Autograd saves -1 as an unsigned number."""
     return dim - 2**64 if dim >= 2**63 else dim
 
 
@@ -238,7 +239,7 @@ def _targets(node: Any) -> int | Tensor | None:
     total: Tensor = node._saved_total_weight
     weighted = node._saved_weight is not None
     if reduction_of(node) is None or total.dtype in (torch.float16, torch.bfloat16):
-        # An unreduced loss saves no total, and a 16-bit one cannot hold 513. Unweighted targets are counted again.
+        # An unreduced loss saves no total, and a 16-bit total cannot hold 513. Count unweighted targets instead.
         return None if weighted else (node._saved_target != signed(node._saved_ignore_index)).sum()
     return int(total) if total.is_cpu and not weighted else total  # unweighted, each target counts 1
 
@@ -247,12 +248,12 @@ def _targets(node: Any) -> int | Tensor | None:
 
 
 class Input(NamedTuple):
-    """A number that another number was computed from, up to a factor.
+    """An input of a scalar node, with the factor applied to it.
 
     Attributes:
-        node: the node of its graph, or None if it has no graph.
-        op: whether the factor multiplied or divided it.
-        factor: None if there was none. A tensor, perhaps on a device, if the script multiplied by one.
+        node: the node of the input's graph, or None if it has no graph.
+        op: whether the factor multiplied or divided the input.
+        factor: None if there was none. A tensor, perhaps on a device, if the script used one.
     """
 
     node: Any
@@ -261,15 +262,15 @@ class Input(NamedTuple):
 
     @property
     def same_size(self) -> bool:
-        """Whether the number entered unscaled, or negated."""
+        """Whether the input was unscaled or only negated."""
         return self.factor is None or (not isinstance(self.factor, Tensor) and self.factor == -1.0)
 
 
 def inputs_of(node: Any) -> tuple[Input, ...] | None:
-    """Return the numbers that a node added up, with their factors.
+    """Return the inputs of a sum, difference, product with a constant, or change of shape, with their factors.
 
-    The node must have returned a single number. The result is None for anything but a sum, difference, product
-    with a constant, or change of shape: a loss or one of its terms begins there.
+    The node's output must be a single number. For any other node, the result is None: a loss or one of its terms
+    begins there.
     """
     name = node.name()
     if name not in _ARITHMETIC or _smoothed(node) is not None:

@@ -1,4 +1,4 @@
-"""The operations between a loss and the model's last layer that are known to keep samples apart.
+"""Reads the operations between a loss and the model's last layer that are known to keep samples apart.
 
 Each function returns the dimensions of a node's output, given a reader of the graph and the output's shape.
 """
@@ -29,7 +29,7 @@ _WEIGHING = ("MulBackward0", "DivBackward0")
 
 
 def joined(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
-    """Two tensors, element by element."""
+    """Read an operation on two tensors, element by element."""
     first, second = node.next_functions[:2]
     if first[0] is not None and second[0] is not None:
         known = reader.dimensions(first)
@@ -79,7 +79,7 @@ def _aligned(sizes: Shape, shape: Shape) -> Shape:
 
 
 def _is_number(factor: Tensor) -> bool:
-    """Return whether a saved factor was a Python number: these take the dtype of the tensor they meet."""
+    """Return whether a saved factor was a Python number, which takes the dtype of the other operand."""
     smaller = {torch.float64: torch.float16, torch.int64: torch.int8}.get(factor.dtype)
     if factor.dim() or smaller is None:
         return False
@@ -116,14 +116,14 @@ def gathered(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     known = reader.dimensions(node.next_functions[0])
     (dim,) = dims_of(node, len(known.holds))
     if shape != (*known.shape[:dim], 1, *known.shape[dim + 1 :]):
-        raise NotUnderstoodError(f"{node.name()} takes not one element of each row, but {list(shape)}")
+        raise NotUnderstoodError(f"{node.name()} takes {list(shape)} instead of one element of each row")
     return along(node, known, [dim], shape)
 
 
 def one_of_each(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
-    """One row of each sample: ``x[torch.arange(len(x)), positions]``, as classifiers pool texts.
+    """Read a selection of one row per sample, ``x[torch.arange(len(x)), positions]``, as in text classifiers.
 
-    On a device, reading the first index would synchronize, so only its shape is looked at.
+    On a device, reading the first index would synchronize, so only its shape is checked.
     """
     known = reader.input(node)
     indices = node._saved_indices
@@ -157,7 +157,7 @@ def before_reduction(reader: GraphReader, node: Any) -> Dimensions:
 
 def unreduced(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     if reduction_of(node) is not None:
-        raise NotUnderstoodError(f"{node.name()} below it is one number for the whole micro-batch")
+        raise NotUnderstoodError(f"{node.name()} is already one number for the whole micro-batch")
     return before_reduction(reader, node)._replace(shape=shape)
 
 
@@ -165,7 +165,7 @@ def unreduced(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
 
 
 def viewed(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
-    """Dimensions that are split or merged may hold what any of them held."""
+    """Read a change of shape. Split or merged dimensions may hold whatever any of them held."""
     known = reader.input(node)
     old, new = list(zip(known.holds, known.shape, strict=True)), list(shape)
     front: list[str] = []
@@ -178,8 +178,8 @@ def viewed(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
         del new[-1]
     beside = {*front[-1:], *back[-1:]}
     if SAMPLES not in beside and any(size == 1 and held != FEATURES for held, size in old):
-        # Perhaps a batch of one sample. A larger batch would be merged with the dimension beside it. Where samples
-        # are beside it, this is one token of each: x.view(-1, classes) merges both.
+        # This may be a batch of one sample, and a larger batch would be merged with the dimension beside it. If
+        # that dimension holds samples, this one is a single token of each: x.view(-1, classes) merges both.
         front, back = ([*near[:-1], SAMPLES] if near[-1:] == [FEATURES] else near for near in (front, back))
     middle = _any_of([held for held, _ in old])
     return known._replace(holds=(*front, *[middle] * len(new), *reversed(back)), shape=shape)
@@ -190,7 +190,8 @@ def squeezed(reader: GraphReader, node: Any, shape: Shape) -> Dimensions:
     gone = [dim for dim in dims_of(node, len(known.holds)) if known.shape[dim] == 1]
     if all(known.holds[dim] == FEATURES for dim in gone):
         return along(node, known, gone, shape)
-    # Perhaps a batch of one sample. A larger batch isn't squeezed, so later dimensions have other numbers.
+    # This may be a batch of one sample. A larger batch isn't squeezed, so later dimensions would have other
+    # numbers.
     return known._replace(holds=(_any_of([SAMPLES, *known.holds]),) * len(shape), shape=shape)
 
 

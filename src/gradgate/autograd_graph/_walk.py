@@ -1,4 +1,4 @@
-"""The graph behind a loss: its nodes, its leaves, and the paths between them."""
+"""The graph of a loss: its nodes, its leaves, and the paths between them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _SINK = "_DDPSinkBackward"
 def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[Any, list[Any]]]:
     """Yield every node of a graph once, nearest to the roots first, with the nodes that it passes gradient to.
 
-    With ``beyond``, the walk ends at nodes that have none of these names.
+    With ``beyond``, the walk continues only beyond nodes with one of these names.
 
-    With ``find_unused_parameters``, DistributedDataParallel ties all outputs of a model to one node, which passes
-    each output's gradient on as it is. Of its inputs, only those are followed whose outputs the roots use.
+    With ``find_unused_parameters``, DistributedDataParallel connects all outputs of a model to one node, which
+    passes each gradient through unchanged. The walk follows only the inputs whose outputs the roots use.
     """
     queue = list(dict.fromkeys(root for root in roots if root is not None))
     seen = set(queue)
-    used: dict[Any, set[int]] = {}  # of each of these nodes, the outputs that were met
-    waiting: set[Any] = set()  # those whose outputs may not all have been met
+    used: dict[Any, set[int]] = {}  # for each such node, the outputs seen so far
+    waiting: set[Any] = set()  # such nodes whose outputs may not all have been seen
     for node in queue:  # grows during the loop
         edges = node.next_functions
         if node in used:
@@ -45,14 +45,14 @@ def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[A
                 seen.add(child)
                 queue.append(child)
         if waiting and node is queue[-1]:
-            newest = max(waiting, key=node_number.use)  # an older one may be below it
+            newest = max(waiting, key=node_number.use)  # an older node may be behind it
             waiting.remove(newest)
             seen.add(newest)
             queue.append(newest)
 
 
 def roots_of(roots: Any) -> list[Any]:
-    """Return the nodes of a tensor, of a node, or of several of either, each once. Anything else has none."""
+    """Return the graph nodes of one or several tensors or nodes, each once. Other objects have none."""
     nodes = (root.grad_fn if isinstance(root, Tensor) else root for root in _listed(roots))
     return list(dict.fromkeys(node for node in nodes if hasattr(node, "next_functions")))
 
@@ -62,9 +62,9 @@ def _listed(roots: Any) -> list[Any]:
 
 
 class Graph:
-    """The graph behind one tensor or several.
+    """The graph of one or several tensors.
 
-    A graph keeps its nodes alive, and what custom functions keep in them.
+    A graph keeps its nodes alive, including the objects that custom functions store in them.
 
     Args:
         roots: a tensor or a node, or several of either.

@@ -1,4 +1,4 @@
-"""Where a batch holds its samples, and how to select some of them.
+"""Finds the samples in a batch, and selects some of them.
 
 A batch is a pytree. Its parts are read and split as follows:
 
@@ -9,7 +9,7 @@ A batch is a pytree. Its parts are read and split as follows:
   the rest of the batch. The batch itself is a record of fields, as a ``DataLoader`` yields it.
 - All samples share a number, a string, None or a 0-dimensional tensor.
 
-A part that fits neither reading, or both, is an error that names the field. Nothing is guessed.
+A part that fits neither reading, or both, raises an error that names the field.
 """
 
 from gradgate.batch_layout._batch_or_window import check_batch, looks_like_batch, looks_like_window

@@ -28,7 +28,7 @@ def looks_like_window(batch: Any) -> bool:
 
 
 def looks_like_batch(window: Any) -> bool:
-    """Return whether the entries of a list are fields: tensors of different kinds with equal first dimensions."""
+    """Return whether a list holds fields: tensors with equal first dimensions, but different dtypes or ranks."""
     if not is_list(window) or not all(map(is_array, window)):
         return False
     return len({each.shape[0] for each in window}) == 1 and len({_structure(each) for each in window}) > 1
@@ -41,18 +41,18 @@ def check_batch(batch: Any, verb: str, several: str, *loaders: type) -> None:
         what = f"this is a {type(batch).__name__}"
     elif looks_like_window(batch):
         what = (
-            f"this {type(batch).__name__} of {len(batch)} looks like several: its entries are all of one kind"
+            f"this {type(batch).__name__} of {len(batch)} looks like several: its entries have one structure"
         )
     else:
         return
     raise OptionError(
-        f"{verb}: batch is one batch, and {what}. Pass micro-batches to {several}, uncollated samples with "
-        "collate=. If they are the fields of one batch, say so: batch_dim=0."
+        f"{verb}: batch must be one batch, but {what}. Pass micro-batches to {several}. Pass uncollated samples "
+        "with collate=. If these are the fields of one batch, pass batch_dim=0."
     )
 
 
 def _structure(value: Any) -> Any:
-    """Return the structure that all micro-batches of one loader have, whatever their sizes."""
+    """Return the structure that all micro-batches of one loader share, regardless of their sizes."""
     if is_array(value):
         return type(value), value.dtype, value.ndim
     inside = children(value)

@@ -20,7 +20,7 @@ FieldDim: TypeAlias = 'int | Literal["list"] | None'
 
 
 class NotGiven(enum.Enum):
-    """The type of an option that was not given, where None means something else."""
+    """The type of an option that was not given, where None has a meaning."""
 
     NOT_GIVEN = "nothing"
 
@@ -39,7 +39,7 @@ def field_name(path: Path) -> str:
 
 
 def key_of(path: Path) -> str:
-    """Return the field as an option names it: a key, or a tuple of keys."""
+    """Return the field as ``batch_dim`` spells it: a key, or a tuple of keys."""
     return _quoted(path[0]) if len(path) == 1 else f"({', '.join(map(_quoted, path))})"
 
 
@@ -61,7 +61,7 @@ def is_shared(value: Any) -> bool:
 
 
 def is_list(value: Any) -> bool:
-    """Return whether this is a list or tuple, but no named tuple."""
+    """Return whether this is a list or tuple, but not a named tuple."""
     return isinstance(value, (list, tuple)) and not hasattr(value, "_fields")
 
 

@@ -1,4 +1,4 @@
-"""Find the number of samples, and the reading of each list, that fit the whole batch."""
+"""Finds the number of samples in a batch, and how its lists are to be read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Layout:
     Attributes:
         samples: the number of samples.
         dims: each array's dimension, or "list" for a list with one entry per sample; "fields" for lists that are
-            records. Shared values are left out.
+            records. Shared values are omitted.
     """
 
     samples: int
@@ -59,7 +59,7 @@ class Layout:
             return batch
         items = [self.mapped(item, change, (*path, key)) for key, item in inside]
         result: Any = with_children(batch, items)
-        # A tokenizer's per-sample data next to the tensors (transformers' BatchEncoding).
+        # transformers' BatchEncoding holds per-sample tokenizer data next to the tensors.
         encodings = getattr(batch, "_encodings", None)
         if isinstance(encodings, list) and len(encodings) == self.samples:
             result._encodings = change((*path, Attribute("encodings")), encodings, "list")
@@ -86,7 +86,7 @@ class _UnreadableError(Exception):
 
 @dataclass(frozen=True)
 class _Node:
-    """A part of a batch that holds samples: along ``dim``, in its fields, or along one or the other.
+    """A part of a batch that holds samples: along ``dim``, in its fields, or, if ambiguous, either.
 
     ``size`` is the number of samples along ``dim``; None for a record.
     """
@@ -112,13 +112,13 @@ class _Node:
                 yield from node.constraints()
 
     def dims(self, samples: int) -> dict[Path, Any]:
-        """Return the dimensions if there are so many samples."""
+        """Return the dimensions for this number of samples."""
         here, below = self.size == samples, samples in self.sizes_of_fields()
         if here and below and samples > 1:
             key = key_of(self.path)
             raise OptionError(
-                f"split: {field_name(self.path)} has {samples} entries, each with {samples} along dimension 0: "
-                f"{samples} fields, or one entry for each of {samples} samples. Say which: "
+                f"split: {field_name(self.path)} has {samples} entries of size {samples} along dimension 0, which "
+                f"may be {samples} fields, or one entry for each of {samples} samples. Say which: "
                 f'batch_dim={{{key}: 0}} or batch_dim={{{key}: "list"}}.'
             )
         if here and not below:
@@ -135,10 +135,10 @@ def layout_of(batch: Any, batch_dim: BatchDim | NotGiven = NOT_GIVEN, like: Layo
     Args:
         batch: a pytree.
         batch_dim: the caller's option.
-        like: the layout of an earlier batch: lists are read in the same way.
+        like: the layout of an earlier batch, whose lists were read in the same way.
 
     Raises:
-        OptionError: a field has no reading, or two.
+        OptionError: a field can be read in no way, or in two ways.
     """
     given = _by_path(batch, batch_dim)
     if like is not None:
@@ -167,8 +167,9 @@ def layout_of(batch: Any, batch_dim: BatchDim | NotGiven = NOT_GIVEN, like: Layo
     ambiguous = next(node for node in constraints if node.fields)
     raise OptionError(
         f"split: the batch may hold {' or '.join(map(str, sorted(sizes)))} samples: {field_name(ambiguous.path)} "
-        "may be fields or have one entry for each. Say which: batch_dim=0 if all tensors hold the samples along "
-        'dimension 0; batch_dim="list", or {field: "list"}, if a list has one entry for each.'
+        "may be fields, or a list with one entry per sample. Say which: batch_dim=0 if all tensors hold the "
+        "samples "
+        'along dimension 0; batch_dim="list", or {field: "list"}, if a list has one entry per sample.'
     )
 
 
@@ -180,18 +181,19 @@ def _by_path(batch: Any, batch_dim: BatchDim | NotGiven) -> dict[Path, FieldDim]
     for path, dim in given.items():
         if not (dim is None or dim == "list" or (type(dim) is int and dim >= 0)):
             raise OptionError(
-                f'split: batch_dim is {dim!r} for {field_name(path)}; it is a dimension, "list" or None (shared).'
+                f"split: batch_dim is {dim!r} for {field_name(path)}; it must be a dimension, "
+                '"list" or None (shared).'
             )
         if not has_path(batch, path):
             inside = ", ".join(repr(key) for key, _ in children(batch) or ()) or "no fields"
-            raise OptionError(f"split: batch_dim names {field_name(path)}, and the batch has {inside}.")
+            raise OptionError(f"split: batch_dim names {field_name(path)}, but the batch has {inside}.")
     return given
 
 
 def _node(
     value: Any, path: Path, given: Mapping[Path, FieldDim], inherited: FieldDim | NotGiven
 ) -> _Node | None:
-    """Return what a part of a batch may be; None if all samples share it."""
+    """Return how a part of a batch may hold samples; None if all samples share it."""
     dim = given.get(path, inherited)
     if dim is None or is_shared(value):
         return None
@@ -228,7 +230,7 @@ def _node(
 
 
 def _kind(item: Any) -> Any:
-    """Return what all samples of a list share, ragged ones too."""
+    """Return the type, dtype and rank that all samples of a list share, even if they are ragged."""
     return (type(item), item.dtype, item.ndim) if is_array(item) else type(item)
 
 
@@ -238,8 +240,8 @@ def _disagreement(nodes: Sequence[_Node]) -> str:
     count = max(votes, key=lambda size: votes[size])
     odd = next(node for node in nodes if count not in node.possible_sizes())
     other = next(node for node in nodes if count in node.possible_sizes())
-    what = "entries" if odd.dim == "list" else f"along dimension {odd.dim}"
-    why = f"it has {odd.size} {what}, and {field_name(other.path)} holds {count} samples"
+    what = "entries" if odd.dim == "list" else f"entries along dimension {odd.dim}"
+    why = f"it has {odd.size} {what}, but {field_name(other.path)} holds {count} samples"
     return _message(odd.path, why, array=odd.dim != "list")
 
 
@@ -247,5 +249,5 @@ def _message(path: Path, why: str, *, array: bool = False) -> str:
     text = f"split: cannot tell which part of {field_name(path)} belongs to which sample: {why}. "
     if path:
         text += f"If all samples share it, pass batch_dim={{{key_of(path)}: None}}"
-        text += f"; if they are along another dimension, {{{key_of(path)}: 1}}. " if array else ". "
+        text += f"; if its samples are along another dimension, {{{key_of(path)}: 1}}. " if array else ". "
     return text + "For any other layout pass a list of samples, and collate=."

@@ -176,12 +176,11 @@ def plan(
 @app.command()
 def rules(
     format: Annotated[Literal["text", "json"], typer.Option(help="The format of the list.")] = "text",  # noqa: A002
-    write: Annotated[Path | None, typer.Option(metavar="FOLDER", hidden=True)] = None,
 ) -> None:
     """List all rules."""
-    from gradgate.cli._rules import list_rules, write_pages
+    from gradgate.cli._rules import list_rules
 
-    _parsed.append(partial(write_pages, write) if write else partial(list_rules, as_json=format == "json"))
+    _parsed.append(partial(list_rules, as_json=format == "json"))
 
 
 @app.command(short_help="Explain a rule: gradgate explain GG101.")
@@ -192,18 +191,6 @@ def explain(
     from gradgate.cli._rules import explain_rule
 
     _parsed.append(partial(explain_rule, name))
-
-
-@app.command(name="new-rule", short_help="Begin a new rule, in a checkout of gradgate.")
-def new_rule(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The rule's name: clip-misplaced.")],
-    code: Annotated[str, typer.Option(metavar="CODE", help="An unused code: GG306.")],
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", hidden=True)] = Path(),
-) -> None:
-    """Begin a new rule, in a checkout of gradgate: write the rule and two test scripts."""
-    from gradgate.cli._new_rule import new_rule as write_files
-
-    _parsed.append(partial(write_files, name, code.upper(), folder))
 
 
 @app.command()

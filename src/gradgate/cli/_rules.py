@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from gradgate.checker.reports import rule_page, rule_pages, shown_section
-from gradgate.checker.rules import Rule, rules
+from gradgate.checker.reports import rule_page
+from gradgate.checker.rules import rules
 from gradgate.errors import OptionError
 
 _WIDTH = 100
@@ -59,41 +53,3 @@ def explain_rule(name: str) -> int:
     for page in pages:
         console.print(Markdown(page))
     return 0
-
-
-def write_pages(folder: Path) -> int:
-    """Write the documentation of the rules: one page per rule, and an index.
-
-    Each page shows the output of ``gradgate check`` for the rule's shortest wrong script. The scripts come from the
-    checkout that contains ``folder``.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    tests = folder.resolve().parents[1] / "tests"
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        shown = dict(pool.map(partial(_shown, tests), rules()))
-    for name, text in rule_pages(shown).items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return 0
-
-
-def _shown(tests: Path, rule: Rule) -> tuple[str, str]:
-    """Check a rule's wrong scripts, the shortest first. Return the first finding of the rule as text."""
-    mark = f"  # expect: {rule.name}\n"
-    texts = {script: script.read_text("utf-8") for script in tests.glob("**/scripts/wrong/**/*.py")}
-    marked = [script for script in texts if mark in texts[script]]
-    for script in sorted(marked, key=lambda script: (texts[script].count("\n"), script)):
-        ranks = ["torchrun", "--nproc-per-node", "2"] if tests / "ranks" in script.parents else []
-        command = ["check", *ranks, "train.py"]
-        with TemporaryDirectory() as place:
-            Path(place, "train.py").write_text(texts[script].replace(mark, "\n"), "utf-8")
-            done = subprocess.run(
-                [sys.executable, "-m", "gradgate", *command],
-                cwd=place,
-                capture_output=True,
-                encoding="utf-8",
-                check=False,
-            )
-        source = script.relative_to(tests.parent).as_posix()
-        if section := shown_section(rule, source, f"gradgate {' '.join(command)}", done.stdout):
-            return rule.code, section
-    return rule.code, ""

@@ -1,16 +1,15 @@
-"""What happened to which gradient, when: plain records that can be saved, read again and judged without torch.
+"""Records of what happened to which gradient, and when. They can be saved, loaded and judged without torch.
 
 A :class:`Log` is one process's run: a table of parameters, and events in the order in which they happened. Events
-refer to parameters, optimizers, schedulers and loaders by number. A :data:`Site` says where the user's code was:
-its frames, innermost first, without those of torch and other libraries.
+refer to parameters, optimizers, schedulers and loaders by number. A :data:`Site` is a position in the user's code:
+its frames, innermost first, without the frames of torch and other libraries.
 
-Each field is declared once, with its type and what it means. JSON follows from these declarations, and so does the
-table of all events: :func:`describe`.
+Each field is declared once, with its type and meaning. JSON and the table in docs/reference/rules_and_events.md
+follow from these declarations.
 """
 
 from gradgate.events._cells import Cell, cell_of
-from gradgate.events._describe import describe, fields_of
-from gradgate.events._forward import Cut, GraphsKept, ModeSet, NoGradEntered, Ran, StatisticsMoved
+from gradgate.events._forward import Cut, FrozenHead, GraphsKept, ModeSet, NoGradEntered, Ran, StatisticsMoved
 from gradgate.events._gradients import (
     Backward,
     Cleared,
@@ -63,6 +62,7 @@ __all__ = [
     "EpochStarted",
     "Event",
     "Frame",
+    "FrozenHead",
     "Gap",
     "GraphsKept",
     "Group",
@@ -95,9 +95,7 @@ __all__ = [
     "Wrapped",
     "Written",
     "cell_of",
-    "describe",
     "emit",
-    "fields_of",
     "from_json",
     "is_on_purpose",
     "listeners",

@@ -1,4 +1,4 @@
-"""Cells of notebooks. In place of a file, a cell has a name such as ``train.ipynb cell 3``."""
+"""Notebook cells. Events name a cell, such as ``train.ipynb cell 3``, where they would name a file."""
 
 from __future__ import annotations
 

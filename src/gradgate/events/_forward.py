@@ -12,10 +12,10 @@ from gradgate.events._records import Event, Ids, Site
 class ModeSet(Event):
     """``train()`` or ``eval()`` was called on a module."""
 
-    module: Annotated[str, "its class"]
+    module: Annotated[str, "the module's class"]
     training: Annotated[bool, "the new mode"]
     parameters: Annotated[Ids, "the module's parameters"]
-    depends: Annotated[bool, "the mode matters: the module contains dropout, batch norm or the like"]
+    depends: Annotated[bool, "the mode matters: the module contains dropout, batch norm or similar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Cut(Event):
     op: Annotated[
         str,
         "the method; 'no_grad': the value was passed to a module that ran without a graph; 'sample': a loss was "
-        "computed from a sample; 'drawn': a sample was drawn, and what was computed from it isn't known",
+        "computed from a sample; 'drawn': a sample was drawn, and its use is unknown",
     ]
     parameters: Annotated[Ids, "parameters that the value depended on"]
-    scalar: Annotated[bool, "it has a single element"]
+    scalar: Annotated[bool, "the value has a single element"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,24 @@ class Ran(Event):
 
 @dataclass(frozen=True, slots=True)
 class StatisticsMoved(Event):
-    """A batch norm's running statistics changed though its parameters are frozen, in no loss so far, or at rest."""
+    """A batch norm's running statistics changed though its parameters are frozen, in no loss so far, or unmoved."""
 
-    module: Annotated[str, "its class"]
-    parameters: Annotated[Ids, "its parameters"]
+    module: Annotated[str, "the batch norm's class"]
+    parameters: Annotated[Ids, "the batch norm's parameters"]
     count: Annotated[int, "number of batch norms"] = 1
     drift: Annotated[
         tuple[float, float] | None,
-        "how far its means have moved since the first step, in standard deviations, and its variances, relatively",
+        "change since the first step: of the means, in standard deviations, and of the variances, relative",
     ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenHead(Event):
+    """A loss goes through a last layer that is frozen as it was initialized, beside others that were loaded."""
+
+    module: Annotated[str, "the class of the module that holds all of them"]
+    parameters: Annotated[Ids, "the layer's parameters"]
+    beside: Annotated[int, "the number of the loaded parameters"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,6 @@ class GraphsKept(Event):
     """Graphs of earlier backward calls are still alive, or an evaluation has collected graphs that nothing uses."""
 
     count: Annotated[int, "number of graphs"]
-    backward: Annotated[Site, "the backward calls whose graphs they are; () for those of an evaluation"]
-    holder: Annotated[str, "the variable that holds them: 'losses', 'self.total'"] = ""
-    added: Annotated[Site, "where they were added to it"] = ()
+    backward: Annotated[Site, "the backward calls that left these graphs; () for an evaluation"]
+    holder: Annotated[str, "the variable that holds the graphs: 'losses', 'self.total'"] = ""
+    added: Annotated[Site, "where the graphs were added to the variable"] = ()

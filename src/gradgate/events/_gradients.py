@@ -14,9 +14,9 @@ class OptimizerMade(Event):
 
     optimizer: Annotated[int, "its number"]
     kind: Annotated[str, "its class: 'AdamW'"]
-    groups: Annotated[tuple[Group, ...], "all parameter groups it has now"]
+    groups: Annotated[tuple[Group, ...], "all parameter groups that it has now"]
     twice: Annotated[Ids, "parameters that it lists more than once"] = frozenset()
-    added: Annotated[bool, "by a later add_param_group()"] = False
+    added: Annotated[bool, "emitted for a later add_param_group()"] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,12 @@ class Backward(Event):
     ] = 0
     nodes: Annotated[int, "nodes in the graph"] = 0
     old_nodes: Annotated[int, "nodes made before the last step: the graph reaches back"] = 0
-    old_site: Annotated[Site, "where most of those were made"] = ()
+    old_site: Annotated[Site, "where most of the old nodes were made"] = ()
+    left_out: Annotated[
+        int,
+        "length of the longest run of nodes made since the last backward call that are not in the graph; only for "
+        "the first calls, and 0 if more nodes of the graph are newer",
+    ] = 0
     retain: Annotated[bool, "called with retain_graph"] = False
     create: Annotated[bool, "called with create_graph"] = False
     closure: Annotated[bool, "called from the closure of an optimizer's step"] = False
@@ -70,7 +75,7 @@ class Backward(Event):
     ] = 0.0
     serving: Annotated[
         tuple[tuple[Ids, float], ...],
-        "(optimizers, FLOPs of the backward pass): for gradients of their parameters alone; none for no optimizer",
+        "(optimizers, FLOPs of the backward pass that serve only their parameters); none: no optimizer",
     ] = ()
 
 
@@ -88,12 +93,13 @@ class Combined(Event):
     """A loss combines values in a way that may be a mistake. ``site`` is the operation's line."""
 
     how: Annotated[
-        Literal["own target", "advantage", "broadcast", "teacher", "summand", "itself"],
+        Literal["own target", "advantage", "broadcast", "weighed by pairs", "teacher", "summand", "itself"],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
+        "log-probabilities of N samples times an (N, N) matrix without a graph, the sum of two vectors; "
         "the target of a divergence, whose parameters get no other gradient; a summand that shares no parameter "
         "with the others; a ratio of equal values, or the distance between them",
     ]
-    parameters: Annotated[Ids, "parameters behind the value that is judged"]
+    parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]
     sizes: Annotated[tuple[int, ...], "the shape after broadcasting"] = ()
 
@@ -121,7 +127,7 @@ class NonfiniteMade(Event):
     """An operation, whose line is ``site``, turned a finite gradient into inf or nan in the backward pass."""
 
     node: Annotated[str, "the node: 'SqrtBackward0'"]
-    parameters: Annotated[Ids, "parameters behind it"]
+    parameters: Annotated[Ids, "parameters behind the operation"]
     loss: Annotated[bool, "the loss itself was inf or nan; `site` is the backward call"] = False
 
 
@@ -133,8 +139,8 @@ class Differentiated(Event):
     reached: Annotated[Ids, "parameters that the graph leads to"]
     asked: Annotated[Ids, "parameters whose gradients were requested"]
     nodes: Annotated[int, "nodes of the graph"] = 0
-    old_nodes: Annotated[int, "those made before the line's last call"] = 0
-    old_site: Annotated[Site, "where most of the older ones were made"] = ()
+    old_nodes: Annotated[int, "nodes made before the line's last call"] = 0
+    old_site: Annotated[Site, "where most of the old nodes were made"] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +176,7 @@ class Stepped(Event):
     moved: Annotated[Ids, "parameters whose values changed; only if `seen`"] = frozenset()
     changed: Annotated[Ids, "parameters that something else changed since their last step"] = frozenset()
     nonfinite: Annotated[Ids, "parameters whose gradient holds inf or nan"] = frozenset()
-    rounded: Annotated[Ids, "16-bit parameters of which hardly any value with a gradient changed"] = (
+    rounded: Annotated[Ids, "16-bit parameters: hardly any of their values that have a gradient changed"] = (
         frozenset()
     )
     skipped_rows: Annotated[Ids, "parameters with rows that moved although a hook zeroed their gradient"] = (
@@ -182,7 +188,7 @@ class Stepped(Event):
     seen: Annotated[bool, "values and gradients were examined; False: only counted"] = True
     norms: Annotated[
         tuple[tuple[int, float, float, float], ...],
-        "(parameter, gradient norm, norm of the change, norm before); the last two from a sample",
+        "(parameter, gradient norm, norm of the change, norm of the values before); the last two from a sample",
     ] = ()
 
 
@@ -190,12 +196,12 @@ class Stepped(Event):
 class Written(Event):
     """The user's code wrote to a parameter's values or to a gradient."""
 
-    target: Annotated[Literal["value", "gradient"], "what was written"]
-    parameters: Annotated[Ids, "whose"]
+    target: Annotated[Literal["value", "gradient"], "whether a value or a gradient was written"]
+    parameters: Annotated[Ids, "parameters whose value or gradient was written"]
     op: Annotated[str, "the method: 'mul_', 'data'; 'assigned' for a new .grad"]
-    factor: Annotated[float | None, "the number it was multiplied by, if it was one"] = None
+    factor: Annotated[float | None, "the number that multiplied it; None for any other write"] = None
     along_gradient: Annotated[bool, "values moved down their own gradient"] = False
     undoes: Annotated[bool, "values were rounded to a coarse grid, which undid most of the last step"] = False
     whole: Annotated[bool, "False: only a part of the values was written"] = True
-    restored: Annotated[bool, "the values are those that an earlier step left"] = False
+    restored: Annotated[bool, "the new values equal those after an earlier step"] = False
     pulled: Annotated[float | None, "fraction of the way to a fixed point that the values moved"] = None

@@ -1,4 +1,4 @@
-"""Logs as JSON, and back. Both directions follow the declared types of the records' fields."""
+"""Converts logs to JSON and back. Both directions follow the declared types of the records' fields."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVENTS: Mapping[str, type[Event]] = {
 
 
 def to_json(log: Log) -> dict[str, Any]:
-    """Turn a log into what :mod:`json` can write. Sites and sets of parameters are stored once, in tables."""
+    """Convert a log to containers for :mod:`json`. Sites and sets of parameters are stored once, in tables."""
     sites: dict[Site, int] = {}
     sets: dict[Ids, int] = {}
 
@@ -51,12 +51,12 @@ def from_json(saved: Mapping[str, Any]) -> Log:
     """Read a log that :func:`to_json` made.
 
     Raises:
-        ValueError: another version of gradgate wrote it, in another form.
+        ValueError: another version of gradgate wrote the log, in another format.
     """
     if saved.get("version") != Log.VERSION:
         raise ValueError(
-            f"from_json: this log has version {saved.get('version')!r}; this gradgate reads version {Log.VERSION}. "
-            "Record the run again with this version of gradgate."
+            f"from_json: this log has version {saved.get('version')!r}, but this gradgate reads version "
+            f"{Log.VERSION}. Record the run again with this version of gradgate."
         )
     sites = [tuple(Frame(*frame) for frame in site) for site in saved["sites"]]
     sets = [frozenset(ids) for ids in saved["sets"]]

@@ -1,4 +1,4 @@
-"""Report from gradgate's own parts to the watchers: events to record, and work that no rule should judge."""
+"""Lets gradgate's own code emit events to the checker, and mark work that no rule should judge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from gradgate.events._records import Event
 
 listeners: list[Callable[[Event], None]] = []
-"""The watchers at work: each is called with every event that is emitted."""
+"""The active watchers. Each is called with every event that is emitted."""
 
 
 def emit(make: Callable[[], Event]) -> None:
@@ -29,7 +29,7 @@ _depth = _Depth()
 
 @contextmanager
 def on_purpose() -> Iterator[None]:
-    """Mark what this thread does in the block as gradgate's own: it divides, clears and detaches deliberately."""
+    """Mark this thread's work in the block as gradgate's own, which divides, clears and detaches deliberately."""
     _depth.value += 1
     try:
         yield

@@ -14,7 +14,7 @@ class SchedulerMade(Event):
 
     scheduler: Annotated[int, "its number"]
     kind: Annotated[str, "its class: 'CosineAnnealingLR'"]
-    optimizer: Annotated[int, "whose learning rate it sets; -1 if unknown"]
+    optimizer: Annotated[int, "the optimizer whose learning rate it sets; -1 if unknown"]
     horizon: Annotated[
         float | None, "its length in scheduler steps: T_max, total_steps, the last milestone"
     ] = None
@@ -50,7 +50,7 @@ class Unscaled(Event):
     """The user's code called a gradient scaler's ``unscale_()``."""
 
     scaler: Annotated[int, "its number"]
-    optimizer: Annotated[int, "whose gradients were divided by the scale"]
+    optimizer: Annotated[int, "the optimizer whose gradients were divided by the scale"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class EpochEnded(Event):
     """A DataLoader was exhausted."""
 
     loader: Annotated[int, "its number"]
-    batches: Annotated[int, "how many it gave"] = 0
+    batches: Annotated[int, "number of batches that it gave"] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Reduced(Event):
     """The user's code called a collective of ``torch.distributed``."""
 
     op: Annotated[str, "function and reduction: 'all_reduce:sum'"]
-    parameters: Annotated[Ids, "whose gradients or values were communicated"]
+    parameters: Annotated[Ids, "parameters whose gradients or values were communicated"]
     world: Annotated[int, "number of ranks"]
     numel: Annotated[int, "elements of the largest tensor"] = 0
 
@@ -114,7 +114,7 @@ class Planned(Event):
 
     budget: Annotated[int, "memory that the plan may use"]
     resident: Annotated[int, "memory that training always takes: parameters, gradients, optimizer state"]
-    peaks: Annotated[tuple[int, ...], "peak of each micro-batch, on top of that"]
+    peaks: Annotated[tuple[int, ...], "peak of each micro-batch, on top of the resident memory"]
     samples: Annotated[tuple[int, ...], "samples in each micro-batch"]
     whole: Annotated[int, "peak of the whole batch in one pass"]
     estimated: Annotated[bool, "estimated with fake tensors; False: measured with trial runs"] = True
@@ -124,7 +124,7 @@ class Planned(Event):
 class Gap(Event):
     """The log leaves out events here: the run was too long to keep them all."""
 
-    count: Annotated[int, "how many are missing"]
+    count: Annotated[int, "number of missing events"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What an event log consists of: the log, its parameters, places in the source, and the base of all events."""
+"""The parts of an event log: the log, its parameters, positions in the source, and the base of all events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Frame(NamedTuple):
 
 
 Site: TypeAlias = tuple[Frame, ...]
-"""Where something happened: the user's frames, innermost first. Empty if no user code was running."""
+"""A position of the user's code: its frames, innermost first. Empty if no user code was running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Parameter:
     dtype: Annotated[str, "'float32', 'bfloat16', ...; '' if unknown"] = ""
     misfrozen: Annotated[
         str,
-        "an attribute that was set to False and freezes nothing: 'requires_grad' of a module, or a misspelling",
+        "an attribute that was set to False but freezes nothing: 'requires_grad' of a module, or a misspelling",
     ] = ""
 
 
@@ -67,21 +67,21 @@ class Term:
     name: Annotated[str, "the node's name: 'NllLossBackward0'"]
     factors: Annotated[
         tuple[tuple[str, float, Site], ...],
-        "what it is multiplied by, as (op, number, where); op 'div' divides",
+        "the factors of the term, as (op, number, where); op 'div' divides",
     ] = ()
     items: Annotated[float | None, "items that a mean, or a sum over targets or a mask, was taken over"] = (
         None
     )
-    sizes: Annotated[tuple[int, ...], "shape of what was reduced"] = ()
+    sizes: Annotated[tuple[int, ...], "shape of the reduced tensor"] = ()
     site: Annotated[Site, "where the reduction was computed"] = ()
     squares: Annotated[Ids, "parameters whose squares it sums: an L2 penalty"] = frozenset()
     weighted: Annotated[bool, "`items` adds up class weights"] = False
     masked: Annotated[float | None, "fraction of ones in the 0/1 mask applied just before a mean"] = None
     classes: Annotated[int | None, "classes of a log_softmax, if the mean also runs over them"] = None
-    equal: Annotated[bool, "it is a distance between two values, and these were equal everywhere"] = False
+    equal: Annotated[bool, "the term is a distance between two values that were equal everywhere"] = False
     paths: Annotated[int, "number of paths from the root to it"] = 1
     times: Annotated[
-        float, "weight over all paths, divided by that of the first one, whose `factors` are"
+        float, "weight over all paths, divided by the weight of the first path, which `factors` gives"
     ] = 1.0
     joined: Annotated[Site, "where the last of several paths joins the others"] = ()
     scaled: Annotated[bool, "a gradient scaler's factor is on the path; `factors` leaves it out"] = False
@@ -91,7 +91,7 @@ class Term:
 
     @property
     def weight(self) -> float:
-        """How much the term counts in the loss: the product of its factors, over all paths."""
+        """The weight of the term in the loss: the product of its factors, over all paths."""
         weight = self.times
         for op, number, _ in self.factors:
             weight = (weight / number if number else float("inf")) if op == "div" else weight * number
@@ -99,11 +99,11 @@ class Term:
 
 
 Doing: TypeAlias = Literal["load", "backward", "clear", "clip", "step", "schedule", "exchange"]
-"""What a stretch of a training loop was spent on. What lies between two stretches is the forward pass."""
+"""The kinds of time span in a training loop. The forward pass lies between two spans."""
 
 
 class Span(NamedTuple):
-    """A stretch of a training loop, on a clock that stands still while the watcher works."""
+    """A time span of a training loop, on a clock that excludes the watcher's own work."""
 
     doing: Annotated[Doing, "what the time was spent on"]
     start: Annotated[float, "seconds"]
@@ -113,7 +113,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, at a line of the user's code. Every subclass is one kind of event."""
+    """Something that happened, at a position of the user's code. Every subclass is one kind of event."""
 
     site: Annotated[Site, "where it happened: the user's frames, innermost first"]
 
@@ -129,19 +129,19 @@ class Log:
     optimizers: Annotated[
         Mapping[int, str], "the user's name for each optimizer: 'optimizer', 'self.opt_d'"
     ] = field(default_factory=dict)
-    events: Annotated[tuple[Event, ...], "what happened, in order"] = ()
+    events: Annotated[tuple[Event, ...], "the events, in order"] = ()
     steps: Annotated[int, "optimizer steps"] = 0
     backwards: Annotated[int, "backward calls"] = 0
     seconds: Annotated[float, "duration of the run"] = 0.0
-    watching_seconds: Annotated[float, "how much of that the watcher itself took"] = 0.0
+    watching_seconds: Annotated[float, "the part of this that the watcher itself took"] = 0.0
     rank: Annotated[int, "this process's rank"] = 0
     world: Annotated[int, "number of ranks"] = 1
     distributed: Annotated[bool, "DDP, FSDP or the like wraps a module"] = False
     failures: Annotated[
         tuple[str, ...], "tracebacks of the watcher's own errors: the log may be incomplete"
     ] = ()
-    spans: Annotated[tuple[Span, ...], "how the first part of the run spent its time"] = ()
-    unseen: Annotated[tuple[str, ...], "what could not be seen or run, and why"] = ()
+    spans: Annotated[tuple[Span, ...], "time spans of the first part of the run"] = ()
+    unseen: Annotated[tuple[str, ...], "features that could not be observed or run, and the reasons"] = ()
     not_judged: Annotated[str, "why the rules cannot judge this run, or only its beginning; else ''"] = ""
     circumstances: Annotated[
         Mapping[str, str], "how and where it ran, by label: command, date, device, versions"

@@ -1,4 +1,4 @@
-"""Gates that stop, scale, reverse, mask or clip a gradient; frozen modules and rows; reports of the flow."""
+"""Gates that stop, scale, reverse, mask or clip a gradient; frozen modules and rows; reports of gradient flow."""
 
 from gradgate.gates._expect_flow import expect_flow
 from gradgate.gates._flow import Flow, flow

@@ -22,16 +22,17 @@ _STEPS = 6
 
 
 def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
-    """Raise unless a loss reaches all of some parameters, and none of others.
+    """Raise unless a loss reaches every parameter in ``into``, and none in ``not_into``.
 
     Args:
         loss: a scalar with a graph, or a function that computes one; with a function, errors name the lines. No
             backward pass runs.
-        into: modules and parameters. The loss has to reach every parameter in them.
-        not_into: modules and parameters. The loss may reach none of these.
+        into: modules and parameters that the loss must reach, with all their parameters.
+        not_into: modules and parameters that the loss must not reach.
 
     Raises:
-        FlowError: names the first unwanted path, or what stops the first missing one.
+        FlowError: the loss reaches an unwanted parameter (the message shows the path), or misses a wanted one (the
+            message shows where the gradient stops).
         ShapeError: the loss is not a scalar.
         OptionError: no module or parameter is given, or a module has no parameters.
 
@@ -59,8 +60,8 @@ def expect_flow(loss: Loss, *, into: Parts = (), not_into: Parts = ()) -> None:
         name, first = leaking[0]
         raise FlowError(
             f"expect_flow: the loss reaches {len(leaking)} of {len(unwanted)} parameters that it should not, "
-            f"first {name}: {_path(graph, trace, first, name)}. Stop it, gg.stop_gradient(...), or let an "
-            "update fill only what it owns, update.backward(loss)."
+            f"first {name}: {_path(graph, trace, first, name)}. Stop the gradient, gg.stop_gradient(...), or use "
+            "update.backward(loss), which fills only the parameters that the update owns."
         )
     missing = [(name, parameter) for name, parameter in wanted if parameter not in graph]
     if missing:
@@ -81,16 +82,16 @@ def _named(parts: Parts) -> list[tuple[str, Tensor]]:
             parameters = list(part.named_parameters())
             if not parameters:
                 raise OptionError(
-                    f"expect_flow: {kind} has no parameters, so nothing flows into it. Leave it out, or name the "
-                    "modules around it."
+                    f"expect_flow: {kind} has no parameters, so no gradient flows into it. Leave it out, or pass "
+                    "the modules around it."
                 )
             for name, parameter in parameters:
                 found.setdefault(parameter, f"{kind}.{name}")
         elif not isinstance(part, Tensor):
-            raise OptionError(f"expect_flow: it was given a {kind}. Pass modules and parameters.")
+            raise OptionError(f"expect_flow: got a {kind}. Pass modules and parameters.")
         elif not part.is_leaf:
             raise OptionError(
-                "expect_flow: it was given a tensor that was computed. Pass the modules and parameters before it."
+                "expect_flow: got a tensor that was computed. Pass the modules and parameters before it."
             )
         else:
             found.setdefault(part, f"a tensor of shape {list(part.shape)}")
@@ -98,7 +99,7 @@ def _named(parts: Parts) -> list[tuple[str, Tensor]]:
 
 
 def _path(graph: Graph, trace: Trace | None, leaf: Tensor, name: str) -> str:
-    """Return a path from the loss to a parameter; the middle of a long one is left out."""
+    """Return a path from the loss to a parameter, without its middle if it is long."""
     steps = []
     for node in graph.path_to(leaf)[:-1]:
         frame = None if trace is None else trace.frames.get(node)

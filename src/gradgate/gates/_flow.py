@@ -1,4 +1,4 @@
-"""Which parameters a loss reaches, through how many paths, and where gradient stops on the way to the others."""
+"""Reports which parameters a loss reaches, through how many paths, and where the gradient stops before others."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Flow:
 
     @property
     def stopped(self) -> list[str]:
-        """The names of the parameters that receive none."""
+        """The names of the parameters that receive no gradient."""
         return [parameter.name for parameter in self.parameters if not parameter.reached]
 
     def __getitem__(self, name: str) -> Reach:
-        """Return how one parameter is reached, by its name."""
+        """Return the entry of one parameter, by the parameter's name."""
         for parameter in self.parameters:
             if parameter.name == name:
                 return parameter
@@ -71,8 +71,8 @@ class Flow:
 def flow(loss: Loss, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimizer] | None = None) -> Flow:
     """Report which parameters of a model a loss reaches, and where and why gradient is stopped.
 
-    The graph of a loss shows which parameters it reaches, but not where a path was cut. Pass a function that
-    computes the loss: its operations are traced. No backward pass runs, and no gradient changes.
+    The graph of a loss shows which parameters it reaches, but not where a path was cut. To see that, pass a
+    function that computes the loss: its operations are traced. No backward pass runs, and no gradient changes.
 
     Args:
         loss: a scalar tensor with a graph; or a function without arguments that returns one (or a loss and its
@@ -157,7 +157,7 @@ def trace_loss(loss: Loss, parameters: Iterable[Tensor], verb: str) -> tuple[Gra
 
 
 def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]:
-    """Return what stops gradient on its way to a parameter, nearest to the loss first."""
+    """Return the stops between a loss and a parameter, nearest to the loss first."""
     stops = [] if trace is None else _stops_at(parameter, trace.cuts)
     if parameter in graph:
         # Masks and indices never carry a gradient, so no path through them is missing.
@@ -177,7 +177,7 @@ def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]
 
 
 def _stops_at(parameter: Tensor, cuts: Iterable[FlowCut]) -> list[Stop]:
-    """Return the stops between a parameter and the loss, each line once."""
+    """Return the stops of the cuts that a parameter is behind, each once."""
     return list(dict.fromkeys(cut.stop for cut in cuts if id(parameter) in cut.behind))
 
 

@@ -1,4 +1,4 @@
-"""Freeze modules: nothing in them changes, and unfreezing restores their previous state exactly."""
+"""Freezes modules, and restores their previous state exactly when they are unfrozen."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gradgate.ownership import claimed
 
 
 class Frozen:
-    """A handle on frozen modules. Made by :func:`frozen`; as a context manager it unfreezes them after the block.
+    """A handle on frozen modules. Made by :func:`frozen`; as a context manager, it unfreezes them after the block.
 
-    A copy of the handle that is made together with its modules freezes the copied modules.
+    A copy of the handle, made together with a copy of its modules, freezes the copied modules.
 
     Args:
         modules: all frozen modules, submodules included.
@@ -48,12 +48,12 @@ class Frozen:
         return f"Frozen({names or 'nothing'}: {tensors}, {size:,} parameter{'s' * (size != 1)})"
 
     def unfreeze(self, *modules: nn.Module) -> None:
-        """Unfreeze these modules, or all if none is given. Others stay frozen.
+        """Unfreeze these modules, or all modules if none is given. Others stay frozen.
 
         A module that another handle has also frozen stays frozen until that handle releases it.
 
         Args:
-            modules: some of the frozen modules or their submodules: for example the last layers first, as
+            modules: some of the frozen modules or their submodules: for example, one layer after the other, as
                 fine-tuning progresses.
 
         Raises:
@@ -85,7 +85,7 @@ class Frozen:
 
 
 def _restored(modules: tuple[nn.Module, ...]) -> Frozen:
-    """Return a copied handle on copied modules; on none if it is part of a module that is not complete yet."""
+    """Return a copied handle on copied modules, or an empty handle if the modules are not copied completely yet."""
     return Frozen(modules if all("_modules" in vars(module) for module in modules) else ())
 
 
@@ -96,29 +96,28 @@ def _check_no_update(modules: Iterable[nn.Module], verb: str) -> None:
             if id(parameter) in ours:
                 raise UpdateError(
                     f"{verb}: an open update owns '{name}' of {type(module).__name__}, and accumulates in its "
-                    ".grad. Do it before or after the block; to keep one loss out of a module, name where it goes: "
-                    "update.backward(loss, into=[...])."
+                    ".grad. Call this before or after the block. To keep one loss out of a module, name the "
+                    "modules that receive it: update.backward(loss, into=[...])."
                 )
 
 
 def frozen(*modules: nn.Module) -> Frozen:
     """Freeze modules: parameters and buffers stay bit for bit the same, and gradients pass through.
 
-    Parameters require no gradient. So none is computed, and torch's optimizers skip them, even with weight decay or
-    momentum (except LBFGS, which steps all of its parameters as one vector). Existing gradients are saved and
-    removed, since an optimizer would use them. Modules are in evaluation mode, and ``model.train()`` does not
-    change that: batch norms use their statistics without updating them, and dropout drops nothing. If a forward
-    pass still writes to buffers, it writes to copies. Only a non-persistent buffer that it replaces, which is a
-    cache, is kept. A copy of the modules (``deepcopy``, ``pickle``, ``torch.save``, an average such as EMA's) is
-    not frozen, unless the handle is copied with them.
+    Parameters require no gradient, so torch's optimizers skip them, even with weight decay or momentum (except
+    LBFGS, which steps all of its parameters as one vector). Existing gradients are saved and removed, because an
+    optimizer would use them. Modules stay in evaluation mode, even after ``model.train()``: batch norms use their
+    statistics without updating them, and dropout drops nothing. If a forward pass writes to buffers, it writes to
+    copies; only a non-persistent buffer (a cache) that it replaces is kept. A copy of the modules (``deepcopy``,
+    ``pickle``, ``torch.save``, an average such as EMA's) is not frozen, unless the handle is copied with them.
 
     Args:
         modules: the modules to freeze, with all their submodules.
 
     Returns:
         A handle: ``unfreeze()`` restores requires_grad, gradients and modes, of all or of some modules. As a
-        context manager it does so at the end of the block. Modules can be frozen more than once: the last handle
-        to be unfrozen restores the state from before the first.
+        context manager, it does so at the end of the block. Modules can be frozen more than once; the last handle
+        to be unfrozen restores the original state.
 
     Raises:
         OptionError: no module is given.

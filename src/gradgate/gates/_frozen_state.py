@@ -1,4 +1,4 @@
-"""Freeze parameters and modules, and restore their previous state.
+"""Freezes parameters and modules, and restores their previous state.
 
 Several handles may hold the same module, and several modules the same parameter; the last release unfreezes it.
 ``copy.deepcopy`` and ``pickle`` see modules and parameters as if they were not frozen.
@@ -14,16 +14,19 @@ from typing import Any, TypeAlias
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from gradgate.gates._parameters import parameters_now
 from gradgate.torch_compat import buffers_of, has_forward_hooks, unsaved_buffers
 
 _Buffers: TypeAlias = "tuple[nn.Module, dict[str, Tensor | None], dict[str, Tensor | None]]"
-"""A module, its buffers by name, and the copies that it works on meanwhile."""
+"""A module, its buffers by name, and the copies that it uses while it runs."""
 
 _COPYING = ("__deepcopy__", "__reduce_ex__")  # looked up on the object itself before its class
+_RESETS = "reset_running_stats"  # which `torch.optim.swa_utils.update_bn` calls on every batch norm
+_REPLACED = ("train", _RESETS, *_COPYING)  # what a frozen module has of its own
 
 
 def _copying_within(thing: Any, unfrozen: Callable[[], AbstractContextManager[None]]) -> dict[str, Any]:
-    """Return attributes that make deep copies and pickles of an object begin within ``unfrozen()``."""
+    """Return attributes that run deep copies and pickles of an object inside ``unfrozen()``."""
 
     def method(name: str) -> Callable[..., Any]:
         def copied(*args: Any) -> Any:
@@ -37,7 +40,7 @@ def _copying_within(thing: Any, unfrozen: Callable[[], AbstractContextManager[No
 
 @contextmanager
 def _with_attributes(thing: Any, attributes: dict[str, Any]) -> Iterator[None]:
-    """Give an object other attributes inside the block."""
+    """Replace an object's attributes inside the block."""
     own = vars(thing)
     object.__setattr__(thing, "__dict__", attributes)
     try:
@@ -51,7 +54,7 @@ class _FrozenParameter:
 
     def __init__(self, parameter: Tensor) -> None:
         self._parameter = parameter
-        self._required = parameter.requires_grad
+        self.required = parameter.requires_grad
         self.holders = 0
         parameter.requires_grad_(False)
         self._gradient, parameter.grad = parameter.grad, None
@@ -61,21 +64,21 @@ class _FrozenParameter:
     def _unfrozen(self) -> Iterator[None]:
         attributes = {name: value for name, value in vars(self._parameter).items() if name not in _COPYING}
         with _with_attributes(self._parameter, attributes):
-            self._parameter.requires_grad_(self._required)
+            self._parameter.requires_grad_(self.required)
             try:
                 yield
             finally:
                 self._parameter.requires_grad_(False)
 
     def release(self) -> None:
-        """Unfreeze it, unless another module holds it."""
+        """Unfreeze the parameter, unless another module holds it."""
         self.holders -= 1
         if self.holders:
             return
         _frozen_parameters.pop(id(self._parameter), None)
         for name in _COPYING:
             vars(self._parameter).pop(name, None)
-        self._parameter.requires_grad_(self._required)
+        self._parameter.requires_grad_(self.required)
         gradient = self._gradient
         if gradient is not None:  # the model may have been moved or converted since
             gradient = gradient.to(self._parameter.device, self._parameter.grad_dtype)
@@ -86,7 +89,7 @@ _frozen_parameters: weakref.WeakValueDictionary[int, _FrozenParameter] = weakref
 
 
 class FrozenModule:
-    """A module that one handle or several hold frozen. It takes the place of ``module.train``."""
+    """A module that one or several handles keep frozen. Replaces ``module.train``."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -99,24 +102,26 @@ class FrozenModule:
         self._passes: list[list[_Buffers]] = []
         self._inner = False  # the module is part of a running one, which has made copies for it
         self.holders = 0
-        self._parameters: list[_FrozenParameter] = []
+        self._parameters: dict[str, _FrozenParameter] = {}
         vars(module).update(_copying_within(module, self._unfrozen), train=self)
+        if hasattr(module, _RESETS):
+            vars(module)[_RESETS] = lambda: None
         module.training = False
 
     def hold(self) -> None:
-        """Count one more handle; the first one freezes the parameters."""
+        """Add a handle; the first one freezes the parameters."""
         self.holders += 1
         if self.holders > 1:
             return
-        for parameter in self._module._parameters.values():
+        for name, parameter in self._module._parameters.items():
             if parameter is not None:
                 frozen = _frozen_parameters.get(id(parameter)) or _FrozenParameter(parameter)
                 _frozen_parameters[id(parameter)] = frozen
                 frozen.holders += 1
-                self._parameters.append(frozen)
+                self._parameters[name] = frozen
 
     def release(self) -> None:
-        """Unfreeze it, unless another handle holds it."""
+        """Unfreeze the module, unless another handle holds it."""
         self.holders -= 1
         if self.holders:
             return
@@ -124,28 +129,34 @@ class FrozenModule:
             hook.remove()
         while self._passes:  # left by an interrupt
             self._end_pass()
-        for name in ("train", *_COPYING):
+        for name in _REPLACED:
             vars(self._module).pop(name, None)
         if self._own_train is not None:
             vars(self._module)["train"] = self._own_train
         self._module.training = self._training
-        for parameter in self._parameters:
-            parameter.release()
+        for name, frozen in self._parameters.items():
+            frozen.release()
+            for parameter in parameters_now(self._module, name):
+                if id(parameter) not in _frozen_parameters:
+                    parameter.requires_grad_(frozen.required)
 
     def __call__(self, mode: bool = True) -> nn.Module:
-        """Stay in evaluation mode; modules below that are not frozen switch."""
+        """Stay in evaluation mode; submodules that are not frozen switch."""
         if self._own_train is not None:
             self._own_train(mode)
         else:
             type(self._module).train(self._module, mode)
         self._module.training = False
+        for child in self._module.children():
+            # A batch norm in the place of a frozen one, as SyncBatchNorm.convert_sync_batchnorm makes.
+            own = child.parameters(recurse=False) if hasattr(child, _RESETS) else ()
+            if any(id(parameter) in _frozen_parameters for parameter in own):
+                child.training = False
         return self._module
 
     def _unfrozen(self) -> AbstractContextManager[None]:
-        """Return a context in which the module has its own mode and ``train``, and none of these hooks."""
-        attributes = {
-            name: value for name, value in vars(self._module).items() if name not in ("train", *_COPYING)
-        }
+        """Return a context in which the module has its original mode and ``train``, and none of these hooks."""
+        attributes = {name: value for name, value in vars(self._module).items() if name not in _REPLACED}
         if self._own_train is not None:
             attributes["train"] = self._own_train
         attributes["training"] = self._training
@@ -156,7 +167,7 @@ class FrozenModule:
         return _with_attributes(self._module, attributes)
 
     def guard_buffers(self, parts: list[FrozenModule]) -> None:
-        """Have the module and the frozen ones in it work on copies of their buffers while it runs."""
+        """Make the module and its frozen submodules use copies of their buffers while it runs."""
         if self._hooks or not any(part.may_write for part in parts):
             return
         self._parts = parts
@@ -166,7 +177,7 @@ class FrozenModule:
         ]
 
     def _before(self, module: nn.Module, _: Any) -> None:
-        """Let the frozen parts work on copies: the backward pass may need what they write."""
+        """Swap in new copies of the buffers, because the backward pass may need the values written to them."""
         if self._inner or module is not self._module:  # DataParallel runs copies of the module
             return
         shared: dict[Tensor, Tensor] = {}
@@ -190,7 +201,7 @@ class FrozenModule:
             self._end_pass()
 
     def _end_pass(self) -> None:
-        """Give the parts their own buffers again, except for caches that they have replaced."""
+        """Restore the buffers, except for caches that the modules have replaced."""
         for module, own, copies in self._passes.pop():
             buffers, caches = buffers_of(module), unsaved_buffers(module)
             replaced = {

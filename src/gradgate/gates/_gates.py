@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradgate.errors import OptionError, ShapeError
+from gradgate.gates._hidden_tensors import check_leaf
 from gradgate.pytree import mapped_tensors
 
 T = TypeVar("T")
@@ -37,7 +38,8 @@ def stop_gradient(x: T) -> T:
         >>> x.grad  # 48; without the stop the side branch adds 8
         tensor(48.)
     """
-    return mapped_tensors(x, torch.detach)  # not the method, which the checker may report as a mistake
+    # torch.detach, not the method, which the checker may report as a mistake.
+    return mapped_tensors(x, torch.detach, lambda leaf: check_leaf(leaf, "stop_gradient"))
 
 
 def scale_gradient(x: T, factor: Factor) -> T:
@@ -49,7 +51,7 @@ def scale_gradient(x: T, factor: Factor) -> T:
             called each time. A factor of 0 sends zeros back; :func:`stop_gradient` costs less.
 
     Returns:
-        The same values, bit by bit. Memory is shared: torch refuses in-place operations on it (``inplace=True``).
+        The same values, bit for bit. Memory is shared: torch refuses in-place operations on it (``inplace=True``).
 
     Raises:
         OptionError: the factor is not a finite number.
@@ -61,7 +63,7 @@ def scale_gradient(x: T, factor: Factor) -> T:
         >>> x.grad
         tensor([0.1000, 0.1000])
     """
-    return _scaled(x, checked_factor(factor, "scale_gradient"))
+    return _scaled(x, checked_factor(factor, "scale_gradient"), "scale_gradient")
 
 
 def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
@@ -69,10 +71,10 @@ def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
 
     Args:
         x: a tensor, or a pytree of tensors.
-        strength: the gradient is multiplied by minus this. As in :func:`scale_gradient`.
+        strength: the gradient is multiplied by ``-strength``. Otherwise as ``factor`` in :func:`scale_gradient`.
 
     Returns:
-        The same values, bit by bit.
+        The same values, bit for bit.
 
     Example:
         >>> x = torch.ones(2, requires_grad=True)
@@ -83,7 +85,7 @@ def reverse_gradient(x: T, *, strength: Factor = 1.0) -> T:
     Sources:
         Y. Ganin, V. Lempitsky, "Unsupervised Domain Adaptation by Backpropagation" (2015).
     """
-    return _scaled(x, -checked_factor(strength, "reverse_gradient"))
+    return _scaled(x, -checked_factor(strength, "reverse_gradient"), "reverse_gradient")
 
 
 def mask_gradient(x: T, mask: Tensor) -> T:
@@ -94,7 +96,7 @@ def mask_gradient(x: T, mask: Tensor) -> T:
         mask: bool, or 0 and 1. Where it is 0 the gradient becomes 0, even if it is NaN or infinite.
 
     Returns:
-        The same values, bit by bit.
+        The same values, bit for bit.
 
     Raises:
         ShapeError: the mask does not broadcast to ``x``.
@@ -105,9 +107,11 @@ def mask_gradient(x: T, mask: Tensor) -> T:
         >>> x.grad
         tensor([1., 0., 1.])
     """
-    return _gated(
-        x, _Masked, mask != 0, check=lambda each: check_broadcasts(mask, each, "mask_gradient: the mask")
-    )
+
+    def check(tensor: Tensor) -> None:
+        check_broadcasts(mask, tensor, "mask_gradient: the mask")
+
+    return _gated(x, _Masked, mask != 0, check=check, verb="mask_gradient")
 
 
 def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | None = None) -> T:
@@ -119,7 +123,7 @@ def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | Non
         max_value: the largest absolute value of an entry. Give one of the two.
 
     Returns:
-        The same values, bit by bit.
+        The same values, bit for bit.
 
     Raises:
         OptionError: neither or both limits are given, or a limit is not above 0.
@@ -141,18 +145,18 @@ def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | Non
         if max_value is not None and tensor.is_complex():
             raise OptionError("clip_gradient: max_value cannot clip a complex gradient. Use max_norm.")
 
-    return _gated(x, _Clipped, max_norm, max_value, check=check)
+    return _gated(x, _Clipped, max_norm, max_value, check=check, verb="clip_gradient")
 
 
-def _scaled(x: T, factor: float | Tensor) -> T:
+def _scaled(x: T, factor: float | Tensor, verb: str) -> T:
     def check(tensor: Tensor) -> None:
         if isinstance(factor, Tensor):
             check_broadcasts(factor, tensor, "scale_gradient: the factor")
 
-    return _gated(x, _Scaled, factor, check=check)
+    return _gated(x, _Scaled, factor, check=check, verb=verb)
 
 
-def _gated(x: T, gate: type[_Gate], *options: Any, check: Callable[[Tensor], None]) -> T:
+def _gated(x: T, gate: type[_Gate], *options: Any, check: Callable[[Tensor], None], verb: str) -> T:
     """Apply a gate to the tensors of a pytree that can carry a gradient."""
 
     def gated(tensor: Tensor) -> Tensor:
@@ -162,7 +166,7 @@ def _gated(x: T, gate: type[_Gate], *options: Any, check: Callable[[Tensor], Non
         passed: Tensor = gate.apply(tensor, *options)  # type: ignore[no-untyped-call]
         return passed
 
-    return mapped_tensors(x, gated)
+    return mapped_tensors(x, gated, lambda leaf: check_leaf(leaf, verb))
 
 
 def checked_factor(factor: Factor, verb: str) -> float | Tensor:
@@ -185,7 +189,8 @@ def check_broadcasts(given: Tensor, x: Tensor, what: str) -> None:
         fits = False
     if not fits:
         raise ShapeError(
-            f"{what} has shape {list(given.shape)} and the tensor {list(x.shape)}. Give one that broadcasts to it."
+            f"{what} has shape {list(given.shape)}, which does not broadcast to the tensor's shape "
+            f"{list(x.shape)}. Pass one that does."
         )
 
 
@@ -234,12 +239,17 @@ class _Clipped(_Gate):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         if ctx.max_value is not None:
             return gradient.clamp(-ctx.max_value, ctx.max_value), None, None
-        norm = torch.linalg.vector_norm(gradient)
+        # In float32 at least: a float16 norm above 65504 is infinite, and would make the gradient zero.
+        wide = torch.promote_types(gradient.dtype, torch.float32)
+        norm = torch.linalg.vector_norm(gradient, dtype=wide)
         # The clamp only avoids 0/0: the factor is at most 1.
         factor = (ctx.max_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1.0)
         return _times(gradient, factor), None, None
 
 
 def _times(gradient: Tensor, factor: Tensor) -> Tensor:
-    """Multiply without promoting the gradient to the factor's type."""
-    return gradient * factor.to(gradient.dtype if not gradient.is_complex() else factor.dtype)
+    """Multiply in the wider type of the two, so that a float16 factor does not vanish; keep the gradient's type."""
+    if factor.is_complex() and not gradient.is_complex():
+        factor = factor.real
+    wide = torch.promote_types(gradient.dtype, factor.dtype)
+    return (gradient.to(wide) * factor).to(gradient.dtype)

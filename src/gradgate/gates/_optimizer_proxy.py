@@ -1,9 +1,10 @@
-"""Let optimizers see only some entries of a parameter.
+"""Lets optimizers see only some entries of a parameter.
 
-An optimizer also moves entries whose gradient is zero: by momentum, weight decay or Adam's averages. So it must
-not see entries that are not chosen. During a step, a proxy takes the optimizer's place. Its groups hold the chosen
-entries as separate parameters, which are written back afterwards. The optimizer's own groups never change, so a
-step that raises leaves nothing to repair. Its state is only as large as the chosen entries.
+An optimizer also moves entries whose gradient is zero: by momentum, weight decay or Adam's averages. It must
+therefore not see entries that are not chosen. During a step, a proxy replaces the optimizer. The proxy's groups
+hold the chosen entries as separate parameters, which are written back afterwards. The optimizer's own groups never
+change, so a step that raises leaves nothing to repair. The optimizer's state is only as large as the chosen
+entries.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class Entries:
         return (x.to_dense() if x.is_sparse else x)[self._on(x)]
 
     def put(self, x: Tensor, values: Tensor) -> None:
-        """Write them back."""
+        """Write the values of these entries to a tensor."""
         x[self._on(x)] = values
 
     def masked(self, gradient: Tensor) -> Tensor:
-        """Return the gradient with zeros at the other entries, in the same layout: a hook may not change it."""
+        """Return the gradient with zeros at the other entries, in the same layout, which a hook must not change."""
         index = self._on(gradient)
         if not gradient.is_sparse:
             if self._are_rows:
@@ -70,12 +71,12 @@ class Entries:
 
 _entries: Any = WeakTensorKeyDictionary()  # by parameter: the entries that optimizers may move
 _global_hook: RemovableHandle | None = None
-# Optimizers that have stepped with a proxy, and the hook that puts it in their place.
+# The hook that swaps in the proxy, for each optimizer that has stepped with one.
 _hooks: weakref.WeakKeyDictionary[Optimizer, RemovableHandle] = weakref.WeakKeyDictionary()
 
 
 def restrict(parameter: Tensor, entries: Entries) -> None:
-    """Let optimizers see nothing but these entries of a parameter from now on."""
+    """Let optimizers see only these entries of a parameter from now on."""
     global _global_hook  # noqa: PLW0603
     _entries[parameter] = entries
     if _global_hook is None:
@@ -89,7 +90,7 @@ def has_entries(parameter: Tensor) -> bool:
 
 @torch.no_grad()
 def unrestrict(parameter: Tensor) -> None:
-    """Let optimizers see the whole parameter again; their state of the other entries starts from scratch."""
+    """Let optimizers see the whole parameter again; state for the other entries starts from scratch."""
     entries = _entries.pop(parameter)
     values = entries.take(parameter)
     for optimizer in list(_hooks):
@@ -98,7 +99,7 @@ def unrestrict(parameter: Tensor) -> None:
         if all(value.shape == parameter.shape for value in tensors):
             continue
         if any(value.shape != values.shape for value in tensors):
-            optimizer.state.pop(parameter, None)  # of another shape, so it cannot be expanded
+            optimizer.state.pop(parameter, None)  # has another shape, so it cannot be expanded
             continue
         group = next(
             group for group in optimizer.param_groups if any(p is parameter for p in group["params"])
@@ -115,7 +116,7 @@ class _Proxy:
 
     def __init__(self, optimizer: Optimizer, values: dict[Tensor, Tensor]) -> None:
         self.optimizer = optimizer
-        self._values = values  # by parameter: its chosen entries, a parameter of their own
+        self._values = values  # for each parameter, its chosen entries as a separate parameter
         self.copy = object.__new__(type(optimizer))
         self.copy.__dict__.update(optimizer.__dict__, proxy=self)
         self.copy.param_groups = [
@@ -146,7 +147,7 @@ class _Proxy:
             _entries[parameter].put(parameter, value)
 
     def closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Run the user's closure on what the step has written so far, and pass its gradients to the step."""
+        """Wrap the user's closure: write the entries back before it runs, and take the new gradients after it."""
 
         def called() -> Any:
             self.write_back()
@@ -157,7 +158,7 @@ class _Proxy:
         return called
 
     def finish(self) -> None:
-        """Copy what the step has changed to the optimizer."""
+        """Copy the changes of the step to the optimizer."""
         self.write_back()
         parameters = {value: parameter for parameter, value in self._values.items()}
         for key, value in self.copy.state.items():
@@ -170,14 +171,14 @@ class _Proxy:
 
 @uncompiled
 def _before_hooks(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Register the hook that replaces the optimizer as the last one: all others see the optimizer itself."""
+    """Register the hook that replaces the optimizer last, so that all other hooks see the optimizer itself."""
     del args, kwargs
     if not _restricted_in(optimizer):
         return
     if optimizer not in _hooks:
         _hooks[optimizer] = optimizer.register_step_pre_hook(_replace)
         after = optimizer.register_step_post_hook(_finish)
-        # The first of these hooks, so that the others see the result of the step.
+        # Moved to the front, so that other hooks see the result of the step.
         after.hooks_dict_ref().move_to_end(after.id, last=False)  # type: ignore[union-attr]
     before = _hooks[optimizer]
     before.hooks_dict_ref().move_to_end(before.id)  # type: ignore[union-attr]
@@ -232,7 +233,7 @@ def _check_lists(optimizer: Optimizer, parameters: list[Tensor]) -> None:
 
 
 def _check_fits(state: dict[str, Any], parameter: Tensor, entries: Tensor) -> None:
-    """Raise OptionError for state that is neither of the whole parameter nor of these entries."""
+    """Raise OptionError for state that fits neither the whole parameter nor these entries."""
     for key, value in state.items():
         shape = value.shape if isinstance(value, Tensor) else ()
         if not shape or shape in (parameter.shape, entries.shape):
@@ -241,9 +242,9 @@ def _check_fits(state: dict[str, Any], parameter: Tensor, entries: Tensor) -> No
         of_all_rows = shape[0] == parameter.shape[0] != entries.shape[0]
         if of_other_rows or of_all_rows:
             raise OptionError(
-                f"train_rows, train_mask: the optimizer's {key} has shape {list(shape)}, and the chosen entries "
-                f"{list(entries.shape)} of {list(parameter.shape)}. Choose the entries that it was saved with, or "
-                "choose before its first step; or drop it: del optimizer.state[parameter]."
+                f"train_rows, train_mask: the optimizer's {key} has shape {list(shape)}, but the chosen entries "
+                f"have {list(entries.shape)} of {list(parameter.shape)}. Choose the entries with which the state "
+                "was saved, or choose before the first step, or drop the state: del optimizer.state[parameter]."
             )
 
 

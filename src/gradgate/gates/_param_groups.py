@@ -1,4 +1,4 @@
-"""Parameter groups for an optimizer, with learning rates by module."""
+"""Makes parameter groups for an optimizer, with learning rates by module."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ def param_groups(
     weight_decay: float | None = None,
     no_decay: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Sort each of a model's parameters into one optimizer group, with learning rates by module.
+    """Sort a model's parameters into optimizer groups, with learning rates by module.
 
     Args:
-        model: all its parameters are sorted, including frozen ones: an optimizer skips them until they are
-            unfrozen.
+        model: the model. Frozen parameters are included; an optimizer skips them until they are unfrozen.
         factors: patterns and factors above 0; parameters that match a pattern have a learning rate of ``lr``
             times its factor. A pattern is the path of a module or parameter (``"backbone"``,
             ``"backbone.layer4"``), and may contain ``*`` and ``?`` (``"encoder.*.norm"``). The last pattern that
-            matches counts: write the general one first.
+            matches counts, so write general patterns first.
         lr: the learning rate of all other parameters.
-        weight_decay: the weight decay of every group; 0 for biases, the parameters of norms, all others of fewer
-            than two dimensions, and what ``no_decay`` matches. By default the optimizer's own applies to all.
-        no_decay: patterns, as above, of further parameters without decay: ``["embedding"]``.
+        weight_decay: the weight decay of every group, but 0 for biases, parameters of norms, other parameters with
+            fewer than two dimensions, and parameters that ``no_decay`` matches. By default, the optimizer's own
+            weight decay applies to all.
+        no_decay: patterns, as above, of further parameters without weight decay: ``["embedding"]``.
 
     Returns:
-        Groups with ``params``, ``lr``, ``name`` and, if it is set, ``weight_decay``; pass them to an optimizer.
+        Groups with ``params``, ``lr``, ``name`` and, if given, ``weight_decay``; pass them to an optimizer.
 
     Raises:
-        OptionError: a pattern matches nothing, or later patterns match all of it; a factor is not above 0; a tied
-            parameter gets different factors by its two names.
+        OptionError: a pattern matches nothing, or later patterns match everything that it matches; a factor is not
+            above 0; a tied parameter gets different factors by its two names.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2), torch.nn.Linear(2, 1))
@@ -59,7 +59,7 @@ def param_groups(
     no_decay = [no_decay] if isinstance(no_decay, str) else list(no_decay)
     if no_decay and weight_decay is None:
         raise OptionError(
-            "param_groups: no_decay is given without weight_decay, to which it is an exception. Give both."
+            "param_groups: no_decay is given without weight_decay, so it has no effect. Give both."
         )
     _check_numbers(factors, lr, weight_decay)
     names: dict[Tensor, list[str]] = {}
@@ -100,8 +100,9 @@ def _check_numbers(factors: dict[str, float], lr: float, weight_decay: float | N
     for pattern, factor in factors.items():
         if not factor > 0 or math.isinf(factor):
             raise OptionError(
-                f"param_groups: the factor of {pattern!r} is {factor}. It must be finite and above 0. Freeze "
-                "what should not move, gg.frozen(module): at a learning rate of 0 gradients cost time and memory."
+                f"param_groups: the factor of {pattern!r} is {factor}. It must be finite and above 0. To stop "
+                "training a module, freeze it with gg.frozen(module): a learning rate of 0 would still compute its "
+                "gradients."
             )
     if not lr > 0:
         raise OptionError(f"param_groups: lr is {lr}. It must be above 0.")
@@ -130,8 +131,8 @@ def _check_used(
                 f"{path} ({factors[each]})" for path, each in wanted.items() if each is not None
             )
             raise OptionError(
-                f"param_groups: a tied parameter gets two factors, by its names {both}. It has one learning rate: "
-                "name it once."
+                f"param_groups: a tied parameter gets two factors, by its names {both}, but it has one learning "
+                "rate. Use only one of its names."
             )
     for pattern in factors:
         if pattern not in chosen.values():

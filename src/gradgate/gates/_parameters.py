@@ -1,21 +1,93 @@
-"""Hooks on the gradients of parameters, including frozen ones, and a check of the modules that hold them."""
+"""The parameters that a handle acts on: hooks on their gradients, and checks of the modules that hold them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import weakref
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from gradgate.errors import OptionError
 
 
+class _Held(NamedTuple):
+    """A parameter that a handle acts on."""
+
+    call: str
+    name: str
+    id: int
+
+
+_held: weakref.WeakKeyDictionary[nn.Module, list[_Held]] = weakref.WeakKeyDictionary()
+_global_hook: RemovableHandle | None = None
+
+
+def hold(modules: Iterable[nn.Module], call: str, chosen: Collection[Tensor]) -> Callable[[], None]:
+    """Let optimizers refuse what has replaced the chosen parameters of these modules; return what ends this.
+
+    ``fully_shard`` and ``load_state_dict(assign=True)`` replace parameters. ``call`` acts on the old ones only.
+    """
+    ids = set(map(id, chosen))
+    global _global_hook  # noqa: PLW0603
+    added = [
+        (weakref.ref(module), _Held(call, name, id(parameter)))
+        for module in modules
+        for name, parameter in module.named_parameters(recurse=False)
+        if id(parameter) in ids
+    ]
+    for of, held in added:
+        if (module := of()) is not None:
+            _held.setdefault(module, []).append(held)
+    if _global_hook is None:
+        _global_hook = register_optimizer_step_pre_hook(_refuse_replaced)
+
+    def release() -> None:
+        for of, held in added:
+            if (module := of()) is not None and held in _held.get(module, ()):
+                _held[module].remove(held)
+
+    return release
+
+
+def _refuse_replaced(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    del args, kwargs
+    if torch.compiler.is_compiling():
+        return
+    for module, held in list(_held.items()):
+        parameters = module._parameters
+        for call, name, old in held:
+            if name in parameters and id(parameters[name]) == old:
+                continue
+            now = set(map(id, parameters_now(module, name)))
+            if old in now or not any(
+                id(p) in now for group in optimizer.param_groups for p in group["params"]
+            ):
+                continue
+            raise OptionError(
+                f"{call}: the {name} of {type(module).__name__} is another parameter by now, for which the call "
+                "has no effect. Was the model sharded, parametrized, or loaded with assign=True since? Call "
+                f"remove() on the handle, and {call} after that."
+            )
+
+
+def parameters_now(module: nn.Module, name: str) -> list[Tensor]:
+    """Return what a module has under the name of a parameter, which other code may have replaced."""
+    if is_parametrized(module, name):
+        return list(module.get_submodule(f"parametrizations.{name}").parameters(recurse=False))
+    parameter = getattr(module, name, None)
+    return [parameter] if isinstance(parameter, nn.Parameter) else []
+
+
 def on_gradient(parameter: Tensor, change: Callable[[Tensor], Tensor]) -> RemovableHandle:
     """Change every gradient that a parameter receives before it is accumulated.
 
-    torch takes hooks only on tensors that require gradient. A frozen parameter gets one too, since it may be
-    unfrozen.
+    torch takes hooks only on tensors that require gradient. A frozen parameter gets the hook too, because it may be
+    unfrozen later.
     """
     required = parameter.requires_grad
     handle: RemovableHandle = parameter.requires_grad_().register_hook(change)
@@ -24,7 +96,7 @@ def on_gradient(parameter: Tensor, change: Callable[[Tensor], Tensor]) -> Remova
 
 
 def check_modules(given: Sequence[Any], call: str) -> None:
-    """Raise OptionError unless modules are given; ``call`` is a right call, for the message."""
+    """Raise OptionError unless modules are given; ``call`` is a correct call, for the message."""
     if not given or not all(isinstance(each, nn.Module) for each in given):
         found = ", ".join(type(each).__name__ for each in given) or "nothing"
-        raise OptionError(f"{call.partition('(')[0]}: it was given {found}. Pass modules: {call}.")
+        raise OptionError(f"{call.partition('(')[0]}: got {found}. Pass modules: {call}.")

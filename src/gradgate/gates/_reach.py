@@ -1,4 +1,4 @@
-"""How a loss reaches parameters, and what stops its gradient: plain data."""
+"""Records how a loss reaches parameters, and where its gradient stops, as plain data."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Why: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class Stop:
-    """Something that keeps a loss from moving a parameter.
+    """The reason why a loss does not move a parameter.
 
     ``why`` is one of these kinds:
 
     - an operation without a gradient: "detach", "no_grad", "inference_mode", "not differentiable", "value taken
       out" (such as ``.item()``), "custom function" or "reentrant checkpoint";
     - the parameter itself: "requires_grad";
-    - no optimizer uses its gradient: "not in the optimizer" or "lr=0";
-    - the loss does not depend on it: "not used", or "not in the graph" if only a loss was given, and not the
-      function that computes it.
+    - no optimizer uses the gradient: "not in the optimizer" or "lr=0";
+    - the loss does not depend on the parameter: "not used", or "not in the graph" if a loss was given rather than
+      the function that computes it.
 
     ``op`` is the operation's name, ``frame`` the user's line if it is known.
     """
@@ -46,7 +46,7 @@ class Stop:
 
     @property
     def unstepped(self) -> bool:
-        """Whether there is a gradient that no optimizer uses."""
+        """Whether the parameter has a gradient that no optimizer uses."""
         return self.why in ("not in the optimizer", "lr=0")
 
     def __str__(self) -> str:
@@ -56,9 +56,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class Reach:
-    """How a loss reaches a parameter: through how many paths of its graph, 0 if not at all; and what stops it.
+    """How a loss reaches a parameter: the number of paths through its graph, 0 if there is none; and the stops.
 
-    A parameter that is reached can have stops as well: other paths that are cut, or no optimizer that uses it.
+    A reached parameter can have stops as well: cuts on other paths, or no optimizer that uses it.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Reach:
 
     @property
     def reached(self) -> bool:
-        """Whether the loss gives it a gradient."""
+        """Whether the loss gives the parameter a gradient."""
         return self.paths > 0
 
 

@@ -1,4 +1,4 @@
-"""A flow as text, as a table for notebooks, and as a Sankey diagram."""
+"""Renders a flow as text, as a table for notebooks, and as a Sankey diagram."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Module:
 
     @property
     def uniform(self) -> bool:
-        """Whether the same happens to the gradient of all its parameters."""
+        """Whether all its parameters have the same stops, and are all reached or all not reached."""
         return len({(parameter.reached, parameter.stops) for parameter in self.parameters}) == 1
 
     @property
@@ -36,7 +36,7 @@ class _Module:
 
     @property
     def count(self) -> str:
-        """How many of its parameter tensors the loss reaches."""
+        """How many of its parameter tensors the loss reaches, as text."""
         reached = sum(parameter.reached for parameter in self.parameters)
         if len(self.parameters) == 1:
             return "reached" if reached else "stopped"
@@ -44,7 +44,7 @@ class _Module:
 
     @property
     def outcome(self) -> str:
-        """Through how many paths its parameters are reached, or what stops their gradient."""
+        """The number of paths to its parameters, or the stops of their gradient, as text."""
         paths = [parameter.paths for parameter in self.parameters]
         stops = self.parameters[0].stops
         if not any(paths):
@@ -63,7 +63,7 @@ class _Module:
         return WASTED if any(stop.unstepped for stop in first.stops) else USED
 
     def rows(self, indent: str = "") -> Iterator[tuple[str, _Module]]:
-        """Yield the tree below it, down to modules that are uniform."""
+        """Yield the tree below this module, down to modules that are uniform."""
         if self.uniform:
             return
         for number, (name, child) in enumerate(self.children.items(), start=1):
@@ -118,13 +118,13 @@ def to_html(model: str, parameters: Sequence[Reach]) -> str:
 
 
 def to_figure(model: str, parameters: Sequence[Reach]) -> Any:
-    """Return the diagram: from the loss through modules to what becomes of their gradient."""
+    """Return the diagram: from the loss through modules to the outcome of their gradients."""
     try:
         from plotly import graph_objects  # type: ignore[import-untyped]
     except ImportError as error:
         raise OptionError(
-            "flow.figure: plotly, which draws it, is not installed. Run pip install 'gradgate[show]', or print the "
-            "flow."
+            "flow.figure: plotly, which draws the figure, is not installed. Run pip install 'gradgate[show]', or "
+            "print the flow."
         ) from error
     labels, colors = ["loss"], [USED]
     links: list[tuple[Any, ...]] = []

@@ -1,4 +1,4 @@
-"""Scale the gradients of a module's parameters, without touching its code."""
+"""Scales the gradients of a module's parameters, without changing its code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError
 from gradgate.gates._gates import Factor, check_broadcasts, checked_factor
-from gradgate.gates._parameters import check_modules, on_gradient
+from gradgate.gates._parameters import check_modules, hold, on_gradient
 
 
 class ScaledModules:
@@ -16,6 +16,7 @@ class ScaledModules:
         self._modules, self._factor = modules, factor
         parameters = dict.fromkeys(each for module in modules for each in module.parameters())
         self._hooks = [on_gradient(parameter, self._times) for parameter in parameters]
+        self._release = hold((part for module in modules for part in module.modules()), "scaled", parameters)
 
     def __repr__(self) -> str:
         names = ", ".join(type(module).__name__ for module in self._modules)
@@ -32,6 +33,7 @@ class ScaledModules:
         """Stop scaling."""
         for hook in self._hooks:
             hook.remove()
+        self._release()
 
     def __enter__(self) -> ScaledModules:
         return self
@@ -41,11 +43,11 @@ class ScaledModules:
 
 
 def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
-    """Multiply the gradients of modules' parameters; the gradient that passes through to others is unchanged.
+    """Multiply the gradients of modules' parameters, but not the gradient that flows through to other modules.
 
-    For plain SGD this acts as a separate learning rate. Adam and the like divide a gradient by its own size,
-    so a constant factor only affects clipping: use :func:`param_groups` with those. To scale the gradient that
-    passes through as well, put a gate after the module, for example with a hook:
+    For plain SGD this acts as a separate learning rate. Adam and similar optimizers normalize gradients, so a
+    constant factor only affects clipping: use :func:`param_groups` with these. To scale the gradient that flows
+    through as well, put a gate after the module, for example with a hook:
     ``module.register_forward_hook(lambda module, given, out: scale_gradient(out, 0.1))``.
 
     Args:
@@ -55,10 +57,12 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
             these, and is called for each gradient.
 
     Returns:
-        A handle: ``remove()`` ends it. As a context manager it ends with its block; backward belongs inside.
+        A handle: ``remove()`` stops the scaling. As a context manager, it stops at the end of the block, which must
+        contain the backward pass.
 
     Raises:
-        OptionError: no module is given, or the factor is not finite.
+        OptionError: no module is given, the factor is not finite, or parameters are sharded; at the next step of
+            an optimizer, if it owns parameters that have replaced these.
 
     Example:
         >>> trunk, head = torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)
@@ -72,8 +76,13 @@ def scaled(*modules: nn.Module, factor: Factor) -> ScaledModules:
     check_modules(modules, "scaled(model.trunk, factor=0.1)")
     if not any(list(module.parameters()) for module in modules):
         raise OptionError(
-            "scaled: the modules have no parameters, so there is nothing to scale. Pass modules that have some; "
+            "scaled: the modules have no parameters, so there is nothing to scale. Pass modules with parameters; "
             "scale_gradient(x, factor) scales a tensor between them."
+        )
+    if any(hasattr(each, "full_tensor") for module in modules for each in module.parameters()):
+        raise OptionError(
+            "scaled: parameters are sharded, and fully_shard fills their gradients past all hooks. Give the "
+            "modules a learning rate of their own: gg.param_groups(model, {'trunk': 0.1}, lr=...)."
         )
     if not callable(factor):
         checked_factor(factor, "scaled")

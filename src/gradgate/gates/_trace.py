@@ -1,8 +1,8 @@
-"""Traces the computation of a loss: where gradient stops, and which line made which part of the graph.
+"""Traces the computation of a loss: where the gradient stops, and which line made each node of the graph.
 
-The graph of a loss shows which parameters gradient reaches. It doesn't show which ones it might have reached, since
-``detach`` leaves no trace in it. So this module follows values through every operation, from the parameters on,
-past the end of the graph.
+The graph of a loss shows which parameters the gradient reaches. It does not show the parameters before a
+``detach``, which leaves no trace in the graph. This module therefore follows values from the parameters through
+every operation, even where they have no graph.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _TAKING = {"item", "tolist", "numpy", "__float__", "__array__"}
 
 
 class FlowCut:
-    """An operation that took a graph away: its input had one, its output has none.
+    """An operation whose input has a graph, but whose output has none.
 
     Attributes:
-        stop: which operation, why, and where.
-        sources: the parameters and cuts that its input was computed from.
-        behind: the parameters, including those behind the cuts.
+        stop: the operation, the reason, and the line.
+        sources: the parameters and cuts from which the input was computed.
+        behind: the parameters among the sources, and those behind the cuts among them.
     """
 
     def __init__(self, why: Why, op: str, sources: frozenset[Any]) -> None:
@@ -51,9 +51,9 @@ class Trace(TorchFunctionMode):
     Attributes:
         taken: cuts at which values left torch, as numbers.
         frames: for each node of the graph, the line that made it.
-        functions: names of the custom autograd functions that ran. No graph shows what they do inside.
+        functions: names of the custom autograd functions that ran. No graph shows their inner operations.
         used: the sources of the loss: ids of parameters, and cuts. Known after :meth:`end`.
-        cuts: all cuts that the loss was computed through, those nearest to it first. Known after :meth:`end`.
+        cuts: all cuts through which the loss was computed, nearest to the loss first. Known after :meth:`end`.
     """
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
@@ -67,7 +67,7 @@ class Trace(TorchFunctionMode):
         self.cuts: tuple[FlowCut, ...] = ()
 
     def end(self, loss: Tensor) -> None:
-        """Note which cuts a loss was computed through."""
+        """Record the cuts through which a loss was computed."""
         self.used = self._sources_of(loss)
         queue = list(self.used)
         found: dict[FlowCut, None] = {}

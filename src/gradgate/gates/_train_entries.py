@@ -1,4 +1,4 @@
-"""Train some rows or entries of a parameter, and leave the others bit for bit unchanged."""
+"""Trains some rows or entries of a parameter, and leaves the others bit for bit unchanged."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError, ShapeError
 from gradgate.gates._optimizer_proxy import Entries, has_entries, restrict, unrestrict
-from gradgate.gates._parameters import on_gradient
+from gradgate.gates._parameters import hold, on_gradient
 
 
 class TrainedOnly:
     """A handle on a parameter with some trained entries. Made by :func:`train_rows` and :func:`train_mask`."""
 
-    def __init__(self, parameter: Tensor, entries: Entries) -> None:
+    def __init__(self, parameter: Tensor, entries: Entries, module: nn.Module | None = None) -> None:
         self._parameter: Tensor | None = parameter
+        self._release = hold([] if module is None else [module], "train_rows", [parameter])
         self._entries = entries
         restrict(parameter, entries)
         if parameter.grad is not None:
@@ -29,13 +30,14 @@ class TrainedOnly:
         return f"TrainedOnly({self._entries} of {list(self._parameter.shape)})"
 
     def remove(self) -> None:
-        """Train the whole parameter again. The optimizer's state of the other entries starts from scratch.
+        """Train the whole parameter again. The optimizer's state for the other entries starts from scratch.
 
-        Under Adam, their first steps may be larger than usual, since it counts steps for the whole parameter.
+        Under Adam, their first steps may be larger than usual, because Adam counts steps for the whole parameter.
         """
         if self._parameter is not None:
             self._hook.remove()
             unrestrict(self._parameter)
+            self._release()
             self._parameter = None
 
     def __enter__(self) -> TrainedOnly:
@@ -51,19 +53,20 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
     The usual case is new tokens in a pretrained vocabulary. The gradient of the other rows becomes zero, so norms
     and clipping count only the trained rows. The optimizer sees only the trained rows: neither momentum nor weight
     decay changes the others, and its state is only as large as these rows. The parameter remains the same object.
-    If output weights are tied to it, the same rows of them are trained.
+    If output weights are tied to the embedding, the same rows are trained there.
 
     Args:
         embedding: a module whose ``weight`` has one row for each id (``nn.Embedding``, ``nn.EmbeddingBag``, also
-            ``nn.Linear``), or such a parameter itself. Its optimizer may have been made before or after.
-        ids: which rows; integers from 0, each once. Shape ``[n]``.
+            ``nn.Linear``), or such a parameter itself. Its optimizer may be created before or after this call.
+        ids: the indices of the rows, each once. Shape ``[n]``.
 
     Returns:
-        A handle: ``remove()`` trains all rows again. As a context manager it does so at the end of the block.
+        A handle: ``remove()`` trains all rows again. As a context manager, it does so at the end of the block.
 
     Raises:
         OptionError: an id is out of range or given twice, or there is none; the embedding renormalizes rows in its
-            forward pass (``max_norm``); entries of this parameter are chosen already.
+            forward pass (``max_norm``); entries of this parameter are chosen already. At the next step of an
+            optimizer, if it owns another parameter that has become the module's weight.
 
     Example:
         >>> embedding = torch.nn.Embedding(5, 2)
@@ -85,22 +88,23 @@ def train_rows(embedding: nn.Module | Tensor, ids: Tensor | Sequence[int]) -> Tr
         )
     if not parameter.dim():
         raise ShapeError("train_rows: the parameter is a single number. Pass one that has rows.")
-    return TrainedOnly(parameter, Entries(_checked_ids(ids, len(parameter))))
+    module = embedding if isinstance(embedding, nn.Module) else None
+    return TrainedOnly(parameter, Entries(_checked_ids(ids, len(parameter))), module)
 
 
 def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:
     """Train the entries of a parameter where a mask is True; the others stay bit for bit the same.
 
-    Works as :func:`train_rows` does. The optimizer sees the chosen entries as one vector. That is right for
-    optimizers that treat entries separately (SGD, Adam, AdamW, RMSprop, Adagrad), and wrong for optimizers that
-    use whole matrices (Muon, Adafactor).
+    Works as :func:`train_rows` does. The optimizer sees the chosen entries as one vector. This suits optimizers
+    that treat entries separately (SGD, Adam, AdamW, RMSprop, Adagrad), but not optimizers that use whole matrices
+    (Muon, Adafactor).
 
     Args:
         parameter: a leaf that requires gradient now or later.
         mask: bool, of the parameter's shape. It is copied.
 
     Returns:
-        A handle: ``remove()`` trains all entries again. As a context manager it does so at the end of the block.
+        A handle: ``remove()`` trains all entries again. As a context manager, it does so at the end of the block.
 
     Raises:
         ShapeError: the mask has another shape.
@@ -121,8 +125,8 @@ def train_mask(parameter: Tensor, mask: Tensor) -> TrainedOnly:
         raise OptionError(f"train_mask: the mask is {found}. Give a bool tensor: mask != 0.")
     if mask.shape != parameter.shape:
         raise ShapeError(
-            f"train_mask: the mask has shape {list(mask.shape)} and the parameter {list(parameter.shape)}. "
-            "They must be the same: mask.expand_as(parameter)."
+            f"train_mask: the mask has shape {list(mask.shape)}, but the parameter has shape "
+            f"{list(parameter.shape)}. Expand the mask: mask.expand_as(parameter)."
         )
     if not mask.any():
         raise OptionError(
@@ -136,22 +140,22 @@ def _weight(given: nn.Module | Tensor, verb: str) -> Tensor:
     if not isinstance(parameter, Tensor) or not parameter.is_leaf:
         what = "a tensor with a graph" if isinstance(parameter, Tensor) else f"a {type(given).__name__}"
         raise OptionError(
-            f"{verb}: it was given {what}, whose entries no optimizer steps. Pass a parameter, or a module with a "
+            f"{verb}: got {what}, whose entries no optimizer steps. Pass a parameter, or a module with a "
             "parameter as its weight."
         )
     if not parameter.is_floating_point() and not parameter.is_complex():
         raise OptionError(
-            f"{verb}: the parameter is {parameter.dtype}, which has no gradient. Pass one of a floating type."
+            f"{verb}: the parameter is {parameter.dtype}, which has no gradient. Pass a floating-point parameter."
         )
     if hasattr(parameter, "full_tensor"):
         raise OptionError(
-            f"{verb}: the parameter is sharded, and each rank's optimizer sees its own shard. Choose entries of "
-            "parameters that are whole on each rank."
+            f"{verb}: the parameter is sharded, so each rank's optimizer sees only its own shard. Choose entries "
+            "of a parameter that is whole on each rank."
         )
     if has_entries(parameter):
         raise OptionError(
             f"{verb}: entries of this parameter are chosen already, perhaps through a weight that is tied to it. "
-            "Call remove() on the handle of the first call, or choose all at once."
+            "Call remove() on the handle of the first call, or choose all entries in one call."
         )
     return parameter
 

@@ -25,26 +25,26 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
     Changes ``trainer`` itself, a ``Trainer`` or a subclass such as TRL's ``SFTTrainer``. Each micro-batch is
     weighted by its count, and the sum is divided once, over all processes, before clipping. By default,
     ``Trainer`` leaves the division to the model, and many models don't divide, or divide by another number of
-    items. Everything else stays with the trainer. Each logged loss is the mean over the items of its windows.
+    items. Each logged loss is the mean over the items of its windows. The trainer does everything else as before.
 
     The data are read once, and nothing synchronizes with the device before the window ends.
 
     Args:
-        trainer: not yet training. Its model returns the mean over a micro-batch when it gets no
+        trainer: a trainer that is not training yet. Its model returns the mean over a micro-batch if it gets no
             ``num_items_in_batch``, as models of transformers do. A ``compute_loss_func`` or an overridden
-            ``compute_loss`` may return the mean as well, or divide its sum by ``num_items_in_batch``, which then
-            counts only the items of this micro-batch.
+            ``compute_loss`` may also return the mean, or a sum divided by ``num_items_in_batch``, which then counts
+            only the items of this micro-batch.
         count: returns the number of items in a micro-batch's inputs, ``count(inputs)``: samples, or valid tokens,
-            as a number or a tensor with one element. If left out, the count is the ``num_items_in_batch`` that
-            the loss was divided by, or is read from the loss's graph if the graph proves it.
+            as a number or a tensor with one element. If omitted, the count is the ``num_items_in_batch`` that
+            divided the loss, or is read from the loss's graph if the graph proves it.
 
     Returns:
         the same trainer.
 
     Raises:
         OptionError: the processes train with DataParallel, FSDP or DeepSpeed rather than DDP.
-        CountError: raised by ``train`` before a step: a count is missing and nothing proves it, or the loss is a
-            sum.
+        CountError: raised by ``train`` before a step: a count is missing and the graph does not prove it, or the
+            loss is a sum.
         UpdateError: raised by ``train`` before a step: this version of transformers accumulates in an unknown way.
 
     Example:
@@ -56,11 +56,11 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
     how = "DataParallel" if trainer.args.n_gpu > 1 else sharding_of(trainer.accelerator)
     if how:
         raise OptionError(
-            f"exact: this trainer trains with {how}, and only a "
-            "single device and DDP are supported. Start the script with torchrun, one process for each GPU."
+            f"exact: this trainer uses {how}, but only a single device and DDP are supported. Start the script "
+            "with torchrun, one process for each GPU."
         )
     extended: Any = extend(trainer, _exact_trainer)
-    advice = "Pass it: exact(trainer, count=lambda inputs: (inputs['labels'] != -100).sum())."
+    advice = "Pass the count: exact(trainer, count=lambda inputs: (inputs['labels'] != -100).sum())."
     extended._gradgate_mean = WindowMean("transformers", advice, trainer.accelerator.num_processes)
     extended._gradgate_count = count
     trainer.pop_callback(_ExactTraining)
@@ -68,7 +68,7 @@ def exact(trainer: AnyTrainer, count: Callable[[Any], Any] | None = None) -> Any
     return trainer
 
 
-class _ExactTraining(TrainerCallback):  # type: ignore[misc]  # of a library that is not always there
+class _ExactTraining(TrainerCallback):  # type: ignore[misc]  # from an optional library
     """Notifies an exact trainer when training begins and ends."""
 
     def __init__(self, trainer: Any) -> None:
@@ -135,11 +135,11 @@ def _exact_trainer(kind: type[Any]) -> type[Any]:
 
 @contextmanager
 def _on_its_own(trainer: Any, batches: list[Any], *, counted: bool) -> Iterator[tuple[Any, list[Tensor]]]:
-    """Let models and losses see a micro-batch as if it were the whole window, on a single rank.
+    """Make models and losses treat a micro-batch as the whole window of a single rank.
 
     Yields:
-        the number of its items to pass to the loss, if ``counted``; and the counts of the losses that the label
-        smoother computes in the block, whose graphs don't show them.
+        the number of items to pass to the loss, if ``counted``; and the counts of the losses that the label
+        smoother computes in the block, whose graphs do not show them.
     """
     smoother, counts = trainer.label_smoother, []
     before = trainer.args.average_tokens_across_devices, trainer.model_accepts_loss_kwargs

@@ -1,4 +1,4 @@
-"""What the callbacks of all trainers share: watch a run from start to end, then report."""
+"""The common part of all trainers' callbacks: watches a run from start to end, then reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RaiseOn = Literal["warning", "error"] | None
 
 
 class Watched:
-    """One run after another, each watched from :meth:`begin` to :meth:`end`."""
+    """Watches one run after another, each from :meth:`begin` to :meth:`end`."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Watched:
         self._select = select if isinstance(select, str) else tuple(select)
         self._ignore = ignore if isinstance(ignore, str) else tuple(ignore)
         self._raise_on = raise_on
-        self._new()  # an unknown name is an error now, not when the training begins
+        self._new()  # raises for an unknown name now, not when the training begins
         # Absolute, because the training may change the working directory.
         self._output = None if output is None else checked_path(output, where="WatchGradients").absolute()
         self._show = show
@@ -45,7 +45,7 @@ class Watched:
 
     @property
     def report(self) -> Report | None:
-        """The report so far, or of the last run; None before the first."""
+        """The report of the current or last run; None before the first run."""
         return self._report if self._watching is None else self._watching.report
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class Watched:
         """Stop watching. The first rank writes and prints the report. Does nothing if no run is being watched.
 
         Raises:
-            FindingError: as ``raise_on`` asks, unless the run itself has failed.
+            FindingError: a finding has the severity ``raise_on``, and the run itself did not fail.
         """
         if self._watching is None:
             return
@@ -78,7 +78,7 @@ class Watched:
 
 
 class WatchingCallback:
-    """The options and report that all trainers' callbacks share. Each subclass sees when a run begins and ends."""
+    """The options and report of all trainers' callbacks. Subclasses detect when a run begins and ends."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class WatchingCallback:
 
     @property
     def report(self) -> Report | None:
-        """The report so far, or of the last run; None before the first."""
+        """The report of the current or last run; None before the first run."""
         return self._watched.report
 
     def __repr__(self) -> str:

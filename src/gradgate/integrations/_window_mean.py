@@ -43,8 +43,8 @@ class WindowMean:
 
     The trainer keeps its own loop: it may divide losses by the number of micro-batches and multiply them by a
     loss scale. A hook on each mean loss multiplies the gradient that arrives there by ``count / unit``, so
-    ``.grad`` adds up to ``arrived / unit * sum(count * gradient)``. What arrives is measured, not assumed, and
-    has to be the same for all micro-batches. At the end, one multiplication makes this ``sum(count * gradient) /
+    ``.grad`` adds up to ``arrived / unit * sum(count * gradient)``. The arriving gradient is measured, and must be
+    equal for all micro-batches. At the end, one multiplication turns the sum into ``sum(count * gradient) /
     sum(count)``.
 
     The unit keeps gradients at their usual size, for 16-bit losses. It is a power of two, so it does not round the
@@ -53,19 +53,19 @@ class WindowMean:
     Args:
         library: the name of the trainer's package, for messages.
         advice: how the user passes a count, for messages.
-        ranks: how many ranks average their gradients.
+        ranks: the number of ranks that average their gradients.
     """
 
     def __init__(self, library: str, advice: str, ranks: int = 1) -> None:
         self._library, self._advice, self.ranks = library, advice, ranks
         self._unit: Count | None = None
         self._guards: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()
-        self.divides_in_closure = False  # whether a step is running whose closure ends the window and divides
-        self.divided = True  # False from where a micro-batch is known to begin to the division of its window
+        self.divides_in_closure = False  # True during a step whose closure ends and divides the window
+        self.divided = True  # False from the start of a micro-batch until its window is divided
         self.start()
 
     def start(self) -> None:
-        """Begin a window. Drops what an unfinished window added."""
+        """Begin a window. Discards an unfinished one."""
         self._running = RunningSum("loss", unit=self._unit)
         self._expected = 0
         self._arrived: list[Tensor] = []
@@ -89,7 +89,7 @@ class WindowMean:
 
         Args:
             loss: the mean over the micro-batch, as the model or the user returned it.
-            count: its items. If None, it is read from the loss's graph.
+            count: the number of items. If None, it is read from the loss's graph.
             passed: the number of items that was passed to the loss as its divisor, if any.
 
         Raises:
@@ -119,7 +119,7 @@ class WindowMean:
         Synchronizes with the device, and with the other ranks.
 
         Args:
-            parameters: their ``.grad`` holds the window's sum, averaged over ranks.
+            parameters: the parameters whose ``.grad`` holds the window's sum, averaged over ranks.
             scale: the loss scale, which stays in the gradients.
 
         Returns:
@@ -134,7 +134,7 @@ class WindowMean:
         if len(arrived) != self._expected or len(set(arrived)) > 1:
             raise self._changed(
                 f"{self._expected} micro-batches were added, and their losses received the gradients "
-                f"{arrived}. All of them should have received one, the same"
+                f"{arrived}. Each loss should have received the same gradient"
             )
         for divisor, passed in self._passed:
             if float(passed) and float(divisor) != float(passed):
@@ -198,8 +198,8 @@ class WindowMean:
     def _changed(self, what: str) -> UpdateError:
         return UpdateError(
             f"{self._library} {version(self._library)}: {what}. Either the script calls backward or step "
-            f"itself, or this version of {self._library} accumulates differently from those that gradgate "
-            "knows. Nothing was stepped. Use a gg.Accumulator in a loop of your own, or a version named in "
+            f"itself, or this version of {self._library} accumulates in a way that gradgate does not know. No "
+            "step was made. Use a gg.Accumulator in a loop of your own, or a version named in "
             "docs/limits.md."
         )
 
@@ -224,7 +224,7 @@ class WindowMean:
                 return checked_count(loss, passed, "mean")
             refuse_divided(self._library, loss)
             raise CountError(
-                f"{self._library}: the count of a micro-batch is missing: the loss's graph does not prove it: "
+                f"{self._library}: the count of a micro-batch is missing, and the loss's graph does not prove it: "
                 f"{unknown}. Micro-batches are weighted by their counts, so a guess would give a wrong update. "
                 f"{self._advice}"
             ) from None
@@ -239,10 +239,10 @@ class WindowMean:
         first_count, first_known = self._counted = self._counted or (float(count), float(known))
         if not math.isclose(count * first_known, first_count * float(known), rel_tol=_ROUNDING):
             warnings.warn(
-                f"{self._library}: count is {count:.10g}, but this loss is a mean over {float(known):.10g} "
-                f"items, as its graph shows, and an earlier one in this window had count {first_count:.10g} "
-                f"for {first_known:.10g} items. So the micro-batches get the wrong weights. Leave count out, or "
-                "count the items that take part in the loss.",
+                f"{self._library}: count is {count:.10g} for a mean over {float(known):.10g} items (read from the "
+                f"graph), but an earlier loss in this window had count {first_count:.10g} for {first_known:.10g} "
+                "items. These counts are not proportional, so the micro-batches get the wrong weights. Leave count "
+                "out, or count the items that take part in the loss.",
                 CountWarning,
                 stacklevel=2,
             )
@@ -277,7 +277,7 @@ def of_optimizers(optimizers: Iterable[Any]) -> list[Tensor]:
 
 
 def _divisor(loss: Tensor) -> Any:
-    """Return the divisor of a mean; of another loss, the tensor that last divided it; otherwise None."""
+    """Return the divisor of a mean; for another loss, the tensor that last divided it; otherwise None."""
     known = divisor_in_graph(loss)
     if known is not None:
         return known

@@ -24,24 +24,24 @@ AnyAccelerator = TypeVar("AnyAccelerator", bound=Accelerator)
 def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
     """Make accumulation exact: the gradient of a window is the mean over all of its items.
 
-    Changes ``accelerator`` itself; the loop stays as it is. Each micro-batch is weighted by its count, and the
-    sum is divided once, over all processes, at the end of the ``backward`` that completes the window: before
-    ``clip_grad_norm_`` and the step. By default, Accelerate divides each mean by ``gradient_accumulation_steps``,
-    which is right only if all micro-batches hold the same number of items and every window is full.
+    Changes ``accelerator`` itself; the loop needs no change. Each micro-batch is weighted by its count. The
+    ``backward`` call that completes a window divides the sum once, over all processes, before ``clip_grad_norm_``
+    and the step. By default, Accelerate divides each mean by ``gradient_accumulation_steps``, which is right only
+    if all micro-batches hold the same number of items and every window is full.
 
     The data are read once, and nothing synchronizes with the device before the window ends.
 
     Args:
-        accelerator: of a loop that calls ``accelerator.backward(loss)`` once in each ``with
+        accelerator: the accelerator of a loop that calls ``accelerator.backward(loss)`` once in each ``with
             accelerator.accumulate(model)``. ``backward`` now also takes ``count=``, the number of items in the
-            loss: samples, or valid tokens, as a number or a tensor with one element. If left out, it is read from
+            loss: samples, or valid tokens, as a number or a tensor with one element. If omitted, it is read from
             the loss's graph, where the graph proves it: for one of torch's mean losses over a layer's output.
 
     Returns:
         the same accelerator.
 
     Raises:
-        OptionError: the processes train in another way than DDP: FSDP, DeepSpeed, Megatron-LM, XLA.
+        OptionError: the processes train with FSDP, DeepSpeed, Megatron-LM or XLA rather than DDP.
         CountError: raised by ``backward``: the count is missing and the graph does not prove it, or the loss is a
             sum.
         GradientError: raised by ``backward``: gradients were changed within a window, or not cleared after it.
@@ -57,12 +57,12 @@ def exact(accelerator: AnyAccelerator) -> AnyAccelerator:
     how = sharding_of(accelerator)
     if how:
         raise OptionError(
-            f"exact: this accelerator trains with {how}, and only a single process and DDP are supported. For "
+            f"exact: this accelerator uses {how}, but only a single process and DDP are supported. For "
             "fully_shard, use a gg.Accumulator in a loop of your own (docs/ranks.md)."
         )
     extended: Any = extend(accelerator, _exact_accelerator)
     extended._gradgate_mean = WindowMean(
-        "accelerate", "Pass it: accelerator.backward(loss, count=len(y)).", accelerator.num_processes
+        "accelerate", "Pass the count: accelerator.backward(loss, count=len(y)).", accelerator.num_processes
     )
     return accelerator
 
@@ -94,9 +94,9 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             models, self._gradgate_models = self._gradgate_models, None
             if models is None:
                 raise UpdateError(
-                    "exact: accelerator.backward is called outside `with accelerator.accumulate(model)`, or "
+                    "exact: accelerator.backward was called outside `with accelerator.accumulate(model)`, or "
                     "twice in one block, so it is unknown which micro-batch the loss belongs to. Call it once "
-                    "in each block: add several losses up, and write backward(loss_a + loss_b, count=n). For "
+                    "in each block. For several losses, write backward(loss_a + loss_b, count=n). For "
                     "several optimizers, use one gg.Accumulator each (docs/accelerate.md)."
                 )
             accelerator: Any = self
@@ -125,12 +125,12 @@ def _exact_accelerator(kind: type[Any]) -> type[Any]:
             if self._gradgate_mean.open and not unchanged:
                 raise GradientError(
                     "exact: gradients were changed between two backward calls of a window: cleared, clipped, "
-                    "or filled by another backward call. Clip only where gradients are complete, `if "
+                    "or filled by another backward call. Clip only when gradients are complete, `if "
                     "accelerator.sync_gradients:`, and clear them with the prepared optimizer's zero_grad()."
                 )
             if unchanged and not self._gradgate_mean.open:
                 raise GradientError(
-                    "exact: the gradients of the last window were not cleared, and the next one would be "
+                    "exact: the gradients of the last window were not cleared, so the next window would be "
                     "added to them. Call optimizer.zero_grad() after optimizer.step(), inside the "
                     "`accumulate` block."
                 )

@@ -1,4 +1,4 @@
-"""Makes accumulation in Lightning's ``Trainer.fit`` exact, and watches what a fit does with gradients.
+"""Makes accumulation in Lightning's ``Trainer.fit`` exact, and watches the gradients of a fit.
 
 Works with ``lightning`` and ``pytorch_lightning``: the package that the script has imported, otherwise the
 installed one.
@@ -30,15 +30,15 @@ else:
 __all__ = ["ExactAccumulation", "WatchGradients"]
 
 
-class WatchGradients(WatchingCallback, Callback):  # type: ignore[misc]  # of a library that is not always there
+class WatchGradients(WatchingCallback, Callback):  # type: ignore[misc]  # from an optional library
     """Watch a fit from start to end and report what is wrong with its gradients.
 
     A callback for ``Trainer(callbacks=[...])``. It does not change the computation. If the fit raises, the report
     covers the time until then, and the error propagates. ``validate``, ``test`` and ``predict`` are not watched.
 
     Args:
-        select: report only these rules: codes ("GG103"), beginnings of codes ("GG1") or categories.
-        ignore: do not report these.
+        select: report only these rules: codes ("GG103"), prefixes of codes ("GG1") or categories.
+        ignore: do not report these rules.
         raise_on: raise at the end of the fit if there are findings of this severity or a worse one.
         output: a file to write the report to, in the format of its extension: .html, .json, .sarif or .txt.
         show: print the report when the fit ends.
@@ -47,8 +47,8 @@ class WatchGradients(WatchingCallback, Callback):  # type: ignore[misc]  # of a 
     report on all ranks, put ``gradgate check`` in front of the command.
 
     Raises:
-        OptionError: no rule has such a name, or ``raise_on`` or ``output`` is invalid.
-        FindingError: raised by ``fit``, as ``raise_on`` asks.
+        OptionError: a rule does not exist, or ``raise_on`` or ``output`` is invalid.
+        FindingError: raised by ``fit`` for findings that ``raise_on`` selects.
 
     Example:
         >>> from lightning.pytorch import Trainer
@@ -68,28 +68,28 @@ class WatchGradients(WatchingCallback, Callback):  # type: ignore[misc]  # of a 
         self._watched.end("finished", first_rank=trainer.is_global_zero)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Stop watching when the fit raises, and report what was seen until then."""
+        """Stop watching when the fit raises, and report."""
         self._watched.end("failed", first_rank=trainer.is_global_zero)
 
 
-class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is not always there
+class ExactAccumulation(Callback):  # type: ignore[misc]  # from an optional library
     """Make ``accumulate_grad_batches`` exact: the gradient of a window is the mean over all of its items.
 
     A callback for ``Trainer(callbacks=[...])``. Each micro-batch is weighted by its count, and the sum is divided
     once, over all ranks, before clipping. By default, Lightning divides each mean by ``accumulate_grad_batches``,
     which is right only if all micro-batches hold the same number of items and the last window of an epoch is
-    full. Everything else stays with the trainer: precision, clipping, schedulers, loggers, checkpoints.
+    full. Precision, clipping, schedulers, loggers and checkpoints stay with the trainer.
 
     Works with automatic optimization, on one device or under DDP. The data are read once, and nothing synchronizes
     with the device before the window ends.
 
     Args:
         count: returns the number of items in a batch, ``count(batch)``: samples, or valid tokens, as a number or a
-            tensor with one element. If left out, it is read from the graph of the loss that ``training_step``
+            tensor with one element. If omitted, it is read from the graph of the loss that ``training_step``
             returns, where the graph proves it: for one of torch's mean losses over a layer's output.
 
     Raises:
-        OptionError: raised by ``fit``: manual optimization, or a strategy other than a single device and DDP.
+        OptionError: raised by ``fit``: optimization is manual, or the strategy is not a single device or DDP.
         CountError: raised by ``fit`` before a step: a count is missing and the graph does not prove it, or the loss
             is a sum.
         UpdateError: raised by ``fit`` before a step: this version of Lightning accumulates in an unknown way.
@@ -112,7 +112,7 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
         return f"ExactAccumulation(counts from the {'losses' if self._count is None else 'batches'})"
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Check that the fit is one that can be made exact."""
+        """Check that this fit can be made exact."""
         if stage != "fit":
             return
         strategies = {kind.__name__ for kind in type(trainer.strategy).__mro__}
@@ -130,7 +130,7 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Extend the trainer's strategy until the fit ends."""
         module = type(trainer).__module__.partition(".")[0]
-        advice = "Pass it: ExactAccumulation(count=lambda batch: len(batch[1]))."
+        advice = "Pass the count: ExactAccumulation(count=lambda batch: len(batch[1]))."
         strategy = extend(trainer.strategy, _exact_strategy)
         strategy.gradgate_count = self._count
         strategy.gradgate_mean = WindowMean(module, advice, trainer.world_size)
@@ -141,13 +141,13 @@ class ExactAccumulation(Callback):  # type: ignore[misc]  # of a library that is
         trainer.strategy.gradgate_mean.restart()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Leave the strategy and the optimizer as they were."""
+        """Restore the strategy and the optimizer."""
         if hasattr(trainer.strategy, "gradgate_mean"):
             trainer.strategy.gradgate_mean.release()
         restore(trainer.strategy)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Leave the strategy and the optimizer as they were."""
+        """Restore the strategy and the optimizer."""
         self.teardown(trainer, pl_module, "fit")
 
 

@@ -18,7 +18,7 @@ _unjudged: pytest.StashKey[tuple[Any, Any]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options: whether to watch every test, and what to report."""
+    """Add the options that watch every test and select rules."""
     group = parser.getgroup("gradgate", "gradgate: watch training loops")
     group.addoption(
         "--gradgate",
@@ -65,7 +65,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def gradgate_watch(request: pytest.FixtureRequest) -> Iterator[Watching]:
     """Watch the test's training loop, and fail the test on warnings and errors.
 
-    The value is what ``gradgate.watch()`` returns. The marker takes options and requests the fixture:
+    The fixture's value is the result of ``gradgate.watch()``. The marker takes options and requests the fixture:
     ``@pytest.mark.gradgate_watch(ignore="GG103", raise_on="error")``.
     """
     __tracebackhide__ = True
@@ -98,7 +98,7 @@ def gradgate_watch(request: pytest.FixtureRequest) -> Iterator[Watching]:
 
 
 def _chosen(config: pytest.Config) -> dict[str, Any]:
-    """Return which rules the command line asks to report."""
+    """Return the rules that the command line selects and ignores."""
     return {name: config.getoption(f"--gradgate-{name}") or [] for name in ("select", "ignore")}
 
 

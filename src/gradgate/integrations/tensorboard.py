@@ -37,13 +37,13 @@ def log_to(
     tag                       what it is
     ========================= ===========================================================================
     gradgate/loss             the mean loss of the update
-    gradgate/count            its items
+    gradgate/count            the number of items in the update
     gradgate/grad_norm        the 2-norm of the mean gradient, before any clip
-    gradgate/noise_scale      with ``noise_scale=``: how large a batch is worth it, in items
-    gradgate/grad_norm/<name> the same for each part of ``model``, before any clip
+    gradgate/noise_scale      with ``noise_scale=``: the gradient noise scale, in items
+    gradgate/grad_norm/<name> the same norm for each part of ``model``, before any clip
     gradgate/clipped          with a clip: the fraction of updates since the last write that were clipped
-    gradgate/skipped          how many updates were skipped so far, for a gradient that was not finite
-    gradgate/lr               the rate of the step; ``gradgate/lr/<number>`` where there are several groups
+    gradgate/skipped          the number of updates skipped so far because a gradient was not finite
+    gradgate/lr               the learning rate; ``gradgate/lr/<number>`` if there are several groups
     ========================= ===========================================================================
 
     A skipped update has no norms of parts. Values are read from the device only when they are written: with
@@ -51,12 +51,12 @@ def log_to(
 
     Args:
         writer: a ``torch.utils.tensorboard.SummaryWriter``, or any object with its ``add_scalar``. With
-            several ranks, call this on one of them: the values are those of all ranks.
+            several ranks, call this on one of them: the values cover all ranks.
         accumulator: the accumulator whose updates are written.
         model: log a separate gradient norm for each part of this model, over the parameters that the
             accumulator owns.
         every: write every update whose number is a multiple of this.
-        depth: the number of leading names of a parameter's path that define a part: 1 for "encoder", 2 for
+        depth: how many leading names of a parameter's path name its part: 1 for "encoder", 2 for
             "encoder.layers".
         step: the number of the last update before this one, to continue an earlier run.
 
@@ -159,7 +159,7 @@ class Logging:
         self.remove()
 
     def _look_at_gradient(self, update: Update, values: Sequence[Tensor], factor: float) -> None:
-        """Record norms before the gradient is clipped, used and cleared. No synchronization."""
+        """Record norms before the gradient is clipped, used and cleared. Does not synchronize."""
         settings = self._settings
         if settings.clip_norm is not None and update._norm is not None:
             self._clipped = self._clipped + (update._norm + 1e-6 > settings.clip_norm)

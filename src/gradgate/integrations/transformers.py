@@ -1,4 +1,4 @@
-"""Makes accumulation in the ``Trainer`` of transformers exact, and watches what it does with gradients."""
+"""Makes accumulation in the ``Trainer`` of transformers exact, and watches its gradients."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gradgate.integrations._watched import Watched, WatchingCallback
 __all__ = ["WatchGradients", "exact"]
 
 
-class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  # of a library that is not always there
-    """Watch a training from start to end and report what is wrong with its gradients.
+class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  # from an optional library
+    """Watch a training run from start to end and report what is wrong with its gradients.
 
     A callback for ``Trainer(callbacks=[...])`` of transformers. It does not change the computation.
 
@@ -29,8 +29,8 @@ class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  
     process ends.
 
     Args:
-        select: report only these rules: codes ("GG103"), beginnings of codes ("GG1") or categories.
-        ignore: do not report these.
+        select: report only these rules: codes ("GG103"), prefixes of codes ("GG1") or categories.
+        ignore: do not report these rules.
         raise_on: raise at the end of the training if there are findings of this severity or a worse one.
         output: a file to write the report to, in the format of its extension: .html, .json, .sarif or .txt.
         show: print the report when the training ends.
@@ -39,8 +39,8 @@ class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  
     report on all ranks, put ``gradgate check`` in front of the command.
 
     Raises:
-        OptionError: no rule has such a name, or ``raise_on`` or ``output`` is invalid.
-        FindingError: raised by ``train``, as ``raise_on`` asks.
+        OptionError: a rule does not exist, or ``raise_on`` or ``output`` is invalid.
+        FindingError: raised by ``train`` for findings that ``raise_on`` selects.
 
     Example:
         >>> watching = WatchGradients(ignore="GG405", raise_on="error")
@@ -52,7 +52,7 @@ class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  
 
     @property
     def report(self) -> Report | None:
-        """The report so far, or of the last training; None before the first."""
+        """The report of the current or last training; None before the first training."""
         if self._training is not None:
             self._training.look()
         return super().report
@@ -62,7 +62,7 @@ class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  
         if self._training is not None:
             self._training.end("failed")
         self._training = _Training(self._watched, first_rank=state.is_world_process_zero)
-        # Also when the callback is deleted, and when the process ends.
+        # The training also ends when the callback is deleted or the process ends.
         weakref.finalize(self, self._training.end, "failed")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

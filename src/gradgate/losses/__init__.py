@@ -1,4 +1,4 @@
-"""Losses that compare the items of a batch with one another, in memory that does not grow with its square."""
+"""Losses that compare the items of a batch with one another, with memory that grows linearly with the batch."""
 
 from gradgate.losses._contrastive import clip_loss, info_nce, siglip_loss
 

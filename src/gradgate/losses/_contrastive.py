@@ -1,4 +1,4 @@
-"""Contrastive losses over all pairs of a batch, in memory that grows with the batch and not with its square."""
+"""Contrastive losses over all pairs of a batch, with memory that grows linearly with the batch."""
 
 from __future__ import annotations
 
@@ -30,25 +30,24 @@ def info_nce(
     """Return the InfoNCE loss: for each query, the cross entropy of its positive key among all keys.
 
     The loss of query *i* with positive *p* is ``logsumexp_j(q_i @ k_j / t) - q_i @ k_p / t``. The logits are
-    computed in tiles, in the forward pass and again in the backward pass, and never held together: memory grows
-    with the number of queries and keys, not with their product.
+    computed in tiles, in the forward pass and again in the backward pass, and never stored as a matrix: memory
+    grows with the number of queries and keys, not with their product.
 
     Args:
         queries: one row per query. Shape ``[Q, d]``, floating. Not normalized here: pass
             ``F.normalize(queries, dim=-1)`` for cosine similarities.
-        keys: one row per key. Shape ``[K, d]``, the dtype of ``queries``. Keys beyond the queries' own are shared
-            negatives.
+        keys: one row per key. Shape ``[K, d]``, the dtype of ``queries``. Extra keys are negatives for all queries.
         temperature: divides the logits, > 0. A tensor of shape ``[]`` gets its gradient.
-        positives: the index of each query's positive key, shape ``[Q]``, or of several, shape ``[Q, P]``, padded
-            with -1. The loss of a query is then the mean over its positives (``L_out`` of Khosla et al. 2020);
-            a query without any is left out. By default, key *i* is the positive of query *i*.
+        positives: the index of each query's positive key, shape ``[Q]``, or of up to P positive keys, shape
+            ``[Q, P]``, padded with -1. The loss of a query is then the mean over its positives (``L_out`` of Khosla
+            et al. 2020); a query without positives is left out. By default, key *i* is the positive of query *i*.
         negatives: further keys that belong to one query each (hard negatives). Shape ``[Q, N, d]``.
-        excluded: the index of one key per query that is left out of its sum, shape ``[Q]``: the query itself, where
-            queries and keys are the same rows (NT-Xent).
+        excluded: the index of one key per query to leave out of the query's sum, shape ``[Q]``: the query itself,
+            if queries and keys are the same rows (NT-Xent).
         weights: a weight for each query. Shape ``[Q]``. The mean is then the weighted mean.
         reduction: ``"mean"`` over queries, ``"sum"``, or ``"none"`` for one loss per query.
-        group: ranks that hold the same rows, as in ``update.backward_coupled``, share the work:
-            each computes the tiles of its share of the rows. By default this process computes all of them.
+        group: a process group whose ranks hold the same rows, as in ``update.backward_coupled``. Each rank then
+            computes the tiles of its share of the rows. By default this process computes all tiles.
 
     Returns:
         the loss, shape ``[]`` (or ``[Q]``), in float32 for 16-bit inputs. Queries, keys, negatives, weights and
@@ -80,10 +79,10 @@ def info_nce(
     chosen = positives if positives.dim() == 2 else positives[:, None]
     if chosen.shape[0] != count or chosen.is_floating_point():
         raise ShapeError(
-            f"info_nce: positives has shape {list(positives.shape)} and type {positives.dtype}; indices of shape "
-            f"[{count}] or [{count}, P] are needed."
+            f"info_nce: positives has shape {list(positives.shape)} and type {positives.dtype}; it must hold "
+            f"indices, of shape [{count}] or [{count}, P]."
         )
-    # Keys are excluded within the tiles. Subtracting one afterwards would cancel: its term may be the largest.
+    # Keys are excluded within the tiles: subtracting a term afterwards loses precision if it is the largest.
     total, _ = LogSumExp.apply(queries, keys, scale, excluded, False, group)  # type: ignore[no-untyped-call]
     if negatives is not None:
         total = torch.logaddexp(total, _paired(queries, negatives, scale, total.dtype).logsumexp(1))
@@ -105,9 +104,9 @@ def clip_loss(
     reduction: Reduction = "mean",
     group: dist.ProcessGroup | None = None,
 ) -> Tensor:
-    """Return CLIP's symmetric loss: the mean of :func:`info_nce` of left among right and of right among left.
+    """Return CLIP's symmetric loss, the mean of :func:`info_nce` from left to right and from right to left.
 
-    Both directions share one pass over the tiles, forward and backward. The matrix of logits is never held.
+    Both directions share one pass over the tiles, forward and backward. The matrix of logits is never stored.
 
     Args:
         left: one row per pair, such as images. Shape ``[B, d]``, floating; normalize it for cosine similarities.
@@ -116,7 +115,7 @@ def clip_loss(
             ``logit_scale`` is ``temperature=1 / logit_scale.exp()``.
         weights: a weight for each pair. Shape ``[B]``. The mean is then the weighted mean.
         reduction: ``"mean"`` over pairs, ``"sum"``, or ``"none"`` for one loss per pair.
-        group: ranks that share the work, as for :func:`info_nce`.
+        group: ranks that share the work, as in :func:`info_nce`.
 
     Returns:
         the loss, shape ``[]`` (or ``[B]``), in float32 for 16-bit inputs. It cannot be differentiated twice.
@@ -154,7 +153,7 @@ def siglip_loss(
     """Return SigLIP's loss: a binary classification of every pair of rows, with no softmax over the batch.
 
     The loss is the sum over all pairs of ``-log sigmoid(z * (left_i @ right_j / t + b))``, where z is 1 on the
-    diagonal and -1 elsewhere, divided by the number of rows. The matrix of logits is never held.
+    diagonal and -1 elsewhere, divided by the number of rows. The matrix of logits is never stored.
 
     Args:
         left: one row per pair. Shape ``[B, d]``, floating; normalize it for cosine similarities.
@@ -164,7 +163,7 @@ def siglip_loss(
         weights: a weight for each row of ``left``. Shape ``[B]``; it gets no gradient. The mean is then the
             weighted mean.
         reduction: ``"mean"`` over rows, or ``"sum"``.
-        group: ranks that share the work, as for :func:`info_nce`.
+        group: ranks that share the work, as in :func:`info_nce`.
 
     Returns:
         the loss, shape ``[]``, in float32 for 16-bit inputs. It cannot be differentiated twice.
@@ -183,7 +182,7 @@ def siglip_loss(
     """
     _check(left, right, "siglip_loss", "left", "right", paired=True)
     if reduction not in ("mean", "sum"):
-        raise OptionError(f"siglip_loss: reduction is {reduction!r}; it is 'mean' or 'sum'.")
+        raise OptionError(f"siglip_loss: reduction is {reduction!r}; it must be 'mean' or 'sum'.")
     scale = _scale(temperature, left, "siglip_loss")
     dtype = wide(left.dtype)
     shift = torch.as_tensor(bias, dtype=dtype, device=left.device)
@@ -205,7 +204,7 @@ def _paired(left: Tensor, right: Tensor, scale: Tensor, dtype: torch.dtype) -> T
 
 
 def _scale(temperature: float | Tensor, like: Tensor, who: str) -> Tensor:
-    """Return 1 / temperature in the dtype of the logits. Reading a tensor would synchronize with the device."""
+    """Return 1 / temperature in the dtype of the logits. Does not read a tensor, which would synchronize."""
     if isinstance(temperature, Tensor):
         if temperature.numel() != 1:
             raise ShapeError(f"{who}: temperature has shape {list(temperature.shape)}, a scalar is needed.")
@@ -222,14 +221,14 @@ def _check(left: Tensor, right: Tensor, who: str, first: str, second: str, *, pa
     if not fits or not left.is_floating_point() or (paired and len(left) != len(right)):
         raise ShapeError(
             f"{who}: {first} is {list(left.shape)} of {left.dtype}, {second} is {list(right.shape)} of "
-            f"{right.dtype}. Both must be matrices of one floating dtype and of "
-            f"{'one shape' if paired else 'equal row length'}."
+            f"{right.dtype}. Both must be matrices with the same floating dtype and "
+            f"{'the same shape' if paired else 'equal row length'}."
         )
 
 
 def _reduced(losses: Tensor, weights: Tensor | None, reduction: str, who: str) -> Tensor:
     if reduction not in ("mean", "sum", "none"):
-        raise OptionError(f"{who}: reduction is {reduction!r}; it is 'mean', 'sum' or 'none'.")
+        raise OptionError(f"{who}: reduction is {reduction!r}; it must be 'mean', 'sum' or 'none'.")
     weighted = losses if weights is None else losses * weights
     if reduction == "none":
         return weighted

@@ -1,4 +1,4 @@
-"""Logits between all rows of two matrices, a tile at a time: no matrix of all pairs is ever held."""
+"""Computes logits between all rows of two matrices one tile at a time, without storing the whole matrix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 _LEAST_BYTES = 128 << 10  # smaller tiles take more time to start operations than to run them
 _LARGEST_BYTES = 8 << 20
-_BYTES_PER_THREAD = 1 << 20  # a larger tile does not fit into a core's cache
+_BYTES_PER_THREAD = 1 << 20  # larger tiles do not fit into a core's cache
 
 
 class Tile(NamedTuple):
@@ -31,8 +31,8 @@ class Tile(NamedTuple):
 def tile_bytes(left: Tensor, right: Tensor) -> int:
     """Return the size of one tile of the logits of two matrices. Three or four tiles are alive at once.
 
-    On a CPU, a tile takes at most a quarter of the rows, so that tiles never take more memory than the rows do.
-    Other devices get large tiles, because starting an operation takes them longer.
+    On a CPU, a tile takes at most a quarter of the rows' memory, so that all tiles together take no more than the
+    rows. Other devices get large tiles, because starting an operation takes them longer.
     """
     if not left.is_cpu:
         return _LARGEST_BYTES
@@ -54,12 +54,12 @@ def tiles(left: Tensor, right: Tensor, group: dist.ProcessGroup | None = None) -
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """Return the type that adds up exponentials of logits: float32 for 16-bit types."""
+    """Return the dtype for sums of exponentials of logits: float32 for 16-bit dtypes."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def uncast(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function ignore autocast, and compute in the types of its tensors.
+    """Make a function ignore autocast, and compute in the dtypes of its tensors.
 
     Autocast would round the logits in the forward pass, but not when the backward pass recomputes them.
     """
@@ -80,7 +80,7 @@ class LogSumExp(torch.autograd.Function):
     """Log-sum-exp over the rows and the columns of ``scale * left @ right.T``.
 
     Forward keeps a running maximum and sum for each row and column (Milakov and Gimelshein, 2018,
-    arXiv:1805.02867). Backward computes each tile again, and its softmax from the saved results.
+    arXiv:1805.02867). Backward recomputes each tile, and its softmax from the saved results.
     """
 
     @staticmethod
@@ -234,5 +234,5 @@ class _Once(torch.autograd.Function):
     def backward(ctx: Any, outer: Tensor) -> Any:
         raise GraphError(
             "losses: the gradient of a loss of gradgate.losses cannot be differentiated again (create_graph=True), "
-            "because its matrix of logits was never kept. Write the plain formula for a gradient penalty."
+            "because its matrix of logits is never stored. For a gradient penalty, write the loss in plain torch."
         )

@@ -1,4 +1,4 @@
-"""Estimate the memory that training takes, or measure it; and split batches so that they fit."""
+"""Estimates or measures the memory that training takes, and splits batches so that they fit."""
 
 from gradgate.planning._make_plan import plan
 from gradgate.planning._micro_batches import MicroBatch, Split

@@ -1,7 +1,7 @@
-"""The peak of a pass as a function of samples and length, fitted to a few traced passes.
+"""Fits the peak memory of a pass, as a function of samples and length, to a few traced passes.
 
 The size of every storage is a polynomial in the number of samples (its terms count samples, pairs, triplets) and in
-their length. So is the memory that is alive after each operation. The peak is the largest of these polynomials.
+their length. So is the live memory after each operation. The peak is the maximum of these polynomials.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from gradgate.planning._pass_tracer import PassTrace
 UNCERTAINTY_MARGIN = 0.05  # share of a pass's memory that stays unused if the estimate is not exact
 TOLERANCE = 0.01  # share of a peak by which a single pass may differ
 _CHUNK = 256  # lengths that are computed together
-_DEGREE = 3  # at most: a loss over the triplets of a batch
+_DEGREE = 3  # the highest power of the samples: a loss over triplets
 _BITS = 52
-_ROUNDING = 1e-9  # of a value: far above float64's, far below one sample's
+_ROUNDING = 1e-9  # relative; far above float64's, far below the effect of one sample
 
 
 class Estimate:
-    """The memory of micro-batches that never ran.
+    """Estimates the memory of micro-batches that never ran.
 
     Args:
-        grid: traced passes, each number of samples at each of one to three lengths; the first has the most samples.
+        grid: traced passes, with each number of samples at each of one to three lengths; the first has the most
+            samples.
         probe: a pass with another number of samples, at any length. If the grid has only one number of samples,
-            the probe shows with which power of them each size grows.
+            the probe shows with which power of the samples each size grows.
 
     Attributes:
-        checked: whether a real pass is among them.
+        checked: whether one of the traced passes was real.
         reason: why real passes were measured instead of fake ones; "" if they were not.
         start: the work of starting a micro-batch, in floating-point operations.
-        aligned: sizes are known for each operation. Otherwise operations differ with the batch, and only peaks are.
-        exact: each size is a polynomial, and more passes confirm it than its fit needs.
+        aligned: whether passes run the same operations, so that each size is fitted. Otherwise only peaks are
+            fitted.
+        exact: whether each size is a polynomial that more passes confirm than its fit needs.
     """
 
     checked, reason, start = False, "", 0.0
@@ -50,8 +52,8 @@ class Estimate:
         self._most_samples: dict[tuple[float, int], int] = {}
         self.resident, self.operations = first.resident, first.operations
         self.mixes = frozenset(kind for trace in self._traces for kind in trace.mixes)
-        # A pass of few samples may run other operations than the largest one. It is left out if enough others
-        # remain.
+        # A pass of few samples may run other operations than the largest pass. Such a pass is ignored if enough
+        # others remain.
         run = [(trace.samples, (len(trace.sizes), len(trace.flops))) for trace in self._traces]
         other = {samples for samples, operations in run if operations != run[0][1]}
         numbers = list(dict.fromkeys(trace.samples for trace in grid))
@@ -71,7 +73,7 @@ class Estimate:
         self._work = terms[..., sizes:].sum(-1)
         if self.aligned:
             self._work = self._work + PassTrace.FLOPS_PER_BYTE * self._sizes[..., created].sum(-1)
-        # A peak is an allocation before a storage is freed. Other operations are left out.
+        # Memory peaks just before a storage is freed, so only the last of several allocations can be the peak.
         last_of_run = created & ~torch.cat([created[1:], torch.zeros(1, dtype=torch.bool)])
         self._peak_candidates = last_of_run.nonzero().flatten()
         self._live = self._sizes.cumsum(-1)[..., self._peak_candidates]
@@ -81,7 +83,7 @@ class Estimate:
         return torch.tensor(values, dtype=torch.float64)
 
     def _fit_with_probe(self, values: Tensor, probe: PassTrace) -> tuple[Tensor, bool]:
-        """Fit the lengths to the grid, and take each size's power of the samples from the probe."""
+        """Fit lengths to the grid, and the power of the samples of each size to the probe."""
         by_length = torch.linalg.solve(self._powers(self.lengths), values)
         at_probe = self._powers([probe.length]) @ by_length
         found, exact = fit(
@@ -105,7 +107,7 @@ class Estimate:
         return factors.flatten(1) @ terms.flatten(0, 1)
 
     def peaks(self, samples: Sequence[int], lengths: Sequence[int]) -> list[int]:
-        """Return the most bytes that are alive at once in each of several micro-batches."""
+        """Return the peak bytes of each of several micro-batches."""
         found: list[int] = []
         for begin in range(0, len(samples), _CHUNK):
             chunk = slice(begin, begin + _CHUNK)
@@ -115,19 +117,19 @@ class Estimate:
 
     @functools.cached_property
     def _traced_and_estimated(self) -> list[tuple[int, int]]:
-        """The peak of each traced pass, and the estimate of it."""
+        """The peak of each traced pass, and its estimate."""
         samples, lengths = zip(*[(trace.samples, trace.length) for trace in self._traces], strict=True)
         return list(
             zip([trace.peak_bytes for trace in self._traces], self.peaks(samples, lengths), strict=True)
         )
 
     def error(self, available: float = 0) -> float:
-        """Return how far a traced pass is from its estimate, relative to its peak or to more available bytes."""
+        """Return the largest error of an estimate, relative to the pass's peak or, if larger, to ``available``."""
         pairs = self._traced_and_estimated
         return max(abs(traced - estimated) / max(traced, available, 1) for traced, estimated in pairs)
 
     def uncertainty(self, available: float) -> str:
-        """Return why the estimate is uncertain, given so many bytes for a pass; "" if it is not."""
+        """Return why the estimate is uncertain for a pass with this much memory; "" if it is certain."""
         if not self.aligned:
             error = self.error(available)
             return f"operations differ with the batch, so only peaks were compared: {error:.1%} off"
@@ -143,7 +145,7 @@ class Estimate:
         return min(max(UNCERTAINTY_MARGIN, 2 * self.error(available)), 0.5)
 
     def most_samples(self, available: float, lengths: Sequence[int]) -> list[int]:
-        """Return how many samples of each length fit into so many bytes; 0 where one does not."""
+        """Return how many samples of each length fit into ``available`` bytes; 0 if a single sample does not."""
         known = self._most_samples
         missing = [n for n in dict.fromkeys(lengths) if (available, n) not in known]
         for begin in range(0, len(missing), _CHUNK):
@@ -174,15 +176,15 @@ class Estimate:
 
 
 def fit(samples: Sequence[int], values: Tensor) -> tuple[Tensor, Tensor]:
-    """Fit a polynomial in the number of samples to each quantity; return it, and whether the values confirm it.
+    """Fit a polynomial in the number of samples to each quantity, and check whether the values confirm it.
 
     Two values are enough to confirm a single power: sizes are integers, so a wrong power hardly fits both. Any
-    other polynomial is confirmed if it fits at least one value more than it has terms. A quantity that nothing
-    confirms gets a curve that is above all of its values.
+    other polynomial is confirmed if it fits at least one value more than it has terms. If no polynomial is
+    confirmed, a quantity gets a curve above all of its values.
 
     Args:
         samples: distinct numbers of samples; the first is the unit of the polynomials.
-        values: of each quantity at each number, ``[numbers, quantities]``.
+        values: the quantities at each number, ``[numbers, quantities]``.
 
     Returns:
         The coefficients ``[powers, quantities]``, and which quantities are confirmed.
@@ -220,7 +222,7 @@ def _powers(shares: Sequence[float], degree: int) -> Tensor:
 
 
 def _cover(powers: Tensor, values: Tensor) -> Tensor:
-    """Return the constant and single power, not negative, that stay above all values and closest to them."""
+    """Return a nonnegative constant plus a single power that is above all values, but as close as possible."""
     sizes, best = values.abs(), torch.full((values.shape[1],), math.inf, dtype=torch.float64)
     found = torch.zeros(_DEGREE + 1, values.shape[1], dtype=torch.float64)
     for power in range(1, _DEGREE + 1):
@@ -240,13 +242,13 @@ def _cover(powers: Tensor, values: Tensor) -> Tensor:
 
 
 def most_within(terms: Tensor, bound: float, unit: int) -> list[int]:
-    """Return for each row the most samples, up to 2**52, that keep all of its polynomials within a bound.
+    """Return for each row the most samples, up to 2**52, that keep all of the row's polynomials within a bound.
 
     The search lowers the number until the polynomial with the largest value fits, and repeats until all of them do.
 
     Args:
         terms: ``[powers, rows, polynomials]``.
-        bound: the value that none may exceed.
+        bound: the value that no polynomial may exceed.
         unit: the number of samples that counts as 1 in the polynomials.
     """
     rows = torch.arange(terms.shape[1])

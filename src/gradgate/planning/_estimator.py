@@ -1,4 +1,4 @@
-"""Choose the passes to trace, on fake or real tensors, and fit an estimate to them."""
+"""Chooses the passes to trace, on fake or real tensors, and fits an estimate to them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gradgate.planning._reachable_state import ReachableState
 from gradgate.planning._samples import Samples
 from gradgate.planning._trace_pass import holder_name, trace_pass
 
-_MOST_OPERATIONS = 20_000  # of a pass with many samples; more means that it loops over the samples
+_MOST_OPERATIONS = 20_000  # of a pass with many samples; a longer pass loops over the samples
 _PROBE_SAMPLES = 3
-_MEASURED_SAMPLES = 32  # at most, where passes run for real
-_PROBE_STARTS = 10_000  # a real probe may take as long as the start of so many operations,
-_PROBE_BYTES = 1 << 26  # and may hold so many bytes, or this share of the budget
+_MEASURED_SAMPLES = 32  # the most samples in a real pass
+_PROBE_STARTS = 10_000  # a real probe may take the time of starting this many operations,
+_PROBE_BYTES = 1 << 26  # and this much memory, or this share of the budget
 _PROBE_SHARE = 0.25
 _REFINEMENTS = 3
 
@@ -35,7 +35,7 @@ class Estimator:
     Args:
         loss_fn: returns the loss of a micro-batch, or the loss and its count.
         samples: the batch.
-        budget_bytes: the memory for a pass and everything resident together.
+        budget_bytes: the memory for a pass and all resident memory together.
         optimizer: its state counts as resident.
         device: runs most of the computation.
     """
@@ -51,16 +51,16 @@ class Estimator:
     ) -> None:
         self._loss_fn, self._samples = loss_fn, samples
         self._budget, self._optimizer = budget_bytes, optimizer
-        self._start_flops = 4e5 if device.type == "cpu" else 1e8  # take as long as starting an operation
+        self._start_flops = 4e5 if device.type == "cpu" else 1e8  # done in the time of starting an operation
         self._lengths = _grid_lengths(samples)
         from gradgate.events import on_purpose  # lazily: training without the checker does not need it
 
-        with on_purpose():  # the checker shall not report that tensors are read here
+        with on_purpose():  # so that the checker does not report reads of tensors
             self._state = ReachableState(loss_fn)
         self._fakes = FakeTensors()
 
     def estimate(self) -> Estimate:
-        """Return the estimate, from real passes of small micro-batches if fake ones do not work."""
+        """Return the estimate, from real passes of small micro-batches if fake passes do not work."""
         try:
             found, reason = self._from_fake_passes(), ""
         except FakePassError as error:
@@ -80,7 +80,7 @@ class Estimator:
             many = 13
             grid = [self._trace(many, length) for length in self._lengths]
         numbers: tuple[int, ...] = (many // 2 | 1, _PROBE_SAMPLES, 3 * many // 4, many // 4 | 1)
-        # At a length between two of the grid's, so that it also confirms the fit over lengths.
+        # A length between two of the grid also confirms the fit over lengths.
         between = _length_between(self._samples, self._lengths)
         real = self._real_probe(grid[-1], between)
         probe = real or self._trace(numbers[0], between)
@@ -101,7 +101,7 @@ class Estimator:
 
     def _from_real_passes(self) -> Estimate:
         two = self._trace(2, self._lengths[-1], fake=False)
-        # Many samples, since some kernels treat few of them specially; but no more than will surely fit.
+        # Many samples, because some kernels treat few samples specially, but no more than will surely fit.
         most = min(max(int(self._budget / 2 / max(two.peak_bytes, 1)), 4), _MEASURED_SAMPLES)
         grid = [self._trace(most, length, fake=False) for length in self._lengths]
         numbers = (most // 2, 3 * most // 4, max(most // 4, 2))
@@ -110,14 +110,14 @@ class Estimator:
     def _with_more(
         self, grid: list[PassTrace], probe: PassTrace | None, numbers: Sequence[int], *, fake: bool
     ) -> Estimate:
-        """Trace more numbers of samples, until polynomials agree with one that they were not fitted to."""
+        """Trace more numbers of samples, until the polynomials predict one that they were not fitted to."""
         found = None
         for samples in numbers:
             if samples in {trace.samples for trace in grid}:
                 continue
             try:
                 grid = [*grid, *[self._trace(samples, length, fake=fake) for length in self._lengths]]
-            except FakePassError:  # the loss cannot run with this many
+            except FakePassError:  # the loss cannot run with this many samples
                 continue
             found = Estimate(grid, probe)
             if found.exact:
@@ -127,7 +127,7 @@ class Estimator:
         return found
 
     def _refined(self, found: Estimate, probe: PassTrace) -> Estimate:
-        """Trace the largest micro-batch that fits, as long as that changes how much fits."""
+        """Trace the largest micro-batch that fits, until this no longer changes its size."""
         for _ in range(_REFINEMENTS):
             available = self._budget - found.resident.with_optimizer(self._optimizer).total_bytes
             fits = min(found.most_samples(available, found.lengths[-1:])[0], self._samples.count)
@@ -138,7 +138,7 @@ class Estimator:
         return found
 
     def _real_probe(self, many: PassTrace, length: int) -> PassTrace | None:
-        """Run a pass of a few samples if that takes next to no time and memory."""
+        """Run a real pass of a few samples if it takes little time and memory."""
         share, parameters = _PROBE_SAMPLES / many.samples, many.resident.parameter_bytes
         memory = share * many.peak_bytes + 2 * parameters
         work = share * many.work + parameters
@@ -152,7 +152,7 @@ class Estimator:
         self._remove_fakes()
         try:
             return self._trace(_PROBE_SAMPLES, length, fake=False)
-        except Exception:  # noqa: BLE001 - the loss cannot run with so few; other errors will show in training
+        except Exception:  # noqa: BLE001 - the loss may need more samples; other errors will show in training
             return None
 
     def _trace(
@@ -170,11 +170,11 @@ class Estimator:
 
     def _micro_batch(self, samples: int, length: int) -> Any:
         among: Sequence[int] = range(self._samples.count)
-        if self._samples.collates and self._samples.lengths is not None:  # which cannot be trimmed
+        if self._samples.collates and self._samples.lengths is not None:  # raw samples cannot be trimmed
             lengths = self._samples.lengths.values
             fitting = [index for index in among if lengths[index] <= length]
             among = sorted(fitting, key=lambda index: -lengths[index])
-        elif self._samples.collates:  # the same ones, for any number of them
+        elif self._samples.collates:  # the same samples, for any micro-batch size
             among = among[:_PROBE_SAMPLES]
         return self._samples.take([among[index % len(among)] for index in range(samples)], length)
 
@@ -187,21 +187,21 @@ class Estimator:
         names = list(dict.fromkeys([holder_name(tensor, {id(leaked)}) for tensor in leaked]))
         where = ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
         warnings.warn(
-            f"plan: fake tensors of the estimate are left in {where}, which loss_fn does not lead to. Training "
-            "would fail on them: clear that after gg.plan, or hold it in a module, in a global name that loss_fn "
-            "uses, or with functools.lru_cache.",
+            f"plan: fake tensors of the estimate are left in {where}, which gg.plan cannot find from loss_fn. "
+            "Training would fail on them. Clear this object after gg.plan, or keep it in a module, in a global "
+            "name that loss_fn uses, or in a functools.lru_cache.",
             EstimateWarning,
             stacklevel=2,
         )
 
 
 def _coprime(number: int) -> int:
-    """Return the largest number up to this one that 2, 3 and 5 do not divide, so that rounding to these shows."""
+    """Return the largest number up to this one that 2, 3 and 5 do not divide, to reveal rounding to multiples."""
     return next(each for each in range(number, 0, -1) if math.gcd(each, 30) == 1)
 
 
 def _length_between(samples: Samples, lengths: Sequence[int]) -> int:
-    """Return a length between the two least, or the only one; if samples are collated, one that exists."""
+    """Return a length between the two shortest, or the only one. If samples are collated, the length exists."""
     between = sum(lengths[:2]) // len(lengths[:2])
     if samples.collates and samples.lengths is not None:
         return max(value for value in samples.lengths.values if value <= between)
@@ -209,7 +209,7 @@ def _length_between(samples: Samples, lengths: Sequence[int]) -> int:
 
 
 def _grid_lengths(samples: Samples) -> list[int]:
-    """Return up to three lengths between which the others lie."""
+    """Return up to three lengths, the shortest and the longest among them."""
     if samples.lengths is None:
         return [0]
     values = sorted(samples.lengths.values)

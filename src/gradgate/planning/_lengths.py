@@ -1,4 +1,4 @@
-"""The lengths of a batch's samples."""
+"""Reads the lengths of a batch's samples."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Lengths:
     """The lengths of the samples, as far as they are known.
 
     Attributes:
-        values: columns that each sample needs, at least 1.
-        counts: valid items of each sample: its length without gaps.
-        width: columns that all samples have; 0 if unknown.
-        left: samples are padded on the left.
+        values: the number of columns that each sample needs, at least 1.
+        counts: the number of valid items in each sample, without gaps.
+        width: the number of columns that all samples have; 0 if unknown.
+        left: whether samples are padded on the left.
         mask: which items are valid, ``[samples, width]``; None if only lengths were given.
         source: the tensor that the lengths were read from.
     """
@@ -51,8 +51,8 @@ def lengths_of(source: Any, batch: Any, samples: int, *, collates: bool = False)
         source: a mask ``[samples, columns]``, lengths ``[samples]``, the key of one of these in the batch, or a
             function of the batch (of a sample, if samples are collated).
         batch: the batch.
-        samples: how many it holds.
-        collates: the batch is a list of samples that are yet to be collated.
+        samples: the number of samples in the batch.
+        collates: whether the batch is a list of samples that are yet to be collated.
 
     Raises:
         OptionError: there is no such key, or it holds neither a mask nor lengths of this batch.
@@ -71,8 +71,8 @@ def lengths_of(source: Any, batch: Any, samples: int, *, collates: bool = False)
     values = source if isinstance(source, Tensor) else torch.as_tensor(_array_like(source))
     if values.dim() not in (1, 2) or values.dtype.is_complex or len(values) != samples:
         raise OptionError(
-            f"plan: lengths has shape {list(values.shape)} and the batch {samples} samples. Give one length for "
-            "each sample, or a mask of shape [samples, columns]."
+            f"plan: lengths has shape {list(values.shape)}, but the batch has {samples} samples. Give one length "
+            "for each sample, or a mask of shape [samples, columns]."
         )
     return _of_mask(values, source) if values.dim() == 2 else _of_lengths(values, source)
 
@@ -97,7 +97,7 @@ def _of_mask(mask: Tensor, source: Any) -> Lengths:
     left = all(end in (width, 0) for end in ends) and any(0 < start < width for start in starts)
     values = [width - start for start in starts] if left else ends
     counts = valid.sum(1).tolist()
-    # A sample without a valid item (its labels may all be ignored) shows no column that is padding.
+    # A sample without a valid item (its labels may all be ignored) does not show which columns are padding.
     values = [value if count else width for value, count in zip(values, counts, strict=True)]
     return Lengths(values, counts, width, left, valid, source)
 
@@ -106,7 +106,7 @@ def _of_lengths(values: Tensor, source: Any) -> Lengths:
     lengths = [int(each) for each in values.tolist()]
     if min(lengths, default=0) < 0:
         raise OptionError(
-            f"plan: sample {lengths.index(min(lengths))} has the length {min(lengths)}. A length counts "
+            f"plan: sample {lengths.index(min(lengths))} has the length {min(lengths)}. A length is a number of "
             "columns from the left: give 0 or more for each sample."
         )
     return Lengths([max(each, 1) for each in lengths], lengths, 0, source=source)

@@ -35,45 +35,45 @@ def plan(
 ) -> Plan:
     """Estimate the memory that training on a batch needs, and split the batch to fit, with the least padding.
 
-    The loss function runs a few times on fake tensors, which have shapes and no values: this computes and allocates
-    nothing. What is alive after each operation is a polynomial in samples and length, so the peak of every
-    micro-batch is known. One real pass of three samples confirms the estimate, if that takes almost no time.
+    The loss function runs a few times on fake tensors, which have shapes but no values, so nothing is computed or
+    allocated. The live memory after each operation is a polynomial in samples and length, which gives the peak of
+    every micro-batch. One real pass of three samples confirms the estimate, if it takes almost no time.
     If fake tensors cannot run the loss function (``.item()``, numpy, shapes that depend on values), or give a
-    wrong estimate, real passes of a few samples are measured instead. The plan restores what its passes
-    change: tensors, attributes and items of everything the loss function can reach, gradients, random states.
-    Training after a plan is bit for bit the same as without it.
+    wrong estimate, real passes of a few samples are measured instead. The plan then restores gradients, random
+    states, and the tensors, attributes and items of everything that the loss function can reach. Training after a
+    plan is bit for bit the same as without it.
 
     Args:
-        loss_fn: takes a micro-batch, returns its loss, or the loss and its count. It is called two to ten
+        loss_fn: takes a micro-batch and returns its loss, or the loss and its count. It is called two to ten
             times, at least once on real tensors unless that takes long.
-        batch: one batch like those of the training: a pytree of tensors, numpy arrays and lists with the
-            samples along dimension 0 (docs/plan.md has the rules); with ``collate`` a list of raw samples.
+        batch: a typical training batch: a pytree of tensors, numpy arrays and lists with the samples along
+            dimension 0 (docs/plan.md has the rules), or, with ``collate``, a list of raw samples.
         budget_bytes: the total memory for parameters, gradients, optimizer state and one forward and backward
-            pass: bytes, or "8GiB". None: 90 % of the memory that is free on the device now.
+            pass, in bytes or as "8GiB". None: 90 % of the memory that is free on the device now.
         lengths: for samples of unequal length: a mask ``[samples, columns]``, lengths ``[samples]``, the key of
             one of these in the batch, or a function that returns one (with ``collate``: the length of a sample).
-        collate: makes a batch of a list of raw samples.
+        collate: makes a batch from a list of raw samples.
         batch_dim: the dimension of the samples, if it is not 0: a dimension, "list" for a list with one entry
             per sample, None for data that all samples share; or a dict of these by field, such as ``{"table":
             None}``.
         trim: the fields whose padding is trimmed with ``lengths``, such as ``["input_ids", "labels"]``, or a dict
-            with their dimensions; ``()`` for none. By default these are ids, labels and masks that are visibly
-            padded beyond the lengths, and fields that end where these end; any other field as wide is an error.
+            with their dimensions; ``()`` for none. By default: ids, labels and masks that are visibly padded beyond
+            the lengths, and fields whose samples end at their lengths. Any other field of that width is an error.
         pad: the value with which :meth:`Plan.pool` pads batches to one width, if their own padding does not
-            show it: a number, or one by key.
-        optimizer: its state counts, even before its first step. None: no state counts.
+            show it: a number, or a dict of numbers by field.
+        optimizer: the optimizer whose state is included, even before its first step. None: no state is included.
 
     Returns:
         the plan: ``split`` splits batches, ``print`` shows what uses the memory.
 
     Raises:
-        BudgetError: one sample does not fit, or nothing does.
-        OptionError: the budget, the batch or the lengths are unreadable; the batch does not show which part of it
+        BudgetError: one sample does not fit, or the budget leaves nothing for a pass.
+        OptionError: the budget, the batch or the lengths cannot be read; it is unclear which part of the batch
             belongs to which sample, or is padding; the loss function returns no scalar.
 
     Warns:
-        EstimateWarning: memory grows with the samples in steps, so that more than a twentieth of it is not used; or
-            fake tensors are left in an object that the plan cannot restore, which is named.
+        EstimateWarning: the estimate is uncertain, so that more than a twentieth of the memory is not used; or
+            fake tensors are left in an object that the plan cannot restore, which the message names.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
@@ -98,8 +98,8 @@ def plan(
     margin = estimate.margin(available)
     if margin > UNCERTAINTY_MARGIN:
         warnings.warn(
-            f"plan: {estimate.uncertainty(available)}. {margin:.0%} of the memory for a pass is not used. If that "
-            "is not enough, give a smaller budget_bytes.",
+            f"plan: {estimate.uncertainty(available)}. {margin:.0%} of the memory for a pass is left unused. If "
+            "memory still runs out, pass a smaller budget_bytes.",
             EstimateWarning,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""The memory that is free, and the memory that stays allocated from pass to pass."""
+"""Measures free memory, and the memory that stays allocated between passes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gradgate.byte_sizes import format_bytes
 from gradgate.errors import OptionError
 from gradgate.torch_compat import fake_tensors, storage_key
 
-FREE_MARGIN = 0.1  # share of the free memory that is not used where no budget is given
+FREE_MARGIN = 0.1  # share of the free memory that stays unused if no budget is given
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return how much memory of a device this process can still use, torch's cache included.
+    """Return how much memory of a device this process can still use, including torch's cache.
 
     Raises:
-        OptionError: this device does not tell.
+        OptionError: the device does not report its free memory.
     """
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -39,13 +39,13 @@ def free_bytes(device: torch.device) -> int:
 
 @dataclass(frozen=True)
 class ResidentMemory:
-    """Bytes that training takes with any split of a batch.
+    """Memory that training takes with any split of a batch, in bytes.
 
     Attributes:
         parameter_bytes: parameters and buffers that the loss function used.
         gradient_bytes: gradients; those of 16-bit parameters are accumulated in float32.
         state_bytes: the optimizer's state; None if unknown.
-        allocated_bytes: the part of all this that is allocated already.
+        allocated_bytes: how much of this is allocated already.
     """
 
     parameter_bytes: int = 0
@@ -64,7 +64,7 @@ class ResidentMemory:
         return f"{parameters} of parameters, {gradients} of gradients{state}"
 
     def with_optimizer(self, optimizer: Optimizer | None) -> ResidentMemory:
-        """Return this with an optimizer's state, estimated if the optimizer has not stepped yet."""
+        """Return this memory with an optimizer's state, estimated if the optimizer has not stepped yet."""
         if optimizer is None:
             return self
         state = _state_bytes(optimizer)
@@ -98,7 +98,7 @@ def _state_bytes(optimizer: Optimizer) -> int:
 
 
 def _estimated_state_bytes(optimizer: Optimizer) -> int:
-    """Let an optimizer of the same class step fake parameters."""
+    """Return the state size after an optimizer of the same class has stepped fake parameters."""
     mode = fake_tensors()[1]()
 
     def fake(parameter: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The micro-batches of a batch: pack samples into them, and deal samples to ranks."""
+"""Packs the samples of a batch into micro-batches, and distributes samples over ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which samples of a batch a micro-batch has, without their data; see :class:`MicroBatch`."""
+    """The samples of a micro-batch without their data; see :class:`MicroBatch`."""
 
     indices: Sequence[int]
     length: int
@@ -34,8 +34,8 @@ class MicroBatch(Generic[T]):
 
     Attributes:
         count: valid items: the sum of the samples' lengths, or the number of samples if they have no lengths.
-        indices: where its samples are in the batch, ``[samples]``, in the order of the micro-batch.
-        length: columns that it is trimmed to; 0 if it is not trimmed.
+        indices: the indices of its samples in the batch, in the order of the micro-batch.
+        length: the number of columns after trimming; 0 if it is not trimmed.
         peak_bytes: the estimated peak of its forward and backward pass, without resident memory.
     """
 
@@ -46,7 +46,7 @@ class MicroBatch(Generic[T]):
 
     @functools.cached_property
     def data(self) -> T:
-        """The samples, in the batch's own types. Assembled on first use: one micro-batch exists at a time."""
+        """The samples, in the batch's own types. Assembled on first use, to save memory."""
         taken: T = self._samples.take(self.indices, self.length)
         return taken
 
@@ -92,7 +92,7 @@ class Split(Sequence[MicroBatch[T]]):
         """Join the micro-batches' per-sample outputs, in the order of the batch.
 
         Args:
-            outputs: one for each micro-batch, ``[its samples, ...]``, in the order of the split.
+            outputs: one tensor for each micro-batch, ``[its samples, ...]``, in the order of the split.
 
         Returns:
             ``[all samples, ...]``
@@ -117,12 +117,12 @@ def padding_of(parts: Iterable[Part]) -> float:
 def pack(
     samples: Samples, among: Sequence[int], estimate: Estimate, available: int, *, limit: int
 ) -> list[Part]:
-    """Split some samples into micro-batches: into equal sizes or, if lengths are known, for the least work.
+    """Split samples into micro-batches of equal size or, if lengths are known, of the least total cost.
 
     Args:
         samples: the batch.
         among: the samples to pack.
-        estimate: the peak of each micro-batch, and its work.
+        estimate: estimates the peak and the cost of each micro-batch.
         available: bytes that a forward and backward pass may hold.
         limit: the most samples in a micro-batch, even if more fit.
 
@@ -145,8 +145,8 @@ def pack(
         of_length = f", of length {length}," if length else ""
         (needed,) = estimate.peaks([1], [length])
         raise BudgetError(
-            f"plan: sample {index}{of_length} needs {format_bytes(needed)} for one forward and backward pass, and "
-            f"the budget leaves {format_bytes(available)} for it. A sample cannot be split: recompute activations "
+            f"plan: sample {index}{of_length} needs {format_bytes(needed)} for one forward and backward pass, but "
+            f"the budget leaves {format_bytes(available)}. A sample cannot be split: recompute activations "
             "(torch.utils.checkpoint), shorten the sample, freeze a part of the model, or raise the budget."
         )
     most = [min(fits[length], limit) for length in lengths]
@@ -173,7 +173,7 @@ def cheapest_split(costs: Sequence[float], most: Sequence[int], start: float) ->
     Args:
         costs: the cost of each sample at its length, ascending.
         most: how many samples fit together at each length, at least 1.
-        start: the cost of a micro-batch itself.
+        start: the fixed cost of a micro-batch.
 
     Example:
         >>> cheapest_split([1.0, 1.0, 1.0, 9.0], [4, 4, 4, 4], start=2.0)
@@ -203,8 +203,8 @@ def even_split(count: int, most: int) -> list[int]:
 def deal(work: Sequence[float], ranks: int) -> list[list[int]]:
     """Return each rank's samples. Numbers of samples differ by at most one, and the work is nearly equal.
 
-    Each round deals one sample to every rank: the most costly one to the rank with the least work so far. So the
-    work of any two ranks differs by less than one sample's. Each rank gets the same mixture of lengths, so its
+    Each round gives one sample to every rank, the most costly sample to the rank with the least work so far. The
+    work of two ranks therefore differs by less than one sample. Each rank gets the same mixture of lengths, so its
     micro-batches need as little padding as those of the whole batch.
 
     Args:

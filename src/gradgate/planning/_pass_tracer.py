@@ -1,4 +1,4 @@
-"""Trace the memory of a pass: each storage that is created and freed, by which module, and what existed before."""
+"""Traces the memory of a pass: each storage that is created or freed, and its module."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from gradgate.planning._peak_memory import peak_memory, tensors_of
 from gradgate.planning._reachable_state import ReachableState
 from gradgate.torch_compat import fake_tensors, op_packet, op_schema, without_dispatch_modes
 
-# A mean or sum by these keeps the memory that it had before it was reduced; their fakes do not.
+# The mean or sum that these return keeps the memory of the unreduced values. Its fake does not.
 _REDUCED_IN_PLACE = ("mse_loss", "smooth_l1_loss", "binary_cross_entropy", "soft_margin_loss")
-# A library decides what these keep for the backward pass. Their fakes do not show it.
+# Fake tensors do not show how much a library saves for the backward pass of these.
 _UNKNOWN = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
 _DEVICE = torch.ops.prim.device.default
 
 
 class FakePassError(Exception):
-    """Fake tensors cannot run this; the text says why."""
+    """Fake tensors cannot run a loss function. The message says why."""
 
 
 class FakeTensors:
-    """Makes fake tensors, which have shapes and no values, for real ones.
+    """Makes fake tensors, which have shapes but no values, from real ones.
 
-    It keeps them, since the mode holds them weakly, and a second fake of a tensor would count as a new storage.
+    Keeps them, because the mode holds them weakly, and a second fake of a tensor would count as a new storage.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class FakeTensors:
         return fake
 
     def leaked(self) -> list[Tensor]:
-        """Return the fakes that are still held although their passes are over."""
+        """Return the fakes that are still referenced after their passes."""
         if self._alive():
             gc.collect()  # graphs of Python autograd functions can be in reference cycles
         alive = self._alive()
@@ -84,14 +84,14 @@ class PassTrace:
         samples: the number of samples in the micro-batch.
         length: their length; 0 if they have none.
         sizes: bytes of each storage that was created (positive) or freed (negative), in order.
-        modules: the module that created each of them; "" outside of modules.
+        modules: the module that created each storage; "" outside of modules.
         mixes: operations that mix the samples of a micro-batch.
         operations: the number of operations.
         flops: floating-point operations of each matrix product and convolution.
         resident: the memory that stays allocated between passes.
     """
 
-    FLOPS_PER_BYTE: ClassVar[int] = 8  # as slow as writing a byte and reading it
+    FLOPS_PER_BYTE: ClassVar[int] = 8  # that take as long as writing and reading a byte
 
     samples: int = 0
     length: int = 0
@@ -109,7 +109,7 @@ class PassTrace:
 
     @property
     def work(self) -> float:
-        """The cost of the pass in floating-point operations. Writing and reading a byte costs some as well."""
+        """The cost of the pass in floating-point operations, including the cost of writing and reading memory."""
         return sum(self.flops) + self.FLOPS_PER_BYTE * sum(size for size in self.sizes if size > 0)
 
 
@@ -129,7 +129,7 @@ class PassTracer(peak_memory):
         self._overwritten: dict[int, tuple[Tensor, Tensor]] = {}  # by id: a tensor, and a copy from before
         self._existing_storages: set[int] = set()
         self._creators: dict[int, str] = {}  # of storages
-        self._least_items = 0  # that the result of the current operation has memory for
+        self._least_items = 0  # the current operation's result has memory for at least this many entries
         self._module_stack: list[str] = []
         self._module_names: dict[int, str] = {}
 
@@ -146,11 +146,11 @@ class PassTracer(peak_memory):
         if self.trace.operations > self._most_operations:
             raise TooLongError
         if self._fakes is not None and name.startswith(_UNKNOWN):
-            raise FakePassError(f"a library decides what {name} keeps for the backward pass")
+            raise FakePassError(f"fake tensors do not show what {name} saves for the backward pass")
         is_batch_norm = "batch_norm" in name and "backward" not in name
         if is_batch_norm and any(argument is True for argument in args):
             self.trace.mixes.add("batch norm")
-        if is_batch_norm:  # it writes its statistics, and its schema does not say so
+        if is_batch_norm:  # its schema does not say that it writes its statistics
             self._copy_before_write(args[3:5])
         elif schema.is_mutable:
             pairs = zip(schema.arguments, args, strict=False)
@@ -212,9 +212,9 @@ class PassTracer(peak_memory):
         )
 
     def _copy_before_write(self, written: Iterable[Any]) -> None:
-        """Copy what an operation is about to overwrite, if it existed before the pass.
+        """Copy tensors that an operation is about to overwrite, if they existed before the pass.
 
-        Fake passes need that too: the fake of a single number writes its value into the real tensor.
+        Fake passes need this too: an operation on the fake of a single number writes into the real tensor.
         """
         for tensor in tensors_of(written):
             if self._is_fake(tensor) or id(tensor) in self._overwritten:
@@ -225,7 +225,7 @@ class PassTracer(peak_memory):
                     self._overwritten[id(tensor)] = tensor, tensor.detach().clone()
 
     def restore(self) -> None:
-        """Undo what the pass changed: first the values of tensors, then objects."""
+        """Restore the values of tensors and the objects that the pass changed."""
         with torch.no_grad():
             for tensor, before in self._overwritten.values():
                 tensor.copy_(before)
@@ -233,11 +233,11 @@ class PassTracer(peak_memory):
 
     @contextmanager
     def following_modules(self) -> Iterator[None]:
-        """Note which module each operation of the block runs in."""
+        """Record the module in which each operation of the block runs."""
 
         def enter(module: nn.Module, _: Any) -> None:
             if id(module) not in self._module_names:
-                with without_dispatch_modes():  # under which its tensors would look fake
+                with without_dispatch_modes():  # otherwise the module's tensors would look fake
                     self._state.note(module)
                 if self._fakes is not None and any(map(is_lazy, module.parameters())):
                     raise FakePassError("a lazy module gets its shapes from its first real batch")

@@ -1,4 +1,4 @@
-"""Count the bytes of tensors as they are created and freed."""
+"""Counts the bytes of tensors as they are created and freed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class peak_memory(dispatch_mode()):  # type: ignore[misc]  # noqa: N801 - used a
     """Measure the most bytes that new tensors hold at once inside a block, on any device.
 
     Counts every storage that an operation creates while the block runs, forward and backward, until the storage
-    is freed. It doesn't count storages that existed before, an operation's inner workspace, or what is allocated
-    outside torch. Unlike an allocator's own statistics it works on a CPU and gives the same result each time.
+    is freed. It doesn't count storages that existed before, an operation's inner workspace, or memory allocated
+    outside torch. Unlike an allocator's own statistics, it works on a CPU and gives the same result each time.
 
     Attributes:
         peak_bytes: the most bytes alive at once so far.
@@ -55,12 +55,12 @@ class peak_memory(dispatch_mode()):  # type: ignore[misc]  # noqa: N801 - used a
         return result
 
     def note_existing(self, tensor: Tensor) -> None:
-        """Note a tensor whose storage does not count, unless its storage is known."""
+        """Register a tensor's storage without counting it, unless it is already known."""
         if tensor.layout == torch.strided:
             self._note_storage(tensor.untyped_storage(), 0)
 
     def note_created(self, tensor: Tensor) -> None:
-        """Count a tensor's storage, unless its storage is known."""
+        """Count a tensor's storage, unless it is already known."""
         if tensor.layout == torch.strided:
             storage = tensor.untyped_storage()
             self._note_storage(storage, storage.nbytes())

@@ -1,4 +1,4 @@
-"""A plan: it splits batches so that they fit into memory, with the least padding."""
+"""A plan, which splits batches so that they fit into memory, with the least padding."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gradgate.pytree import tensors_in
 
 
 class Plan:
-    """Splits batches like a given one within a budget. Made by :func:`plan`; ``print`` shows it.
+    """Splits batches of one kind so that they fit a memory budget. Made by :func:`plan`; ``print`` shows it.
 
     Attributes:
         budget_bytes: the memory that training may take in all.
-        resident: the memory that stays allocated from pass to pass: parameters, gradients, optimizer state.
+        resident: the memory that stays allocated between passes: parameters, gradients, optimizer state.
         parts: the split of the given batch: indices, length, count and estimated peak of each micro-batch.
         estimated: True if peaks were estimated with fake tensors, False if small real passes were measured.
-        reason: why they were measured, if so.
-        warnings: how splitting changes what this model computes.
+        reason: why real passes were measured; "" if they were not.
+        warnings: operations that mix the samples of a micro-batch, so that a split changes their result.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Plan:
         self.estimated, self.reason = not estimate.reason, estimate.reason
         self.warnings = tuple(sorted(estimate.mixes))
         self._options = options
-        # Per micro-batch. Lowered when memory runs out although the estimate said it would not.
+        # The limit per micro-batch, lowered if memory runs out despite the estimate.
         self._most_samples = sys.maxsize
-        # Later batches are read as this one was. Its data is not kept.
+        # Shows how to read later batches. The data is not kept.
         self._like = copy.copy(samples)
         self._like.batch = self._like.lengths = None
         self._signature = samples.signature
@@ -64,18 +64,18 @@ class Plan:
         """Split one batch into micro-batches that fit.
 
         Every sample is in exactly one micro-batch. With lengths, samples of similar length go together, and padding
-        is trimmed; without, micro-batches are equally large, in order. Deterministic.
+        is trimmed. Without lengths, micro-batches are equally large, in order. The result is deterministic.
 
         Args:
-            batch: one batch of the same kind as the plan's. :meth:`pool` makes one of several.
+            batch: one batch of the same kind as the plan's. To join several into one, use :meth:`pool`.
             lengths: the lengths of this batch's samples, if the plan was given neither a key nor a function.
             rank: the rank whose share of the batch is split. All shares take about the same time.
-            ranks: the number of ranks. All have the same batch.
+            ranks: the number of ranks. All ranks pass the same batch.
 
         Raises:
             BudgetError: one sample does not fit into the budget.
-            OptionError: the batch is of another kind; or it does not show which part of it belongs to which sample,
-                or is padding.
+            OptionError: the batch is of another kind, or it is unclear which part of it belongs to which sample, or
+                is padding.
 
         Example:
             >>> model = torch.nn.Linear(8, 1)
@@ -89,7 +89,7 @@ class Plan:
             and self._only_batch() is not _first_tensor(batch)
         ):
             raise OptionError(
-                "split: this plan was given the lengths of one batch, and this is another batch. Pass its own: "
+                "split: this plan was given the lengths of another batch. Pass this batch's lengths: "
                 "plan.split(batch, lengths=mask); or plan with a key or a function: lengths=lambda batch: batch[1]."
             )
         samples = self._read(batch, lengths)
@@ -97,7 +97,7 @@ class Plan:
         if ranks > 1:
             if not 0 <= rank < ranks:
                 raise OptionError(
-                    f"split: rank is {rank}, and there are ranks 0 to {ranks - 1}. Pass dist.get_rank()."
+                    f"split: rank is {rank}, but it must be from 0 to {ranks - 1}. Pass dist.get_rank()."
                 )
             lengths_of_all = [0] * samples.count if samples.lengths is None else samples.lengths.values
             costs = self.estimate.costs(list(dict.fromkeys(lengths_of_all)))
@@ -105,7 +105,7 @@ class Plan:
         return Split(self._packed(samples, among), samples)
 
     def pool(self, window: Iterable[Any]) -> Any:
-        """Make one batch of several, such as a window of loader batches, padded to the width of the widest.
+        """Join several batches, such as a window of loader batches, into one, padded to the width of the widest.
 
         Args:
             window: batches of the same kind as the plan's.
@@ -128,8 +128,8 @@ class Plan:
             raise OptionError("pool: the window is empty. Pass at least one batch.")
         if self._only_batch is not None:
             raise OptionError(
-                "pool: this plan was given the lengths of one batch, and these are other batches. Plan with a key "
-                "or a function: lengths=lambda batch: batch[1]."
+                "pool: this plan was given the lengths of one batch, but pool needs those of every batch. Plan "
+                "with a key or a function: lengths=lambda batch: batch[1]."
             )
         if self._options.collate is not None:
             return [sample for batch in batches for sample in batch]
@@ -144,12 +144,12 @@ class Plan:
         samples = Samples(batch, options, self._like, even_if_full=even_if_full)
         if samples.signature != self._signature:
             raise OptionError(
-                f"split: this plan is for batches of {signature_text(self._signature)}, and this one is of "
-                f"{signature_text(samples.signature)}. Make a plan for it, or pass such batches; plan.pool(window) "
-                "makes one of several."
+                f"split: this plan is for batches of {signature_text(self._signature)}, but this batch is of "
+                f"{signature_text(samples.signature)}. Make another plan, or pass batches of the plan's kind. "
+                "plan.pool(window) joins several into one."
             )
         if samples.dims and not self._like.dims:
-            self._like.dims = samples.dims  # the first batch in which padding shows
+            self._like.dims = samples.dims  # the first batch that shows padding
         return samples
 
     def peak_bytes(self, samples: int, length: int = 0) -> int:
@@ -159,7 +159,7 @@ class Plan:
     def finer(self, split: Split[Any], index: int, *, keep: int = 0) -> Split[Any]:
         """Split again after a micro-batch ran out of memory although it was estimated to fit.
 
-        From now on, a pass may take half of the memory that was estimated for that micro-batch.
+        From now on, a pass may take at most half of the memory that was estimated for that micro-batch.
 
         Args:
             split: a split that this plan made.
@@ -190,9 +190,8 @@ class Plan:
             available = int((1 - margin) * available)
         if available <= 0:
             raise BudgetError(
-                f"plan: the budget is {format_bytes(self.budget_bytes)}, and {self.resident} are resident before "
-                "anything is computed. Raise the budget, freeze a part of the model, or use an optimizer with less "
-                "state."
+                f"plan: the budget is {format_bytes(self.budget_bytes)}, but {self.resident} stay allocated "
+                "between passes. Raise the budget, freeze a part of the model, or use an optimizer with less state."
             )
         return available
 

@@ -1,4 +1,4 @@
-"""The Python objects that a loss function can reach: note them before a pass, restore them after it."""
+"""Records the Python objects that a loss function can reach, and restores them after a pass."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torch.nn.parameter import is_lazy
 
 from gradgate.torch_compat import storage_key
 
-_DATA_SET = 10_000  # items: a container this long holds data and is not a cache
-_MOST_FUNCTIONS = 5_000  # a library's functions lead to all of its other functions
+_DATA_SET = 10_000  # items: a container this long is a data set rather than a cache
+_MOST_FUNCTIONS = 5_000  # a limit, because a library's functions reference all of its other functions
 _FOREIGN = {"torch", "numpy", "builtins", "gradgate", *sys.stdlib_module_names} - {"__main__"}
-_HOLDERS = {"argparse", "collections", "types", "weakref"}  # their objects may hold the user's
+_HOLDERS = {"argparse", "collections", "types", "weakref"}  # their objects may hold objects of the user
 _REFILL: dict[type, str] = {
     OrderedDict: "update",
     dict: "update",
@@ -32,7 +32,7 @@ _MISSING = object()
 
 
 class ReachableState:
-    """The objects that a loss function can reach, each in its state when it was first noted.
+    """The objects that a loss function can reach, in their state when they were first recorded.
 
     It follows closures, defaults, the global names that functions use, attributes, items of containers, and modules
     with all their parts. It records the objects that names, attributes and items refer to, the storages and
@@ -47,7 +47,7 @@ class ReachableState:
         self.note(*roots)
 
     def note(self, *roots: Any) -> None:
-        """Note objects that are not noted yet, and what they lead to."""
+        """Record objects that are not recorded yet, and all objects that they reference."""
         todo = deque(roots)
         while todo:
             value = todo.popleft()
@@ -57,13 +57,13 @@ class ReachableState:
             todo.extend(self._note_one(value))
 
     def restore(self) -> None:
-        """Restore everything to its noted state."""
+        """Restore everything to its recorded state."""
         with torch.no_grad():
             for undo in self._undo:
                 undo()
 
     def _note_one(self, value: Any) -> Iterable[Any]:
-        """Note one object; return what it leads to."""
+        """Record one object; return the objects that it references."""
         if isinstance(value, (dict, list, set, deque)):
             if len(value) >= _DATA_SET:
                 return ()
@@ -99,7 +99,7 @@ class ReachableState:
         if not hasattr(value, "__dict__") or (foreign and not isinstance(value, nn.Module)):
             return
         if isinstance(value, nn.Module):
-            self._undo.append(functools.partial(_set_class, value, kind))  # a lazy module becomes another
+            self._undo.append(functools.partial(_set_class, value, kind))  # a lazy module changes its class
         yield from (vars(value), kind)
 
     def _class(self, value: type) -> Iterator[Any]:
@@ -134,7 +134,7 @@ class ReachableState:
                 yield from self._globals(vars(module), names)
 
     def _globals(self, namespace: dict[str, Any], names: set[str]) -> list[Any]:
-        """Note the values of some global names of a Python module; return them."""
+        """Record the values of some global names of a Python module; return them."""
         before = {name: namespace.get(name, _MISSING) for name in names}
 
         def undo() -> None:
@@ -149,7 +149,7 @@ class ReachableState:
 
 
 def _is_foreign(module: Any) -> bool:
-    """Return whether a Python module belongs to a library whose objects lead to nothing of the user's."""
+    """Return whether a Python module belongs to a library whose objects reference no user objects."""
     return isinstance(module, str) and module.partition(".")[0] in _FOREIGN
 
 
@@ -187,7 +187,7 @@ def _cache_clearer(cached: Any) -> Callable[[], None]:
     def undo() -> None:
         nonlocal misses
         if cached.cache_info().misses != misses:
-            cached.cache_clear()  # an entry cannot be removed alone; it is computed again
+            cached.cache_clear()  # a single entry cannot be removed
             misses = 0
 
     return undo
@@ -207,13 +207,13 @@ def _tensor_restorer(tensor: Tensor) -> Callable[[], None]:
         data = tensor.data
 
     def undo() -> None:
-        if is_lazy(tensor):  # still: no parameter becomes lazy again
+        if is_lazy(tensor):  # still lazy, so unchanged
             return
         if data is not None:
             same_storage = storage_key(data.untyped_storage()) == storage_key(tensor.untyped_storage())
             if not same_storage or (data.shape, data.stride()) != (tensor.shape, tensor.stride()):
                 tensor.data = data
-        _set_class(tensor, kind)  # a lazy parameter that got its shape has got another class
+        _set_class(tensor, kind)  # a lazy parameter changes its class when it gets its shape
         if tensor.is_leaf and tensor.grad is not grad:
             tensor.grad = grad
 

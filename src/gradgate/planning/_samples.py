@@ -1,4 +1,4 @@
-"""A batch as samples: select some of them, trim their padding, and pool several batches."""
+"""Selects samples of a batch, trims their padding, and pools several batches."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class BatchOptions:
 
 
 class Samples:
-    """A batch as samples.
+    """A batch, read as samples.
 
     Args:
         batch: one batch; with ``collate`` a list of samples.
         options: how it is read.
-        like: an earlier batch, whose lists and padded fields show how to read these.
+        like: an earlier batch, which shows how to read lists and padded fields.
         even_if_full: find the fields to trim even if no sample is shorter than the others.
 
     Raises:
@@ -64,7 +64,7 @@ class Samples:
             self.layout = Layout(len(batch), {(): "list"})
         else:
             if isinstance(options.batch_dim, NotGiven):
-                check_batch(batch, "plan", "plan.pool(window), which makes one batch of them")
+                check_batch(batch, "plan", "plan.pool(window), which joins them into one batch")
             self.layout = layout_of(batch, options.batch_dim, None if like is None else like.layout)
         self.count = self.layout.samples
         if not self.count:
@@ -108,7 +108,7 @@ class Samples:
 
     @property
     def signature(self) -> type | dict[Path, FieldDim]:
-        """What defines a kind of batch: the fields and their dimensions, or the type of the raw samples."""
+        """The kind of the batch: the fields and their dimensions, or the type of the raw samples."""
         if self.collates:
             return type(self.batch[0])
         fields = self.layout.fields()
@@ -135,7 +135,7 @@ def pooled(window: Sequence[Samples], pad: Any) -> Any:
         pad: the padding value, if the batches' own padding does not show it: a number, or one by field.
 
     Raises:
-        OptionError: batches have different widths, or share different values.
+        OptionError: batches have different widths, or their shared values differ.
     """
     first = window[0]
     for other in window[1:]:
@@ -170,8 +170,8 @@ def _check_shared(value: Any, other: Any, path: Path, layout: Layout) -> None:
     inside = children(value)
     if inside is None and not _equal(value, other):
         raise OptionError(
-            f"pool: {field_name(path)} is shared by the samples of each batch, and differs between batches. "
-            "Give each sample its own, in a tensor or list as long as the batch."
+            f"pool: {field_name(path)} is shared by the samples of each batch, but differs between batches. "
+            "Give each sample its own value, in a tensor or list as long as the batch."
         )
     for key, item in inside or ():
         _check_shared(item, value_at(other, (key,)), (*path, key), layout)
@@ -195,7 +195,7 @@ def _padded(part: Any, dims: tuple[int, ...], samples: Samples, width: int, valu
 
 
 def _padding_value(path: Path, window: Sequence[Samples], pad: Any) -> Any:
-    """Return the padding value of a field: the given one, or else one read from its padding."""
+    """Return the padding value of a field: the given one, or one read from the field's padding."""
     if isinstance(pad, Mapping):
         if path in pad or (len(path) == 1 and path[0] in pad):
             return pad[path] if path in pad else pad[path[0]]

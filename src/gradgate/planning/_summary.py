@@ -27,7 +27,7 @@ class SummaryRow:
 def summary_rows(
     parts: Sequence[Part], estimate: Estimate, resident: ResidentMemory, budget_bytes: int
 ) -> Iterator[SummaryRow]:
-    """Yield the parts of the memory, the split, and what the next larger micro-batches would need."""
+    """Yield the memory by kind, the split, and the memory that the next larger micro-batches would need."""
 
     def memory(label: str, size: int, more: str = "") -> SummaryRow:
         return SummaryRow(label, format_bytes(size) + more, size / budget_bytes)
@@ -35,7 +35,7 @@ def summary_rows(
     largest = max(parts, key=lambda part: part.peak_bytes)
     peak = resident.total_bytes + largest.peak_bytes
     yield memory("budget", budget_bytes)
-    yield memory("  parameters", resident.parameter_bytes, ", buffers among them")
+    yield memory("  parameters", resident.parameter_bytes, ", including buffers")
     yield memory("  gradients", resident.gradient_bytes)
     if resident.state_bytes is None:
         yield SummaryRow("  optimizer", "not counted: no optimizer was given")
@@ -48,13 +48,14 @@ def summary_rows(
     yield from _split_rows(parts, estimate, resident)
     if estimate.reason:
         yield SummaryRow(
-            "measured", f"on small micro-batches, as fake tensors cannot run it: {estimate.reason}"
+            "measured", f"on small micro-batches, because fake tensors cannot run loss_fn: {estimate.reason}"
         )
     available = budget_bytes - resident.total_bytes
     uncertainty = estimate.uncertainty(available)
     if uncertainty:
         yield SummaryRow(
-            "uncertain", f"{uncertainty}, so {estimate.margin(available):.0%} of what varies is not used"
+            "uncertain",
+            f"{uncertainty}, so {estimate.margin(available):.0%} of a pass's memory is left unused",
         )
     if not estimate.checked:
         yield SummaryRow(
@@ -100,7 +101,7 @@ def _split_rows(parts: Sequence[Part], estimate: Estimate, resident: ResidentMem
         )
     fewer = len(parts) - 1
     if fewer:
-        if has_lengths:  # two neighbors in one
+        if has_lengths:  # merge two neighbors
             merged = [sum(sizes[i : i + 2]) for i in range(fewer)]
             needed = min(estimate.peaks(merged, lengths[1:]))
         else:

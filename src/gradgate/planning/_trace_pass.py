@@ -1,4 +1,4 @@
-"""Run a forward and backward pass, trace its memory, undo what it changes, and find the fake tensors it leaves."""
+"""Runs and traces a forward and backward pass, undoes its changes, and finds the fake tensors that it leaves."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def trace_pass(
     copies: bool = False,
     most_operations: float = math.inf,
 ) -> PassTrace:
-    """Trace a pass: on fake tensors, which computes and allocates nothing, or on real ones if ``fakes`` is None.
+    """Trace a pass on fake tensors, which computes and allocates nothing, or on real ones if ``fakes`` is None.
 
     Args:
         loss_fn: returns the loss of a micro-batch, or the loss and its count.
         make_batch: makes the micro-batch.
-        state: restores what the pass changes.
-        fakes: the fake tensors of passes over the same model.
-        copies: the micro-batch is a copy of its samples, so its memory counts.
-        most_operations: give up after so many.
+        state: restores the objects that the pass changes.
+        fakes: the fake tensors, shared by all passes over the model.
+        copies: whether the micro-batch is a copy of its samples, so that its memory counts.
+        most_operations: the number of operations after which to give up.
 
     Raises:
         TooLongError: there were more operations.
@@ -78,7 +78,7 @@ def _traced(
         with ExitStack() as modes:
             if compiler_is_loaded():
                 modes.enter_context(torch.compiler.set_stance("force_eager"))
-            if gc.isenabled():  # or each pass would free reference cycles at other moments
+            if gc.isenabled():  # otherwise each pass would free reference cycles at a different time
                 modes.callback(gc.enable)
                 gc.disable()
             modes.enter_context(torch.enable_grad())
@@ -92,7 +92,8 @@ def _traced(
             _check_loss(loss)
             leaves = Graph(loss).leaf_nodes
             for node in leaves:
-                # Drops the gradient before it reaches `.grad`. Other graphs of the user's may share the node.
+                # Drops the gradient before it reaches `.grad`. The hook is removed: other graphs may share the
+                # node.
                 modes.callback(node.register_prehook(lambda _: (None,)).remove)
             parameters = list(leaves.values())
             del leaves

@@ -1,9 +1,9 @@
-"""Find the fields of a batch whose padding can be trimmed with the lengths of its samples.
+"""Finds the fields of a batch whose padding can be trimmed with the lengths of its samples.
 
 Trimming is exact if it removes nothing but padding. Fields that the caller names are trimmed. In other fields, the
 padding must be recognizable: a single repeated value beyond the samples' lengths. That is enough for ids, labels
 and masks; in any other field, every sample must also end exactly at its length. A field of the same width without
-recognizable padding (an image, position ids) is an error. So is padding on the left: trimming it shifts the rest
+recognizable padding (an image, position ids) is an error. So is padding on the left: trimming it moves samples
 to other columns, and many models use column numbers as positions.
 """
 
@@ -59,9 +59,9 @@ def dims_to_trim(
         _refuse_inverted(path, field, lengths)
     if lengths.left:
         raise OptionError(
-            "plan: lengths shows padding on the left, and trimming moves samples to other columns. "
-            "That is exact if the model takes positions from the mask or from position_ids, and wrong if it "
-            "counts columns. To trim anyway, name the fields: trim=[...]; to trim nothing, trim=()."
+            "plan: lengths shows padding on the left, so trimming moves samples to other columns. This is exact if "
+            "the model takes positions from the mask or from position_ids, and wrong if it counts columns. To "
+            "trim anyway, name the fields: trim=[...]; to trim nothing, trim=()."
         )
     dims: Dims = {}
     unclear: list[Path] = []
@@ -71,8 +71,8 @@ def dims_to_trim(
         along = field.along(width)
         if known is not None and along != list(known[path]):
             raise OptionError(
-                f"plan: {field_name(path)} is trimmed with the samples' lengths, and has {field.columns} columns, "
-                f"not {width}. If it should not be trimmed, name the fields that should: trim=[...]."
+                f"plan: {field_name(path)} should be trimmed to the samples' lengths, but has {field.columns} "
+                f"columns, not {width}. If it should not be trimmed, name the fields to trim: trim=[...]."
             )
         if not along:
             continue
@@ -84,9 +84,9 @@ def dims_to_trim(
         names = ", ".join(map(key_of, dims))
         and_this = ", ".join(map(key_of, [*dims, unclear[0]]))
         raise OptionError(
-            f"plan: {field_name(unclear[0])} has the size {width}, as the samples' columns, and shows no padding "
-            f"beyond their lengths. If it is padded, pass trim=[{and_this}]; if not, trim=[{names}]. Add whatever "
-            "else is to be trimmed; trim=() trims nothing."
+            f"plan: {field_name(unclear[0])} has size {width}, like the samples' columns, but shows no padding "
+            f"beyond the samples' lengths. If it is padded, pass trim=[{and_this}]; if not, trim=[{names}]. Add "
+            "any other field to trim; trim=() trims nothing."
         )
     return lengths, dims
 
@@ -97,7 +97,7 @@ class _Field:
     Attributes:
         value: the array.
         dim: the dimension of its samples.
-        column: the dimension of its columns: the first other one.
+        column: the first other dimension, which holds the columns.
     """
 
     def __init__(self, value: Any, dim: int) -> None:
@@ -115,7 +115,7 @@ class _Field:
 
     @property
     def is_ids(self) -> bool:
-        """Whether it has one item for each column, and no measured number: ids, labels, a mask."""
+        """Whether each column holds one integer, or 0 or 1: ids, labels, a mask."""
         rows = self.rows
         if rows.dim() != 2:
             return False
@@ -161,8 +161,8 @@ def _width(fields: Mapping[Path, _Field], lengths: Lengths) -> int:
     if len(shown or widths) > 1 or (widths and not shown):
         names = ", ".join(f"{field_name(path)} ({field.columns})" for path, field in fields.items())
         raise OptionError(
-            "plan: cannot tell which fields have the columns that lengths counts, and padding beyond them: "
-            f"{names}. Name those whose padding is to be trimmed: trim=[...]; or trim=() to trim nothing."
+            "plan: cannot tell from the padding which fields lengths refers to: "
+            f"{names}. Name the fields whose padding should be trimmed: trim=[...]; or trim=() to trim nothing."
         )
     return shown.pop() if shown else 0
 
@@ -174,7 +174,7 @@ def _named(fields: Mapping[Path, _Field], lengths: Lengths, trim: Any) -> tuple[
         if path not in fields:
             names = ", ".join(map(field_name, fields)) or "none"
             raise OptionError(
-                f"plan: trim names {field_name(path)}; the fields that have samples and columns are: {names}."
+                f"plan: trim names {field_name(path)}, but the fields with samples and columns are: {names}."
             )
     if not given:
         for path, field in fields.items():
@@ -195,14 +195,14 @@ def _named(fields: Mapping[Path, _Field], lengths: Lengths, trim: Any) -> tuple[
             )
         if not along or not set(chosen or ()) <= set(along):
             raise OptionError(
-                f"plan: trim names {field_name(path)}, of shape {list(field.value.shape)}, and the samples have "
-                f"{width} columns. Name fields that have as many."
+                f"plan: trim names {field_name(path)}, of shape {list(field.value.shape)}, but the samples have "
+                f"{width} columns. Name fields with {width} columns."
             )
         dims[path] = tuple(chosen or along)
     if max(lengths.values, default=0) > width:
         raise OptionError(
-            f"plan: a sample has the length {max(lengths.values)}, but its fields have {width} columns. Give the "
-            "lengths of the fields that trim names."
+            f"plan: a sample has the length {max(lengths.values)}, but its fields have {width} columns. Pass the "
+            "lengths of the fields in trim."
         )
     lengths = replace(lengths, width=width)
     for path in dims:
@@ -217,7 +217,7 @@ def _refuse_inverted(path: Path, field: _Field, lengths: Lengths, *, named: bool
     if lengths.mask is None:
         if field.shows(replace(lengths, left=True)) and not field.shows(lengths):
             raise OptionError(
-                f"plan: lengths counts columns from the left, and {field_name(path)} is padded on the left. Pass a "
+                f"plan: lengths counts columns from the left, but {field_name(path)} is padded on the left. Pass a "
                 "mask that is True where items are valid."
             )
         return
@@ -227,8 +227,8 @@ def _refuse_inverted(path: Path, field: _Field, lengths: Lengths, *, named: bool
         return
     if _is_constant(inside) and bool((outside != inside.flatten()[0]).all()) and not _is_constant(outside):
         raise OptionError(
-            f"plan: lengths marks the padding: {field_name(path)} holds one value where lengths says that items "
-            "are valid, and varies elsewhere. Pass a mask that is True where items are valid, such as "
+            f"plan: lengths marks the padding: {field_name(path)} holds a single value where the mask is True, and "
+            "varies elsewhere. Pass a mask that is True where items are valid, such as "
             "lengths=lambda batch: ~batch[...]."
         )
 

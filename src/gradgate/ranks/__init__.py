@@ -1,4 +1,4 @@
-"""The same sum over several ranks: exchange statuses, all-reduce gradients once, and hold DDP and FSDP2 back."""
+"""Training over several ranks: exchanges statuses, all-reduces gradients once, and suspends DDP and FSDP2."""
 
 from gradgate.ranks._coordinator import ReplayError
 from gradgate.ranks._ddp import Sync

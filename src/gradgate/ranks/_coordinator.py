@@ -1,4 +1,4 @@
-"""Coordinates an update over several ranks: they exchange statuses, and add their sums up at its end."""
+"""Coordinates an update over several ranks, which exchange statuses and add their sums at its end."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class ReplayError(RankError):
-    """Memory ran out on another rank: all ranks rerun the window."""
+    """Memory ran out on another rank, so all ranks rerun the window."""
 
 
 class RankCoordinator(SingleProcess):
     """The coordinator of several ranks that train together.
 
     Args:
-        engine: the wrappers around the modules of these ranks.
+        engine: controls the wrappers around the modules.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -47,7 +47,7 @@ class RankCoordinator(SingleProcess):
         self._exchange = self.tallies = None
         self.all_reduced = False
         self.own_micro_batches = math.inf
-        # A pass that may run again must not send anything.
+        # A pass that may run again must not communicate.
         self.overlaps = self.engine.buckets is not None and not may_replay
 
     def hold(self) -> None:
@@ -65,7 +65,7 @@ class RankCoordinator(SingleProcess):
 
     @contextmanager
     def overlapping(self, sums: WindowSums, name: str, unit: float | None) -> Iterator[None]:
-        """All-reduce gradients while the block runs the window's last backward pass, if all ranks are about to.
+        """All-reduce gradients during the block's backward pass, the window's last, if all ranks are at theirs.
 
         Args:
             sums: the sums of the window, which has one loss: its sum is in ``.grad``.
@@ -73,7 +73,7 @@ class RankCoordinator(SingleProcess):
             unit: the unit of its sum; None if the sum is empty.
 
         Raises:
-            RankError: another rank has stopped in this window, or stops in this pass; no rank steps.
+            RankError: another rank has stopped in this window, or stops in this pass, so no rank steps.
         """
         units = {} if unit is None else {name: unit}
         exchange = self._exchange_statuses(RankStatus(phase="last", counts={name: 0}, units=units))
@@ -100,9 +100,7 @@ class RankCoordinator(SingleProcess):
             self._exchange = exchange
             if self.replays(self._may_replay):
                 raise ReplayError(stopped)
-            raise RankError(
-                f"update: {stopped} Nothing was stepped on any rank. Fix the error on that rank first."
-            )
+            raise RankError(f"update: {stopped} No rank made a step. Fix the error on that rank first.")
         if exchange.differ_in_coupled:
             self._exchange = exchange
             raise RankError(exchange.differ_in_coupled)

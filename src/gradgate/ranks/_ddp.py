@@ -1,4 +1,4 @@
-"""DistributedDataParallel, prevented from synchronizing gradients while a window is added up."""
+"""Keeps DistributedDataParallel from synchronizing gradients while a window is open."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ Sync: TypeAlias = Literal["last", "every", "overlap"]
 
 
 class Engine:
-    """The wrappers around an accumulator's modules, and the ranks that they train on.
+    """Suspends the wrappers around an accumulator's modules during a window.
 
     By default, DistributedDataParallel averages gradients at every backward pass, although counts may differ
     between ranks. It also broadcasts buffers before every forward pass, so that ranks wait for a rank with fewer
-    micro-batches. Held back, it does neither: the window's sum is all-reduced once, when the window ends, and
-    buffers then follow rank 0, as in DDP.
+    micro-batches. The engine suspends both. When the window ends, its sum is all-reduced once, and buffers are
+    broadcast from rank 0, as in DDP.
 
     Args:
         ranks: the ranks that train together.
         parameters: the parameters that the accumulator owns.
-        roots: the modules that it was given, to see in which wrapper they run.
-        modules: these and all their submodules; the wrappers among them are held back.
-        neighbours: the modules of other accumulators, whose wrappers may run in its windows.
+        roots: the modules of ``model=``, to find the wrapper in which they run.
+        modules: the roots and all their submodules; wrappers among them are suspended.
+        neighbours: the modules of other accumulators, whose wrappers may run in this accumulator's windows.
         sync: when gradients are all-reduced: with "overlap", during the last backward pass.
 
     Raises:
-        RankError: a wrapper cannot be held back.
+        RankError: a wrapper cannot be suspended.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class Engine:
         self._wrappers = _wrappers_in(modules)
         if any(wrapper.static_graph for wrapper in self._wrappers):
             raise RankError(
-                "update: DistributedDataParallel was made with static_graph=True and cannot be held back in a "
-                "window. Leave static_graph out."
+                "update: DistributedDataParallel was made with static_graph=True, so it cannot be kept from "
+                "synchronizing in a window. Leave static_graph out."
             )
         if any(type(module).__name__ == "FullyShardedDataParallel" for module in modules):
             raise RankError(
@@ -66,7 +66,7 @@ class Engine:
         self._handles: list[RemovableHandle] = []
 
     def hold(self) -> None:
-        """Let no wrapper communicate.
+        """Stop all wrappers from communicating.
 
         Raises:
             RankError: an unknown wrapper is in its forward pass, as Lightning's is in ``training_step``.
@@ -93,29 +93,29 @@ class Engine:
             _release(self._held.pop())
 
     def _check_wrapper(self, module: nn.Module | None = None, inputs: tuple[Any, ...] = ()) -> None:
-        """Raise RankError if a module runs inside a wrapper that is not held back."""
+        """Raise RankError if a module runs inside a wrapper that is not suspended."""
         active = running_wrapper()
         if active is not None and not any(active is wrapper for wrapper in self._known):
             raise RankError(
                 f"update: {type(module or active.module).__name__} runs inside a DistributedDataParallel that this "
-                "accumulator was not given, and that averages its gradients at each backward pass. Pass the "
-                "wrapper: Accumulator(..., model=wrapper); after it was wrapped again: accumulator.model = wrapper."
+                "accumulator does not know, and that averages gradients at each backward pass. Pass the wrapper: "
+                "Accumulator(..., model=wrapper). If you wrapped the model again: accumulator.model = wrapper."
             )
 
     def begin(self, *, last: bool) -> None:
         """Begin a micro-batch. Nothing to do here: the sum is all-reduced at the end."""
 
     def discard(self) -> None:
-        """Drop what a rolled-back window has left. Nothing to do here."""
+        """Clean up after a rolled-back window. Nothing to do here."""
 
     def broadcast_buffers(self) -> None:
-        """Give all ranks the buffers of rank 0, if the wrapper was made with ``broadcast_buffers=True``."""
+        """Broadcast the buffers of rank 0, if the wrapper was made with ``broadcast_buffers=True``."""
         for wrapper in self._wrappers:
             if wrapper.broadcast_buffers:
                 self.ranks.broadcast(list(wrapper.modules_buffers))
 
 
-# How many open windows hold a wrapper back, and whether it synchronized gradients and buffers before the first.
+# The open windows that suspend a wrapper, and whether it synchronized gradients and buffers before.
 _holds: weakref.WeakKeyDictionary[DistributedDataParallel, tuple[int, bool, bool]] = (
     weakref.WeakKeyDictionary()
 )

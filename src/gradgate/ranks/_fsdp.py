@@ -1,4 +1,4 @@
-"""``fully_shard`` (FSDP2), set to add up the gradients of a window instead of averaging them."""
+"""Makes ``fully_shard`` (FSDP2) add the gradients of a window instead of averaging them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 
 class ShardedEngine(Engine):
-    """``fully_shard``, which splits parameters over ranks and itself reduces gradients into these shards.
+    """The engine for ``fully_shard``, which shards parameters and reduce-scatters their gradients.
 
-    The engine sets it to add instead of average, at the micro-batches that the engine chooses. Every forward and
-    backward pass needs all ranks, so all run equally many micro-batches: a rank with fewer repeats its last one,
-    with count 0.
+    The engine makes it add gradients instead of averaging them, and chooses the micro-batches at which it
+    communicates. Every forward and backward pass involves all ranks, so all ranks run equally many micro-batches: a
+    rank with fewer repeats its last one, with count 0.
 
     Args:
         ranks: the ranks that hold a shard.
         parameters: the parameters that the accumulator owns.
         modules: the modules under ``fully_shard`` of this and other accumulators.
-        every: synchronize at each micro-batch, not only at the last: less memory, more communication.
+        every: synchronize at each micro-batch, not only at the last. Needs less memory and more communication.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class ShardedEngine(Engine):
         self._owned = owned
         self._every = every
         self.reached_by_pass = ""
-        """One digit per parameter and backward pass of the window, if ranks have to reach the same ones."""
+        """One digit per parameter and backward pass: whether the pass reached it. Empty if ranks may differ."""
         self.reached: set[int] = set()
         """The ids of the owned parameters that this rank has reached in the window."""
         self._without: list[Tensor] = []  # owned parameters without a gradient when the window began
         self.unit = 1.0
-        """The unit of the next window's sums: the same on all ranks, which add up before they exchange statuses."""
+        """The unit of the next window's sums. Fixed in advance: ranks add before they exchange statuses."""
 
     def hold(self) -> None:
-        """Let the modules add gradients up instead of averaging them."""
+        """Make the modules add gradients instead of averaging them."""
         self._reshard()
         if self._unreduced():
             raise GradientError(
@@ -70,7 +70,7 @@ class ShardedEngine(Engine):
             module.set_force_sum_reduction_for_comms(True)  # gloo has no reduction that multiplies
 
     def release(self) -> None:
-        """Let them average again, which is their default."""
+        """Make the modules average gradients again, which is their default."""
         for module in self._mine:
             module.set_gradient_divide_factor(float(self.ranks.count))
             module.set_force_sum_reduction_for_comms(False)
@@ -80,34 +80,34 @@ class ShardedEngine(Engine):
     def _reduce_unused(self, on: bool) -> None:
         """Have all ranks reduce-scatter the same parameters, with zeros for parameters that a rank did not reach.
 
-        By default, each rank sends only the parameters that it has reached, and ``fully_shard`` adds them to those
-        that other ranks send, even if these are other parameters.
+        By default, each rank sends only the gradients of parameters that it has reached, and ``fully_shard`` may
+        then add gradients of different parameters.
         """
         if self.can_reduce_unused():
             for module in self._mine:
                 module.set_reduce_scatter_unused_params(on, recurse=False)
 
     def can_reduce_unused(self) -> bool:
-        """Return whether ranks can reduce-scatter parameters that only some reached: torch 2.11 cannot."""
+        """Return whether ranks can reduce-scatter parameters that only some ranks reached. torch 2.11 cannot."""
         return hasattr(self._mine[0], "set_reduce_scatter_unused_params")
 
     def keep_reached(self, statuses: Sequence[RankStatus], parameters: Sequence[Tensor]) -> None:
         """Remove the zeros of parameters that no rank has reached.
 
         Args:
-            statuses: the statuses of all ranks: what each has reached.
+            statuses: the statuses of all ranks, which tell what each rank has reached.
             parameters: the owned parameters.
 
         Raises:
-            RankError: only some ranks have reached a parameter, and this torch cannot reduce the others' zeros.
+            RankError: only some ranks have reached a parameter, and this torch cannot send zeros from the others.
         """
         filled = [status.filled for status in statuses]
         differ = len(set(filled)) > 1 or len({status.reached_by_pass for status in statuses}) > 1
         if differ and not self.can_reduce_unused():
             raise RankError(
-                "update: ranks have reached different parameters in this window, whose gradients fully_shard of "
-                f"torch {torch.__version__} adds to one another. Nothing was stepped. Let every rank use every "
-                "parameter, or take a torch whose FSDPModule has set_reduce_scatter_unused_params."
+                "update: ranks have reached different parameters in this window, and fully_shard of torch "
+                f"{torch.__version__} added their gradients to one another. No step was made. Let every rank use "
+                "every parameter, or use a torch version whose FSDPModule has set_reduce_scatter_unused_params."
             )
         unreached = {
             id(p)
@@ -124,7 +124,7 @@ class ShardedEngine(Engine):
             module.set_requires_gradient_sync(last or self._every, recurse=False)
 
     def _reshard(self) -> None:
-        """Free gathered parameters: a step moves the shards and not these copies."""
+        """Free gathered parameters, because a step changes the shards but not these copies."""
         for module in self._mine:
             module.reshard()
 
@@ -136,14 +136,14 @@ class ShardedEngine(Engine):
         """
         if self._unreduced():
             raise UpdateError(
-                "update: the window ended before its last backward pass, in which fully_shard adds gradients up "
-                "over ranks: the loop was left early, or the last micro-batch was skipped. Nothing was stepped. "
-                "Shorten the window beforehand, pass count=0 for what is skipped, or take sync='every'."
+                "update: the window ended before its last backward pass, in which fully_shard adds gradients over "
+                "ranks: the loop was left early, or the last micro-batch was skipped. No step was made. Shorten "
+                "the window beforehand, pass count=0 for a skipped micro-batch, or use sync='every'."
             )
         self._reshard()
 
     def _unreduced(self) -> list[Any]:
-        """Return the owned parameters whose gradients are on this rank alone."""
+        """Return the owned parameters with gradients that are not reduce-scattered yet."""
         return [
             shard
             for shard in self._shards
@@ -151,11 +151,11 @@ class ShardedEngine(Engine):
         ]
 
     def discard(self) -> None:
-        """Drop the gradients of a rolled-back window, and what a pass that raised has left."""
+        """Drop the gradients of a rolled-back window, and reset modules whose pass raised."""
         for module in self._mine:
             if all(gathered_parameter(shard) is None for shard in fsdp_records(module)):
                 continue  # it never ran
-            # torch refuses if the module is not the root, or if another rank has died, after which nothing runs.
+            # torch raises if the module is not the root, or if another rank has died and no pass can run any more.
             with suppress(RuntimeError):
                 if hasattr(module, "reset_iter_state"):  # not in torch 2.11, whose next pass starts afresh
                     module.reset_iter_state()
@@ -164,7 +164,7 @@ class ShardedEngine(Engine):
 
     @contextmanager
     def only_owned(self, leaves: Sequence[Tensor]) -> Iterator[None]:
-        """Keep each gradient of a parameter that the accumulator does not own: the same object, or None.
+        """Preserve the gradients of parameters that the accumulator does not own.
 
         A backward pass through ``fully_shard`` cannot be restricted by ``inputs=``, because its hooks would not
         run.
@@ -208,22 +208,24 @@ class ShardedEngine(Engine):
         if not all(id(shard) in known for shard in group.fsdp_params):
             raise RankError(
                 "backward: the loss runs through a module under fully_shard that is in no accumulator's model=, so "
-                "its gradients would be filled too. Name it as well: Accumulator(..., model=[mine, the_other])."
+                "it would receive gradients too. Pass that module as well: Accumulator(..., model=[mine, "
+                "the_other])."
             )
 
     def even(self, micro_batches: Sequence[T]) -> Sequence[T]:
-        """Return as many micro-batches as the rank with the most has, the last one repeated.
+        """Repeat the last micro-batch until this rank has as many as the rank with the most.
 
         Raises:
-            RankError: a rank has none, and nothing to repeat.
+            RankError: a rank has no micro-batch to repeat.
         """
         received = self.ranks.exchange({"micro_batches": len(micro_batches)})
         lengths = [int(message["micro_batches"]) for message in received]
         empty = [rank for rank, length in enumerate(lengths) if not length]
         if empty and any(lengths):
             raise RankError(
-                f"micro_batches: rank {empty[0]} has no micro-batch in this window, another has {max(lengths)}. "
-                "Under fully_shard every pass waits for all ranks. Give it one, with count=0."
+                f"micro_batches: rank {empty[0]} has no micro-batch in this window, another rank has "
+                f"{max(lengths)}. Under fully_shard every pass waits for all ranks. Give that rank a micro-batch "
+                "with count=0."
             )
         return _Repeated(micro_batches, max(lengths))
 
@@ -244,12 +246,12 @@ class _Repeated(Sequence[T]):
 
 
 def is_sharded(module: Any) -> bool:
-    """Return whether ``fully_shard`` has wrapped a module. By name: importing its class takes half a second."""
+    """Return whether ``fully_shard`` has wrapped a module. Importing its class would take half a second."""
     return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)
 
 
 def _local(shard: Any) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients that wait on this rank to be reduce-scattered."""
+    """Return this rank's gradients that are not reduce-scattered yet."""
     gathered = gathered_parameter(shard)
     return None if gathered is None else gathered.grad, shard.unsharded_accumulated_grad
 
@@ -259,5 +261,5 @@ def _set_local(shard: Any, gradient: Tensor | None, accumulated: Tensor | None) 
     gathered = gathered_parameter(shard)
     if gathered is not None:
         gathered.grad = gradient
-    if shard.unsharded_accumulated_grad is not accumulated:  # in torch 2.15 another name of the first
+    if shard.unsharded_accumulated_grad is not accumulated:  # in torch 2.15 the same attribute as the first
         shard.unsharded_accumulated_grad = accumulated

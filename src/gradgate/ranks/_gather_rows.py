@@ -1,4 +1,4 @@
-"""Rows of all ranks, such as the representations that a loss compares: gathered, however many each rank has."""
+"""Gathers rows from all ranks, such as the representations that a loss compares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradgate.ranks._process_group import RankGroup
 from gradgate.ranks._status_exchange import RankStatus, StatusExchange
 
 Gathered: TypeAlias = "tuple[list[list[Tensor]], list[list[Tensor]], Any]"
-"""For each tensor its rows on the ranks before this one, and those on the ranks after it; and their tree."""
+"""Each tensor's rows on the ranks before this one, its rows on the ranks after it, and the tree of the tensors."""
 
 
 def gather_rows(
@@ -41,8 +41,8 @@ def gather_rows(
         if kind != kinds[first]:
             raise RankError(
                 f"update: the representations of rank {first} are {kinds[first]}; those of rank {rank} are {kind}. "
-                "They are concatenated over ranks. Let encode return the same kinds of tensors on every rank. "
-                "Nothing was stepped."
+                "They cannot be concatenated. Let encode return the same dtypes and row shapes on every rank. No "
+                "step was made."
             )
     if len(kinds) < ranks.count:
         tree = next((each for each in ranks.gather_batches(tree) if each is not None), None)

@@ -1,4 +1,4 @@
-"""All-reduce gradients while the last backward pass of a window still runs."""
+"""All-reduces gradients while the last backward pass of a window still runs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Buckets:
     """The gradients of some parameters, in groups that are all-reduced as soon as they are complete.
 
     All ranks send the same groups in the same order: the last parameters first, as backward passes reach them. A
-    group that is complete early waits for those before it. Each group carries flags: which gradients a rank has
-    filled, and whether the rank failed, so that no rank waits for one that stopped.
+    group that is complete early waits for the groups before it. Each group carries flags: which gradients a rank
+    has filled, and whether the rank failed, so that no rank waits for a stopped rank.
     """
 
     def __init__(self, ranks: RankGroup, parameters: Sequence[Tensor]) -> None:
@@ -32,7 +32,7 @@ class Buckets:
         self._factor = 1.0
 
     def start(self, factor: float) -> None:
-        """From now on, send each group when a backward pass completes it: ``factor`` times its ``.grad``."""
+        """Send each group, multiplied by ``factor``, as soon as a backward pass completes it."""
         self._factor = factor
         parameters = [parameter for group in self._groups for parameter in group if parameter.requires_grad]
         self._hooks = [each.register_post_accumulate_grad_hook(self._filled) for each in parameters]
@@ -47,9 +47,7 @@ class Buckets:
     def _send(self, *, failed: bool) -> None:
         group = self._groups[len(self._sent)]
         if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in group):
-            raise UpdateError(
-                "update: a gradient is sparse, which sync='overlap' does not send. Leave it at sync='last'."
-            )
+            raise UpdateError("update: sync='overlap' cannot send sparse gradients. Use sync='last'.")
         first = group[0]
         dtype = first.grad_dtype or first.dtype
         parts = [
@@ -64,10 +62,10 @@ class Buckets:
         self._sent.append((flat, self._ranks.start_all_reduce(flat)))
 
     def finish(self, *, failed: bool = False) -> None:
-        """Send the remaining groups, wait, and put the sums into ``.grad``, which stays None if no rank has one.
+        """Send the remaining groups, wait, and write the sums into ``.grad``, which stays None if no rank has one.
 
         Args:
-            failed: this rank stops. The flag reports it to the others; its own gradients will be rolled back.
+            failed: whether this rank stops. The flag reports this to the other ranks.
 
         Raises:
             RankError: another rank failed, or does not answer.
@@ -91,6 +89,6 @@ class Buckets:
         self._sent, self._ready = [], set()
         if others_failed and not failed:
             raise RankError(
-                "update: another rank stopped in the last backward pass of this window. Nothing was stepped on any "
-                "rank. Look at that rank's error."
+                "update: another rank stopped in the last backward pass of this window. No rank made a step. See "
+                "that rank's error."
             )

@@ -16,7 +16,7 @@ from torch import Tensor
 from gradgate.errors import RankError
 from gradgate.torch_compat import default_store, sparse_tensor
 
-_TEXT_BYTES = 512  # of a message; a longer one takes a second round
+_TEXT_BYTES = 512  # of a message; a longer one takes a second all-gather
 _ROLL_CALL_SECONDS = 5.0
 _BUCKET_BYTES = 25 << 20  # as in DistributedDataParallel
 
@@ -25,7 +25,7 @@ class RankGroup:
     """A process group.
 
     Args:
-        group: of which this process is part; None for all of them.
+        group: a group that this process belongs to; None for all processes.
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
@@ -33,14 +33,14 @@ class RankGroup:
         self.rank = dist.get_rank(group)
         self.count = dist.get_world_size(group)
         self.broken = False
-        """Whether a collective has failed: no further one can succeed."""
+        """Whether a collective has failed, so that no other can succeed."""
         self.sent_bytes = 0
         self.collectives = 0
 
     def exchange(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the messages of all ranks, in their order. Waits for all of them.
 
-        One small all-gather; a second one only if a message is too long for it.
+        Uses one small all-gather, and a second one only if a message is too long.
 
         Raises:
             RankError: a rank died, or did not join within the group's time-out.
@@ -63,7 +63,7 @@ class RankGroup:
 
     @property
     def device(self) -> torch.device:
-        """The device of tensors that are sent: a CPU where the backend takes them."""
+        """The device for tensors that are sent: the CPU if the backend supports it."""
         on_cpu = "cpu:" in str(dist.get_backend_config(self._group))
         return torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
 
@@ -96,13 +96,13 @@ class RankGroup:
         return [rows[:number] for rows, number in zip(whole, numbers, strict=True)]
 
     def gather_batches(self, batch: Any) -> list[Any]:
-        """Return the batches of all ranks, in their order. They are pickled: inputs, not activations."""
+        """Return the batches of all ranks, in rank order. Pickles them, so it suits inputs but not activations."""
         batches: list[Any] = [None] * self.count
         self._run(lambda: dist.all_gather_object(batches, batch, group=self._group), torch.empty(0))
         return batches
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:
-        """Give every rank the values of rank 0."""
+        """Broadcast the tensors of rank 0."""
         for tensor in tensors:
             self._run(partial(dist.broadcast, tensor, group=self._group, group_src=0), tensor)
 
@@ -115,13 +115,13 @@ class RankGroup:
         self._checked(work.wait)
 
     def absent(self) -> list[int]:
-        """Return the ranks that did not join the collective that failed here; [] if that is unknown.
+        """Return the ranks that did not join the collective that failed here, or [] if unknown.
 
-        Each rank whose collective failed leaves a note in the processes' common store. Ranks that leave none
-        within a few seconds were absent.
+        Each rank whose collective failed sets a key in the common store. Ranks that set none within a few seconds
+        were absent.
         """
         missing = [number for number in range(self.count) if number != self.rank]
-        # The store may be gone, together with the rank that held it.
+        # The store may be gone, together with the rank that hosted it.
         with suppress(RuntimeError, ValueError, AttributeError):
             store = default_store()
             name = self._group.group_name if self._group is not None else "world"
@@ -151,7 +151,7 @@ _PHRASES = ("gloo", "NCCL", "Connection closed by peer", "Timed out waiting")
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether an error comes from a collective that another rank did not join."""
+    """Return whether an error comes from a collective that another rank did not join."""
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
     )
@@ -164,12 +164,12 @@ def lost(ranks: RankGroup, error: BaseException) -> RankError:
     return RankError(
         f"update: rank {ranks.rank} of {ranks.count} waited for {who}, without an answer "
         f"({str(error).splitlines()[0]}). A missing rank has raised, died, or made fewer updates than this one. "
-        "Nothing was stepped here. Look at that rank's first error, and give all ranks equally many windows."
+        "No step was made here. See that rank's first error, and give all ranks equally many windows."
     )
 
 
 def bucketed(tensors: Sequence[Tensor], dtype_of: Callable[[Tensor], torch.dtype]) -> list[list[Tensor]]:
-    """Group tensors of one type and device, in their order, as many as fit into a message."""
+    """Group tensors by dtype and device, in order, into buckets of limited size."""
     buckets: list[list[Tensor]] = []
     growing: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     sizes: dict[int, int] = {}

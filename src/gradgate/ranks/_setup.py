@@ -1,4 +1,4 @@
-"""Determine which ranks train together, and how, before a window begins."""
+"""Determines which ranks train together, and how, before a window begins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OPTIONS = ("clip_norm", "clip_value", "nonfinite", "accumulate_dtype", "clear")
 
 
 class Trained(Protocol):
-    """What the ranks train: optimizers, and modules that can be iterated over."""
+    """The modules and optimizers that the ranks train."""
 
     @property
     def models(self) -> Any:
@@ -38,7 +38,7 @@ class Trained(Protocol):
 
     @property
     def optimizers(self) -> Sequence[Optimizer]:
-        """The optimizers that step them."""
+        """The optimizers that step their parameters."""
 
     def names(self, parameters: Sequence[Tensor]) -> str:
         """List some parameters by name."""
@@ -54,11 +54,11 @@ class RankSetup:
 
     def __init__(self, ranks: RanksOption, sync: Sync) -> None:
         if sync not in ("last", "every", "overlap"):
-            raise OptionError(f"Accumulator: sync is {sync!r}; it is 'last', 'every' or 'overlap'.")
+            raise OptionError(f"Accumulator: sync is {sync!r}; it must be 'last', 'every' or 'overlap'.")
         if not (ranks is None or ranks is False or dist.is_available()):
             raise OptionError(
                 "Accumulator: ranks is given, but this torch was built without torch.distributed. "
-                "Leave it out, or install a torch that has it."
+                "Leave ranks out, or install a torch that has torch.distributed."
             )
         self._option, self._sync = ranks, sync
         self.alone = ranks is False or not dist.is_available()
@@ -82,14 +82,14 @@ class RankSetup:
     def coordinator(self, parameters: Sequence[Tensor], trained: Trained) -> SingleProcess:
         """Return the coordinator of the next window.
 
-        The first time, and whenever parameters or modules have changed, it checks that all ranks train the same.
+        The first call, and each call after parameters or modules have changed, checks that all ranks agree.
 
         Args:
             parameters: the owned parameters.
-            trained: their modules, and the settings that have to be the same on all ranks.
+            trained: the modules, and the settings that must be the same on all ranks.
 
         Raises:
-            RankError: they do not train the same; or ``model=`` does not say how parameters are wrapped.
+            RankError: ranks differ in parameters or settings, or a parameter is in no module of ``model=``.
         """
         ranks = self._process_group()
         if ranks is None or (ranks.count == 1 and not any(hasattr(p, "to_local") for p in parameters)):
@@ -101,7 +101,7 @@ class RankSetup:
             _check_covered(parameters, trained, ranks)
             before = None if self._coordinator is None else self._coordinator.sharded
             if isinstance(engine, ShardedEngine) and before is not None:
-                # The same on all ranks, whose neighbours may be garbage-collected at different times.
+                # Keep the unit: it must be the same on all ranks, and another rank may not rebuild its engine now.
                 engine.unit = before.unit
             if not _are(self._agreed, parameters):
                 check_agreement(ranks, {**_facts(parameters, trained), "sync": self._sync})
@@ -130,19 +130,19 @@ def _check_covered(parameters: Sequence[Tensor], trained: Trained, ranks: RankGr
         return
     if not trained.models.roots:
         raise RankError(
-            f"update: {ranks.count} ranks train together, and model is not given, so it is unknown which wrapper "
-            "synchronizes gradients. Pass the module that the loop calls, its wrapper included: "
-            "Accumulator(optimizer, model=model); or ranks=False, if each process trains alone."
+            f"update: {ranks.count} ranks train together, but model is not given, so the wrapper that synchronizes "
+            "gradients is unknown. Pass the module that the loop calls, including its wrapper: "
+            "Accumulator(optimizer, model=model). If each process trains alone, pass ranks=False."
         )
     raise RankError(
         f"update: {len(missing)} of {len(parameters)} parameters are in no module of model=: "
-        f"{trained.names(missing)}. With several ranks it has to be known how each is wrapped. Name all modules: "
-        "model=[encoder, head]; a parameter alone: model=[encoder, torch.nn.ParameterList([scale])]."
+        f"{trained.names(missing)}. With several ranks, their wrapper must be known. Pass all modules: "
+        "model=[encoder, head]; for a single parameter: model=[encoder, torch.nn.ParameterList([scale])]."
     )
 
 
 def _facts(parameters: Sequence[Tensor], trained: Trained) -> dict[str, str | float]:
-    """Return the facts that have to be the same on all ranks."""
+    """Return the facts that must be the same on all ranks."""
     whole = [parameter.detach() for parameter in parameters if not hasattr(parameter, "to_local")]
     groups = [group for optimizer in trained.optimizers for group in optimizer.param_groups]
     return {
@@ -182,19 +182,19 @@ def engine_of(
     ranks: RankGroup,
     sync: Sync,
 ) -> Engine:
-    """Return the engine that holds the parameters.
+    """Return the engine that controls the parameters' wrapper.
 
     Args:
         parameters: the parameters that an accumulator owns.
-        roots: the modules that it was given.
-        modules: these and all their submodules.
+        roots: the modules of ``model=``.
+        modules: the roots and all their submodules.
         neighbours: the modules of other accumulators.
         ranks: the ranks that train together.
         sync: when gradients are all-reduced. "every" makes a difference only for sharded parameters, and "overlap"
             only for others.
 
     Raises:
-        RankError: the engine cannot be held back.
+        RankError: a wrapper cannot be suspended.
     """
     sharded: list[Any] = [module for module in modules if is_sharded(module)]
     for module in sharded:
@@ -210,8 +210,8 @@ def engine_of(
         )
     if any(hasattr(parameter, "full_tensor") for parameter in parameters):
         raise RankError(
-            "update: parameters are sharded over ranks, but not by fully_shard of a module in model=, whose sums "
-            "are known. Pass the module: Accumulator(optimizer, model=model), with fully_shard, "
-            "DistributedDataParallel, or parameters without a wrapper."
+            "update: parameters are sharded over ranks, but not by fully_shard on a module in model=. Pass the "
+            "module: Accumulator(optimizer, model=model), with fully_shard, DistributedDataParallel, or parameters "
+            "without a wrapper."
         )
     return Engine(ranks, parameters, roots, modules, neighbours, sync)

@@ -1,4 +1,4 @@
-"""The coordinator of a single process, which does nothing, and the interface of every coordinator."""
+"""Defines the interface of all coordinators, and the coordinator of a single process, which does nothing."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class SingleProcess:
         count: the number of ranks.
         sharded: the engine, if it all-reduces within its backward passes.
         overlaps: whether to all-reduce gradients during the last backward pass.
-        all_reduced: whether the last backward pass has all-reduced them.
-        tallies: each loss over all ranks, once they have exchanged statuses; None in a single process.
-        own_micro_batches: the number of this rank's own micro-batches. Any further ones repeat the last, because
-            another rank has more.
+        all_reduced: whether the last backward pass has all-reduced the gradients.
+        tallies: each loss's sum and count over all ranks, after a status exchange; None in a single process.
+        own_micro_batches: the number of this rank's own micro-batches. Later micro-batches repeat the last one,
+            because another rank has more.
     """
 
     rank: int = 0
@@ -94,7 +94,7 @@ class SingleProcess:
         return factor
 
     def firsts(self, sums: WindowSums) -> list[tuple[float, float]]:
-        """Return the squared norm and the items of each rank's first micro-batch. Call it after ``combine``."""
+        """Return the squared norm and the items of each rank's first micro-batch. Call this after ``combine``."""
         first = sums.first()
         return [] if first is None else [first]
 
@@ -111,17 +111,17 @@ class SingleProcess:
         return may_replay
 
     def report(self, error: BaseException, *, out_of_memory: bool = False) -> None:
-        """Report to the other ranks that this one stops in the window, so that they don't wait for it."""
+        """Report to the other ranks that this one stops in the window, so that they do not wait for it."""
 
     def report_outside(self, error: BaseException) -> None:
         """Report an error between two runs of a window, where all ranks exchange statuses."""
 
     def explained(self, error: BaseException) -> BaseException:
-        """Return the error. If it means that a rank missed a collective, return one that names the rank."""
+        """Return the error, or, if a rank missed a collective, an error that names this rank."""
         return error
 
     def discard(self) -> None:
-        """Drop what a rolled-back window has left in the engine."""
+        """Clean up the engine after a rolled-back window."""
 
     def release(self) -> None:
         """End the window: let the engine synchronize as before."""

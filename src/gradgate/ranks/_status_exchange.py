@@ -1,4 +1,4 @@
-"""What ranks report to each other in a window, and what all of them conclude from it."""
+"""The status that each rank reports in a window, and the decisions that follow from all statuses."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Status: TypeAlias = Literal["done", "failed", "out of memory"]
 
 @dataclass(frozen=True)
 class RankStatus:
-    """What one rank reports about its part of a window. Dictionaries are by the name of the loss."""
+    """One rank's report on its part of a window. Dictionaries are keyed by the name of the loss."""
 
     status: Status = "done"
-    # Before its last backward pass, before the loss over all representations, or at the end of the window.
+    # Sent before the last backward pass, before the loss over all representations, or at the end of the window.
     phase: Literal["last", "coupled", "end"] = "end"
     error: str = ""
     counts: dict[str, float] = field(default_factory=dict)
-    totals: dict[str, float] = field(default_factory=dict)  # of the losses, summed over their items
-    units: dict[str, float] = field(default_factory=dict)  # that its sums are held in
+    totals: dict[str, float] = field(default_factory=dict)  # each loss, summed over its items
+    units: dict[str, float] = field(default_factory=dict)  # the unit of each sum
     filled: str = ""  # one digit for each parameter: 0 no gradient, 1 dense, 2 sparse
-    first: tuple[float, float] | None = None  # of its first micro-batch: the squared norm, and the items
-    rows: list[Any] | None = None  # of each representation: their number, and what each is
-    reached_by_pass: str = ""  # under fully_shard, where passes have to agree over ranks: see ShardedEngine
+    first: tuple[float, float] | None = None  # the first micro-batch's squared gradient norm, and its items
+    rows: list[Any] | None = None  # for each representation: the number of rows, the dtype, and the row shape
+    reached_by_pass: str = ""  # see ShardedEngine
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class StatusExchange:
         return cls(tuple(RankStatus(**received) for received in ranks.exchange(asdict(status))))
 
     def stopped(self, rank: int) -> str | None:
-        """Return which other rank stopped and why; None if all are done."""
+        """Return which other rank stopped and why; None if no other rank stopped."""
         failed = [
             (number, status)
             for number, status in enumerate(self.statuses)
@@ -75,8 +75,8 @@ class StatusExchange:
             return None
         return (
             f"update: rank {coupled[0]} called update.backward_coupled(...) and others did not, so they would wait "
-            "for each other. Nothing was stepped on any rank. Let every rank call it, with an empty list of "
-            "micro-batches if it has none."
+            "for each other. No rank made a step. Call it on every rank, with an empty list of micro-batches if "
+            "the rank has none."
         )
 
     @property
@@ -87,7 +87,7 @@ class StatusExchange:
 
     @property
     def tallies(self) -> dict[str, Tally]:
-        """Each loss over all ranks."""
+        """Each loss's sum and count over all ranks."""
         tallies = {}
         for name in self._names():
             count = sum(status.counts.get(name, 0) for status in self.statuses)
@@ -97,7 +97,7 @@ class StatusExchange:
 
     @property
     def units(self) -> dict[str, float]:
-        """For each loss, the unit to which ranks convert their sums before these are added: the largest."""
+        """For each loss, the largest unit of any rank. Ranks convert their sums to this unit before adding them."""
         return {
             name: max((status.units[name] for status in self.statuses if name in status.units), default=1.0)
             for name in self._names()
@@ -114,11 +114,11 @@ class StatusExchange:
 
 
 def check_agreement(ranks: RankGroup, facts: dict[str, str | float]) -> None:
-    """Raise RankError on all ranks, naming the facts that differ, unless all report the same ones.
+    """Raise RankError on all ranks if they report different facts.
 
     Args:
-        ranks: the ranks that have to agree.
-        facts: what has to be the same, by name: texts exactly, numbers up to rounding.
+        ranks: the ranks that must agree.
+        facts: the facts by name. Texts must be equal, numbers equal up to rounding.
     """
     received = ranks.exchange(facts)
     for name in facts:
@@ -129,9 +129,9 @@ def check_agreement(ranks: RankGroup, facts: dict[str, str | float]) -> None:
         if len(set(values)) > 1:
             found = "; ".join(f"{_ranks_with(values, value)} {value}" for value in dict.fromkeys(values))
             raise RankError(
-                f"update: ranks differ in {name}: {found}. They would step differently, and drift apart. Make the "
-                "accumulator in the same way on every rank, from the same parameters; or with ranks=False, if they "
-                "are to train apart."
+                f"update: ranks differ in {name}: {found}. Their parameters would diverge. Create the accumulator "
+                "in the same way on every rank, from the same parameters. If the ranks train separately, pass "
+                "ranks=False."
             )
 
 

@@ -24,14 +24,14 @@ def likely_cause(
     autocast: Iterable[torch.dtype],
     models: Models,
 ) -> str:
-    """Return why an update differs from the whole batch's, and what to write instead."""
-    causes = {  # and whether they apply
-        "the loop never stepped the optimizer, but its parameters changed: another optimizer over them "
-        "stepped, such as the inner one of a wrapper. Pass that one.": record.steps == 0 and record.moved,
+    """Return the likely cause of a wrong update, and its fix."""
+    causes = {  # each with whether it applies
+        "the loop never stepped the optimizer, but its parameters changed: another optimizer stepped them, such as "
+        "the inner optimizer of a wrapper. Pass that optimizer.": record.steps == 0 and record.moved,
         "the loop never stepped the optimizer. Step after the last micro-batch, even in a short window.": (
             record.steps == 0
         ),
-        "gradients from before the loop were still there and were added to. Clear them before the first backward: "
+        "gradients from before the loop were still in .grad. Clear them before the first backward: "
         "optimizer.zero_grad().": record.stale,
         f"the optimizer stepped after {record.passes} of {record.passes + record.passes_after} backward passes, so "
         "the rest missed this step. Step when the window is complete: (i + 1) % N == 0, or at the end of the "
@@ -39,14 +39,14 @@ def likely_cause(
         f"the loop stepped {record.steps} times. Step once per window.": (
             record.steps > 1 and found.error <= tolerance
         ),
-        "parameters were moved between the loop's backward passes, before the step (SAM climbs like this), so "
-        "their gradient belongs to a different point than loss_fn's. Compare without that, such as rho=0.": (
+        "parameters changed between the loop's backward passes, before the step (as in SAM), so the loop's "
+        "gradient belongs to other parameter values than loss_fn's. Compare without that change, such as rho=0.": (
             record.moved_before
         ),
-        "it is not finite. Look at the losses of the loop, and at loss_fn's.": not math.isfinite(found.error),
+        "it is not finite. Check the losses of the loop and of loss_fn.": not math.isfinite(found.error),
         f"{_listed(found.missing, names)} received no gradient, though loss_fn gives one. Look for a detach, a "
         "frozen part or a loss that the loop leaves out.": bool(found.missing and found.factor),
-        f"{_listed(found.surplus, names)} received a gradient that loss_fn does not give it. The loop has a loss "
+        f"{_listed(found.surplus, names)} received a gradient, though loss_fn gives none. The loop has a loss "
         "that loss_fn leaves out.": bool(found.surplus),
     }
     for cause, applies in causes.items():
@@ -56,7 +56,7 @@ def likely_cause(
         return _of_factor(found.factor, record.passes, tolerance)
     cause = _of_direction(record.passes, models)
     types = ", ".join(str(dtype).removeprefix("torch.") for dtype in autocast)
-    return f"{cause} It runs under autocast ({types}): compare without it, if in doubt." if types else cause
+    return f"{cause} The loop uses autocast ({types}): if in doubt, compare without it." if types else cause
 
 
 def _listed(indices: Sequence[int], names: Sequence[str], most: int = 3) -> str:
@@ -78,21 +78,21 @@ def _of_factor(factor: float, passes: int, tolerance: float) -> str:
         # Every number above this limit is within the tolerance of an integer.
         return 1 < round(value) < 0.02 / tolerance and math.isclose(value, round(value), rel_tol=tolerance)
 
-    causes = {  # and whether they apply
+    causes = {  # each with whether it applies
         f"the means of {passes} micro-batches were added and not divided. Weight each by its share of the items: "
         "loss * count / total_count.": passes > 1 and near(passes),
         f"it was divided twice by the {passes} micro-batches (loss / {passes} on a loss that is already a mean "
         "over the whole batch, or in a trainer that also divides). Divide once.": passes > 1
         and near(1 / passes),
-        f"a loss scale of {round(factor)} is still in it. Call scaler.unscale_(optimizer) before you clip or read "
-        "gradients, and scaler.step(optimizer) in place of optimizer.step().": (
+        f"it still contains the loss scale {round(factor)}. Call scaler.unscale_(optimizer) before you clip or "
+        "read gradients, and scaler.step(optimizer) in place of optimizer.step().": (
             factor >= 256 and near(2 ** round(math.log2(factor)))
         ),
         f"a loss was summed over {round(factor)} items where loss_fn takes the mean, or the same loss was "
         "back-propagated several times. Divide once by the number of items.": whole(factor),
-        f"it was divided by {round(1 / factor)} once too often (a mean of a mean, or an average over ranks of what "
-        "was already divided). Divide once by the number of items.": whole(1 / factor),
-        "it was clipped (then compare without the clip), or a short window was divided by the full number of "
+        f"it was divided by {round(1 / factor)} once too often (a mean of means, or an average over ranks after "
+        "another division). Divide once by the number of items.": whole(1 / factor),
+        "it was clipped (compare without clipping), or a short window was divided by the full number of "
         "micro-batches. Divide by the actual number of items.": factor < 1,
         "it was multiplied by a constant factor. Look for a loss weight that loss_fn does not have.": True,
     }
@@ -118,6 +118,6 @@ def _of_direction(passes: int, models: Models) -> str:
             "update.backward(loss, count=count)."
         )
     return (
-        "loop and loss_fn compute different losses, or the loop saw only a part of the batch. Use the same loss in "
-        "both, on the same batch."
+        "the loop and loss_fn compute different losses, or the loop saw only part of the batch. Use the same loss "
+        "in both, on the same batch."
     )

@@ -20,10 +20,10 @@ class Comparison:
     Attributes:
         error: the largest error of a parameter, ``max |difference| / scale``.
         worst: the index of that parameter.
-        factor: the multiple of the expected gradient that is closest to the received one.
-        residual: the error that remains after that factor.
-        missing: indices of parameters that wrongly received nothing.
-        surplus: indices of parameters that wrongly received something.
+        factor: the best fit of ``received = factor * expected``.
+        residual: the error that remains after that fit.
+        missing: indices of parameters that received no gradient, but should have.
+        surplus: indices of parameters that received a gradient, but should not have.
     """
 
     error: float
@@ -35,9 +35,9 @@ class Comparison:
 
 
 def scales(expected: Sequence[Tensor], nearby: Sequence[Sequence[Tensor]] = ()) -> list[float]:
-    """Return the unit of each parameter's difference: the largest entry of its gradient.
+    """Return the scale of each parameter's error: the largest entry of its expected gradient.
 
-    If that entry is 0, or only rounding error, the unit is the largest entry of all gradients.
+    If that entry is 0, or only rounding error, the scale is the largest entry of all gradients.
 
     Args:
         expected: the whole batch's gradient.
@@ -53,9 +53,9 @@ def scales(expected: Sequence[Tensor], nearby: Sequence[Sequence[Tensor]] = ()) 
 
 
 def compare(received: Sequence[Tensor], expected: Sequence[Tensor], scale: Sequence[float]) -> Comparison:
-    """Compare, parameter by parameter. A NaN difference counts as infinite."""
+    """Compare two gradients, parameter by parameter. A NaN difference counts as infinite."""
     pairs = list(zip(received, expected, scale, strict=True))
-    # Scaled, so that a parameter with small gradients counts as much as others in the factor.
+    # Scaled, so that parameters with small gradients count as much as others in the factor.
     along = sum(float((r / s) @ (e / s)) for r, e, s in pairs)
     length = sum(float((e / s) @ (e / s)) for _, e, s in pairs)
     factor = along / length if length else 0.0
@@ -71,7 +71,7 @@ def compare(received: Sequence[Tensor], expected: Sequence[Tensor], scale: Seque
 
 
 def real_vector(tensor: Tensor) -> Tensor:
-    """Return all entries in float64 on the CPU, so that comparing does not round; complex ones as two numbers."""
+    """Return all entries as float64 on the CPU, so that comparing does not round; a complex entry as two."""
     dense = tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
     if dense.is_complex():
         dense = torch.view_as_real(dense.resolve_conj())

@@ -28,10 +28,10 @@ class Verdict:
     """How a loop's update compares with that of the whole batch.
 
     Attributes:
-        error: the largest error of any parameter, ``max |difference| / max |whole-batch gradient|`` of its
-            own. If that gradient is only rounding error, relative to the largest gradient of all parameters.
-        factor: the multiple of the whole-batch gradient that is closest to the received one.
-        residual: the error that remains after that factor.
+        error: the largest error of any parameter, ``max |difference| / max |whole-batch gradient|``. If a
+            parameter's gradient is only rounding error, the divisor is the largest gradient of all parameters.
+        factor: the best fit of ``received = factor * whole-batch gradient``.
+        residual: the error that remains after that fit.
         tolerance: the error that rounding explains.
         steps: optimizer steps that the loop made.
         cause: the usual cause of such a difference, in a sentence; empty if the update is exact.
@@ -68,8 +68,8 @@ class Verdict:
             size = f"{self.factor:.6g} times the whole batch's"
         else:
             size = (
-                f"off by {self.error:.2g} of the whole batch's at {self.parameter}, by no one factor (nearest: "
-                f"{self.factor:.3g})"
+                f"off by {self.error:.2g} of the whole batch's at {self.parameter}, and not a multiple of it "
+                f"(closest factor: {self.factor:.3g})"
             )
         return f"the gradient that the optimizer received is {size}: {self.cause}"
 
@@ -90,17 +90,17 @@ def assert_exact_update(
     torch's random state afterwards, so a test can call this in the middle of training.
 
     Args:
-        loop: your loop: takes the batch, splits it, ends in one optimizer step.
+        loop: your training loop; takes the batch, splits it, and makes one optimizer step.
         batch: the input of ``loop`` and ``loss_fn``. A small batch is enough; unequal micro-batches and a
             short last one reveal most mistakes.
         optimizer: the optimizer that the loop steps.
         loss_fn: the mean loss of the whole batch at once, a scalar, whose gradient the update should use. It may
-            return ``(loss, count)``, as for ``Accumulator.step``. If there is a difference it is called again, to
-            find out which gradients are nothing but rounding.
+            return ``(loss, count)``, as for ``Accumulator.step``. If there is a difference, it is called again, to
+            find gradients that are only rounding error.
         model: the module, or several, that the loop trains: its buffers are restored, and messages name its parts.
         rtol: allowed ``max |difference| / max |gradient|`` of each parameter. By default the error that
             rounding explains: 1e-10 in float64, 1e-4 in float32, 3e-2 in bfloat16, 1e-2 in float16; the
-            widest of these for the types of the parameters and of autocast.
+            widest of these for the dtypes of the parameters and of autocast.
 
     Returns:
         The :class:`Verdict`, for printing.

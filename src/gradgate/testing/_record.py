@@ -1,4 +1,4 @@
-"""Record what a loop does to the gradients of an optimizer's parameters, through torch's own hooks."""
+"""Records the optimizer steps and backward passes of a loop through torch's own hooks."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Record:
 
 @contextmanager
 def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Record]:
-    """Record what happens to ``parameters`` inside the block."""
+    """Record steps and backward passes inside the block."""
     record = Record()
-    counts = [0] * len(parameters)  # of the passes that reached each; the largest one is used
+    counts = [0] * len(parameters)  # backward passes that reached each parameter; the maximum is used
     start = [parameter.detach().clone() for parameter in parameters]
 
     def note_step(stepped: Optimizer) -> None:
@@ -56,13 +56,13 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
         ]
 
     def before_step(stepped: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # torch passes its hooks the arguments with the optimizer itself in front.
+        # In args, the optimizer itself comes first.
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
             note_step(stepped)
             return None
 
-        def noted_closure() -> Any:  # step(closure), as Lightning does it: the last backward runs inside
+        def noted_closure() -> Any:  # step(closure), as in Lightning, which runs the last backward inside
             loss = closure()
             note_step(stepped)
             return loss
@@ -93,7 +93,7 @@ def recording(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Iterator[Re
 
 @contextmanager
 def autocast_types(parameters: Sequence[Tensor]) -> Iterator[set[torch.dtype]]:
-    """Collect the types in which modules run under autocast inside the block."""
+    """Collect the autocast dtypes in which modules run inside the block."""
     devices = {parameter.device.type for parameter in parameters}
     seen: set[torch.dtype] = set()
 

@@ -1,9 +1,9 @@
 """All private names of torch and CPython that gradgate uses. No other file may use one.
 
-Any release may change a private name. Each :class:`Private` states what its names are for, and what replaces them
-if they are missing or have changed. It tests them once, on first use and never at import. If public code can give
-the same result, gradgate uses that; otherwise a call raises a clear error. :func:`unseen` returns what the checker
-can no longer observe. Every report shows it, together with the rules that need it.
+Any release may change a private name. Each :class:`Private` states the purpose of its names, and the replacement if
+they are missing or have changed. It tests the names once, on first use and never at import. The replacement is
+public code with the same result, or else a clear error. :func:`unseen` returns the observations that the checker
+can no longer make. Every report shows them, together with the rules that need them.
 
 Some names begin with an underscore but are documented, so they are not private: the values that a node saves
 (``node._saved_self``: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors), ``sys._getframe``,

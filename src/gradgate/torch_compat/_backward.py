@@ -1,4 +1,4 @@
-"""Backward passes, and arithmetic on many tensors. Each name has a public replacement, which is slower."""
+"""Names for backward passes, and for arithmetic on many tensors. Each has a public replacement, which is slower."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ node_shape: Private[[Any, int], tuple[int, ...]] = Private(
 
 
 def stored_stack(node: Any) -> Any:
-    """Return what anomaly mode stored in a node when it was made: the result of :data:`stack_formatter`."""
+    """Return the stack that anomaly mode stored in a node when it was made, from :data:`stack_formatter`."""
     return node.metadata.get("traceback_")
 
 
@@ -115,7 +115,7 @@ stack_formatter: Private[[], tuple[ModuleType, str] | None] = Private(
 
 
 def _knows_its_nodes(_: Any) -> bool:
-    """Return whether nodes still have the names and saved values that gradgate reads losses from."""
+    """Return whether nodes still have the names and saved values from which gradgate reads losses."""
     import torch
 
     nn = torch.nn.functional

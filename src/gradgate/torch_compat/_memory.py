@@ -1,4 +1,4 @@
-"""Storages, and the operations of torch's dispatcher: a plan's estimate is made from these."""
+"""Names for storages and for the operations of torch's dispatcher, from which a plan makes its estimate."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ dispatch_mode: Private[[], Any] = Private(
     "torch.utils._python_dispatch.TorchDispatchMode",
     "see which operations run and how much memory they take",
     find=_dispatch_mode,
-    instead=lambda: object,  # lets a class be made, which calls `require` before it is used
+    instead=lambda: object,  # so that a subclass can be defined; it calls `require` before use
     works=lambda mode: isinstance(mode(), type),
 )
 

@@ -94,7 +94,7 @@ anything_compiled: Private[[], bool] = Private(
     "torch._dynamo.eval_frame.cached_backends",
     "tell whether the script compiles anything",
     find=lambda: _compiled,
-    instead=compiler_is_loaded,  # to observe less is better than to make torch compile again
+    instead=compiler_is_loaded,  # observing less is better than making torch compile again
     works=lambda compiled: isinstance(compiled(), bool),
     rules=("GG401", "GG402"),
 )

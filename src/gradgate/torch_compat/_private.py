@@ -1,4 +1,4 @@
-"""A private name of torch or Python: tested once, and replaced in versions that lack it."""
+"""A private name of torch or Python, which is tested once and replaced in versions that lack it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Private(Generic[P, R]):
 
     Attributes:
         names: the names, for messages.
-        cannot: what gradgate cannot do without them. Completes the sentence "gradgate cannot ...".
+        cannot: completes the sentence "gradgate cannot ...", for versions without the names.
         find: returns the function, or raises if a name is missing.
         instead: the replacement. None if no other code gives the same result: a call then raises UpdateError.
         works: tests the function. Raises, or returns a false value, if the function's behavior has changed.
-        rules: the checker's rules that miss mistakes without it.
+        rules: the checker's rules that miss mistakes without the function.
     """
 
     names: str
@@ -55,11 +55,11 @@ class Private(Generic[P, R]):
 
     @property
     def lost(self) -> bool:
-        """Whether this version of torch or Python lacks it, so that the replacement is used."""
+        """Whether this version of torch or Python lacks the function, so that the replacement is used."""
         return self.use is self.otherwise
 
     def require(self) -> None:
-        """Raise UpdateError if it is lost."""
+        """Raise UpdateError if the function is lost."""
         if self.lost:
             self._refuse()
 
@@ -70,7 +70,7 @@ class Private(Generic[P, R]):
 
     @property
     def loss(self) -> str:
-        """What gradgate cannot do, and why."""
+        """The sentence "gradgate cannot ...", with the reason."""
         versions = f"torch {torch().__version__} and Python {sys.version_info[0]}.{sys.version_info[1]}"
         return (
             f"gradgate cannot {self.cannot} with {versions} ({self.names} is missing or behaves differently)"
@@ -82,7 +82,7 @@ class Private(Generic[P, R]):
 
 
 def unseen() -> tuple[str, ...]:
-    """Return what the checker cannot observe with this version of torch: sentences that name the rules."""
+    """Return sentences on what this version of torch keeps the checker from observing, with the affected rules."""
     entries = [entry for entry in _entries if entry.rules and entry.lost]
     return tuple(f"{entry.loss}: {', '.join(entry.rules)} may miss mistakes." for entry in entries)
 

@@ -80,8 +80,8 @@ process_target = _of_process("_target", "tell what a multiprocessing process run
 process_arguments = _of_process("_args", "keep what a pool's workers have recorded", ())
 
 
-# multiprocessing calls this in each new child. A spawned child inherits nothing, so there it does nothing, and
-# gradgate can replace it.
+# multiprocessing calls this in each new child. In a spawned child, the original does nothing, so gradgate can
+# replace it.
 def _before_spawned() -> Callable[[Callable[[], None]], None]:
     kind = import_module("multiprocessing.context").SpawnProcess
     _ = kind._after_fork
@@ -106,7 +106,7 @@ running_children: Private[[], Any] = Private(
 
 
 def flush_open_files() -> None:
-    """Flush every open file of the process. CPython lists them nowhere, so its garbage collector is searched.
+    """Flush every open file of the process. CPython keeps no list of them, so the garbage collector is searched.
 
     A file object that ``gc.freeze()`` has set aside is not found, and its buffer is lost.
     """

@@ -36,8 +36,8 @@ def _records(module: Any) -> list[Any]:
     return [record for group in groups for record in group.fsdp_params]
 
 
-# Torch's records of the parameters that a module under fully_shard manages itself. While the module is gathered,
-# module.parameters() does not yield the objects that the optimizer steps. Only these records know both.
+# torch's records of the parameters of a module under fully_shard. While the module is gathered, module.parameters()
+# does not yield the objects that the optimizer steps. Only these records refer to both.
 fsdp_records: Private[[Any], list[Any]] = Private(
     "torch.distributed.fsdp.FSDPModule._get_fsdp_state",
     "add gradients over ranks under fully_shard",

@@ -1,4 +1,4 @@
-"""How large a batch is worth it, and the learning rate that goes with a batch size."""
+"""Estimates the useful batch size, and scales the learning rate with the batch size."""
 
 from gradgate.accumulation.batch_size._learning_rate import scale_lr, warmup
 from gradgate.accumulation.batch_size._noise_scale import (

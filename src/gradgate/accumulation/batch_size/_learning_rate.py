@@ -29,11 +29,11 @@ def scale_lr(
 
     Args:
         optimizer: its groups' ``lr`` are changed in place. Call this once, before a scheduler is made.
-        batch: samples (or tokens) per update now, of all ranks together.
-        base_batch: samples (or tokens) per update for which ``lr`` was tuned, of all ranks together.
+        batch: samples (or tokens) per update now, over all ranks.
+        base_batch: samples (or tokens) per update for which ``lr`` was tuned, over all ranks.
         rule: "linear", ``lr * batch / base_batch``, is usual for SGD; "sqrt", ``lr * sqrt(batch /
             base_batch)``, is usual for Adam.
-        per_rank: ``batch`` is the batch of a single rank, and is multiplied by the number of processes of
+        per_rank: whether ``batch`` is the batch of a single rank, to be multiplied by the number of processes in
             ``torch.distributed`` (1 without it). If only some of the processes train on their own data, leave
             this out and pass the whole batch.
 
@@ -60,14 +60,16 @@ def scale_lr(
     for name, size in (("batch", batch), ("base_batch", base_batch)):
         if not size > 0:
             raise OptionError(
-                f"scale_lr: {name} is {size}; it is the samples per update, and must be positive."
+                f"scale_lr: {name} is {size}, but the number of samples per update must be positive."
             )
     if rule not in ("linear", "sqrt"):
-        raise OptionError(f"scale_lr: rule is {rule!r}; it is 'linear' (usual for SGD) or 'sqrt' (for Adam).")
+        raise OptionError(
+            f"scale_lr: rule is {rule!r}; it must be 'linear' (usual for SGD) or 'sqrt' (for Adam)."
+        )
     if any("initial_lr" in group for group in optimizer.param_groups):
         raise OptionError(
             "scale_lr: a scheduler was already made for this optimizer and holds the unscaled rate; its next "
-            "step would undo this. Call scale_lr before making the scheduler."
+            "step would undo the scaling. Call scale_lr before creating the scheduler."
         )
     ratio = batch * (_ranks() if per_rank else 1) / base_batch
     factor = ratio if rule == "linear" else math.sqrt(ratio)

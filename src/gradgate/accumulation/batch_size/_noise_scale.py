@@ -18,7 +18,7 @@ from gradgate.errors import OptionError
 
 
 class SmallBatch(NamedTuple):
-    """The squared norm of the mean gradient of a window's first micro-batch, and its items."""
+    """The squared norm of the mean gradient of a window's first micro-batch, and its number of items."""
 
     square: float
     items: float
@@ -28,8 +28,8 @@ class FirstGradient:
     """The norm of the gradient of a window's first micro-batch. Only ``read`` synchronizes.
 
     Args:
-        parameters: the owned parameters, whose ``.grad`` hold the first sum of the window.
-        count: its items.
+        parameters: the owned parameters, whose ``.grad`` holds the first sum of the window.
+        count: the number of items in that micro-batch.
         unit: the unit of the sum: the mean gradient is ``unit / count`` times the sum.
         scale: the loss scale of the window, if there is one.
     """
@@ -55,43 +55,43 @@ class FirstGradient:
 
 
 def pooled(batches: Sequence[SmallBatch]) -> SmallBatch:
-    """Pool several batches into one: average their squares, weighted by items, and their numbers of items.
+    """Average several batches: their squares, weighted by items, and their numbers of items.
 
-    The expected square is ``|G|^2 + tr(Sigma) / items``, as for each batch.
+    The expected square is ``|G|^2 + tr(Sigma) / items``, as for a single batch.
     """
     items = sum(batch.items for batch in batches)
     return SmallBatch(sum(batch.square * batch.items for batch in batches) / items, items / len(batches))
 
 
 class NoiseScale:
-    """Estimates the gradient noise scale during training: how large a batch is worth it.
+    """Estimates the gradient noise scale during training, the batch size beyond which larger batches gain little.
 
     The noise scale is ``tr(Sigma) / |G|^2``, in items: the variance of one item's gradient, summed over all
-    parameters, over the squared norm of the true gradient. In a batch of that size, noise and gradient are equally
-    large. In much smaller batches noise prevails, and doubling the batch nearly halves the number of updates that
-    training needs. In much larger ones it saves hardly any.
+    parameters, divided by the squared norm of the true gradient. In a batch of that size, noise and gradient are
+    equally large. In much smaller batches noise dominates, and doubling the batch nearly halves the number of
+    updates that training needs. In much larger batches, doubling saves hardly any updates.
 
-    The estimate compares the gradient of each window's first micro-batch with that of the whole window. It takes
-    one more norm of the gradient per window (two with ``clear=decay(...)``) and changes no update. The norm is read
-    when the window ends, even with ``nonfinite="step"``. Both parts of the ratio are averaged over updates before
-    they are divided, each window weighted by the items that follow its first micro-batch.
+    The estimate compares the gradient of each window's first micro-batch with that of the whole window. It changes
+    no update. It computes one more norm of the gradient per window (two with ``clear=decay(...)``), which is read
+    when the window ends, even with ``nonfinite="step"``. Numerator and denominator are averaged over updates before
+    they are divided; each window is weighted by the number of items after its first micro-batch.
 
     The noise scale usually grows during training, and the formula is a simplification: read it as an order of
     magnitude. Micro-batches have to be random samples, so shuffle, and do not sort by length.
 
     Args:
-        decay: the fraction of the averages that each update keeps, from 0 (the last update alone) to 1 (all updates
-            alike). They reach back about ``1 / (1 - decay)`` updates.
+        decay: the fraction of the averages that each update keeps, from 0 (only the last update counts) to 1 (all
+            updates count equally). The averages cover about ``1 / (1 - decay)`` updates.
 
     Attributes:
-        updates: how many windows have contributed.
-        skipped: how many windows could not contribute, by reason: "one micro-batch", "several losses" (add them up
-            if their counts are equal), "no first gradient" (a loss over the whole window, or a resumed window whose
-            first micro-batch was not measured), "not finite".
+        updates: the number of windows that contributed.
+        skipped: the number of windows that could not contribute, by reason: "one micro-batch", "several losses"
+            (add them if their counts are equal), "no first gradient" (a loss over the whole window, or a resumed
+            window whose first micro-batch was not measured), "not finite".
 
     Raises:
-        OptionError: ``decay`` is not from 0 to 1. From the accumulator: the object belongs to another one, or
-            parameters are sharded over ranks.
+        OptionError: ``decay`` is not from 0 to 1. Raised by the accumulator: the object belongs to another
+            accumulator, or parameters are sharded over ranks.
 
     Example:
         >>> data = torch.tensor([[3.0], [1.0], [5.0], [3.0]])  # gradients with mean 3 and variance 2
@@ -124,12 +124,12 @@ class NoiseScale:
 
     @property
     def gradient_square(self) -> float | None:
-        """The squared norm of the true gradient, ``|G|^2``; below 0 if noise hides it; None without an estimate."""
+        """The squared norm of the true gradient, ``|G|^2``; negative if noise hides it; None if unknown."""
         return self._square / self._weight if self._weight else None
 
     @property
     def trace(self) -> float | None:
-        """The variance of the gradient of one item, summed over parameters: ``tr(Sigma)``; None without one."""
+        """The variance of one item's gradient, summed over parameters: ``tr(Sigma)``; None without an estimate."""
         return self._trace / self._weight if self._weight else None
 
     @property
@@ -140,10 +140,10 @@ class NoiseScale:
         return max(self._trace, 0.0) / self._square if self._square > 0 else math.inf
 
     def advice(self, batch: float | None = None) -> str:
-        """Say in sentences what the noise scale means for the batch size.
+        """Return advice on the batch size, in sentences.
 
-        To reach the same loss, a batch of B items takes ``1 + noise / B`` times the fewest possible updates, and
-        ``1 + B / noise`` times the fewest possible items.
+        To reach the same loss, a batch of B items takes ``1 + noise / B`` times the minimum number of updates, and
+        ``1 + B / noise`` times the minimum number of items.
 
         Args:
             batch: items per update; by default those of the last window.
@@ -153,22 +153,22 @@ class NoiseScale:
         """
         value, batch = self.value, batch or self._batch
         if value is None:
-            why = f" Windows that do not show it: {self._skipped()}." if self.skipped else ""
+            why = f" Windows without an estimate: {self._skipped()}." if self.skipped else ""
             return f"There is no estimate of the gradient noise scale yet.{why}"
         if not 0 < value < math.inf:
-            what = "hides the gradient" if value else "does not show"
-            return f"Noise {what} in {_updates(self.updates)}. Measure longer, with decay closer to 1."
+            what = "noise hides the gradient" if value else "no noise is visible"
+            return f"In {_updates(self.updates)}, {what}. Measure longer, with decay closer to 1."
         near = (
-            "A larger batch would save nearly as many updates as it is larger: see gg.scale_lr."
+            "With a larger batch, the number of updates would fall nearly in proportion: see gg.scale_lr."
             if batch < value / 2
             else "A larger batch would save few updates, and would hardly allow a larger learning rate."
             if batch > value * 2
-            else "It is near the point where updates and items are balanced."
+            else "This batch size balances updates and items."
         )
         return (
             f"The gradient noise scale is about {_about(value)} items. A batch of {batch:,.10g} takes about "
-            f"{_about(1 + value / batch)} times the fewest possible updates, and {_about(1 + batch / value)} times "
-            f"the fewest possible items. {near}"
+            f"{_about(1 + value / batch)} times the minimum number of updates, and {_about(1 + batch / value)} "
+            f"times the minimum number of items. {near}"
         )
 
     def _skipped(self) -> str:
@@ -185,7 +185,7 @@ class NoiseScale:
         return {**{name.strip("_"): getattr(self, name) for name in names}, "skipped": dict(self.skipped)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue saved averages; ``decay`` stays as it is."""
+        """Continue from saved averages. Does not change ``decay``."""
         self.updates, self.skipped = int(state["updates"]), dict(state["skipped"])
         self._weight, self._square, self._trace = state["weight"], state["square"], state["trace"]
         self._batch = state["batch"]
@@ -196,8 +196,9 @@ class NoiseScale:
     def _check(parameters: Sequence[Tensor]) -> None:
         if any(map(is_sharded, parameters)):
             raise OptionError(
-                "Accumulator: noise_scale does not work with parameters that are sharded over ranks, whose "
-                "gradients are added up only at the window's last micro-batch. Leave it out, or measure with DDP."
+                "Accumulator: noise_scale does not work with parameters that are sharded over ranks: their "
+                "gradients are summed only at the window's last micro-batch. Leave noise_scale out, or measure "
+                "with DDP."
             )
 
     def _add(self, smalls: Sequence[SmallBatch], losses: int, square: float, count: float) -> None:
@@ -205,9 +206,9 @@ class NoiseScale:
 
         Args:
             smalls: the first micro-batch of each rank.
-            losses: the losses of the window, by name.
+            losses: the number of losses in the window.
             square: the squared norm of the mean gradient of the window, over all ranks.
-            count: its items.
+            count: the number of items in the window.
         """
         self._batch = count
         small = pooled(smalls) if smalls else SmallBatch(0.0, 0.0)
@@ -235,17 +236,17 @@ class NoiseScale:
 
 
 def measure_first(sums: Any, name: str, count: Count, scale: LossScale | None) -> None:
-    """Measure what the first contribution to a window added to ``.grad``; with a count of zero it added nothing."""
+    """Measure the gradient of a window's first contribution. A contribution with a count of zero has none."""
     unit = sums.by_name[name].unit
     if len(sums.by_name) == 1 and unit is not None:
         sums.first = FirstGradient(sums.parameters, count, unit, scale).read
 
 
 def claim_noise_scale(noise_scale: Any, owner: object) -> None:
-    """Give a noise scale to an accumulator.
+    """Bind a noise scale to the accumulator that uses it.
 
     Raises:
-        OptionError: it is not a noise scale, or belongs to another accumulator.
+        OptionError: ``noise_scale`` has another type, or belongs to another accumulator.
     """
     if noise_scale is None:
         return
@@ -254,7 +255,7 @@ def claim_noise_scale(noise_scale: Any, owner: object) -> None:
     if noise_scale._owner is not None and noise_scale._owner() is not None:
         raise OptionError(
             "Accumulator: noise_scale belongs to another accumulator, so the estimate would mix the gradients of "
-            "both. Make one for each: noise_scale=gg.NoiseScale()."
+            "both. Create one for each: noise_scale=gg.NoiseScale()."
         )
     noise_scale._owner = weakref.ref(owner)
 

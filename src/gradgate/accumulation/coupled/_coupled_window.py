@@ -19,9 +19,9 @@ class CoupledWindow(OpenWindow):
     """A window that also takes losses over all of its micro-batches at once."""
 
     _coupled_micro_batches = 0
-    _encoding = -1  # the number of the micro-batch that runs in a coupled loss
+    _encoding = -1  # the index of the micro-batch that a coupled loss is running
     _coupled: tuple[str, ...] = ()  # names of coupled losses so far
-    _unnamed = "", 0  # the last one without a name, and the micro-batch of the loop that it was called in
+    _unnamed = "", 0  # the last name that was generated, and the loop's micro-batch at that call
 
     def backward_coupled(
         self,
@@ -40,24 +40,25 @@ class CoupledWindow(OpenWindow):
         encoded again, and that gradient is backpropagated through it. Dropout draws the same numbers both times,
         and buffers (running statistics) are updated once.
 
-        With several ranks, ``loss_fn`` sees the representations of all ranks, in their order, and returns the same
-        loss on each. A rank may have no micro-batch.
+        With several ranks, ``loss_fn`` receives the representations of all ranks, in rank order, and returns the
+        same loss on each. A rank may have no micro-batch.
 
         Args:
-            encode: takes a micro-batch, returns its representations: a tensor, or a tuple, dict or dataclass of
-                tensors, with the items along dimension 0. For a statistic of the whole micro-batch, dimension 0 has
-                size 1; scalars, shape ``[]``, are stacked. Tensors of integers, such as labels, are passed on.
-            micro_batches: the micro-batches of the window: a list, a window of :func:`windows`. All are held. A
-                plan makes them of one batch: ``[micro.data for micro in plan.split(batch)]``.
-            loss_fn: takes the representations of the window: what ``encode`` returns, with the micro-batches
-                concatenated along dimension 0. Returns the loss, shape ``[]``, not divided by anything. Parameters
-                that it uses, such as a temperature, get their gradient.
-            budget_bytes: the memory for graphs kept from the first pass, in bytes or as "2GiB". The last
-                micro-batches, as many as fit, are not encoded again. By default the last one is kept, which takes
-                no more than encoding it again would; 0 keeps none. Not available under ``fully_shard``.
-            name: the name of the loss, by default "coupled", "coupled 2" and so on. It adds to the update's other
-                losses, coupled or ordinary.
-            into: as for :meth:`Update.backward`.
+            encode: takes a micro-batch and returns its representations: a tensor, or a tuple, dict or dataclass of
+                tensors, with the items along dimension 0. A statistic of the whole micro-batch has size 1 along
+                dimension 0; scalars, shape ``[]``, are stacked. Integer tensors, such as labels, are passed
+                through.
+            micro_batches: the micro-batches of the window: a list, or a window from :func:`windows`. All are kept
+                in memory. To split a single batch, use a plan: ``[micro.data for micro in plan.split(batch)]``.
+            loss_fn: takes the output of ``encode``, concatenated over micro-batches along dimension 0. Returns the
+                loss, shape ``[]``, not divided by anything. Parameters that it uses, such as a temperature, get
+                their gradient.
+            budget_bytes: the memory for graphs kept from the first pass, in bytes or as "2GiB". As many of the last
+                micro-batches as fit are not encoded again. By default only the last graph is kept, which takes no
+                more memory than encoding it again; 0 keeps none. Not available under ``fully_shard``.
+            name: the name of the loss, by default "coupled", "coupled 2" and so on. The loss is added to the
+                update's other losses, coupled or ordinary.
+            into: the same as for :meth:`Update.backward`.
 
         Raises:
             ShapeError: ``encode`` returns no tensors, or rows of micro-batches differ in shape or dtype; or the
@@ -66,7 +67,7 @@ class CoupledWindow(OpenWindow):
             CountError: the window has no items.
             OptionError: ``micro_batches`` is one batch; or a budget is given under ``fully_shard``.
             UpdateError: ``encode`` returns different representations the second time; the update is not open, or
-                its losses were all-reduced already.
+                its gradients were already all-reduced.
             RankError: ranks have different representations, or another rank has stopped.
 
         Example:
@@ -90,23 +91,23 @@ class CoupledWindow(OpenWindow):
             self._unnamed = name, now
         if name in self._coupled or (name in self._sums.by_name and self._shared.unfinished is None):
             raise UpdateError(
-                f"backward_coupled: this update has a loss {name!r} already. A coupled loss is one call for the "
-                "whole window: call it once, outside the loop over micro-batches. Name others: name='images'."
+                f"backward_coupled: this update already has a loss {name!r}. Call backward_coupled once for the "
+                "whole window, outside the loop over micro-batches. Give each other loss a name: name='images'."
             )
         self._coupled += (name,)
         if name in self._sums.by_name:
-            return  # the saved window that this update continues holds it
+            return  # the loaded window already holds it
         if self._coordinator.all_reduced:
             raise UpdateError(
-                f"backward_coupled: {name!r} comes after the last backward pass of the window, whose gradients "
-                "have been all-reduced. Call it before the loop over micro-batches, or use sync='last'."
+                f"backward_coupled: {name!r} comes after the window's last backward pass, which has already "
+                "all-reduced the gradients. Call it before the loop over micro-batches, or use sync='last'."
             )
         budget = _bytes(budget_bytes, sharded=self._coordinator.sharded is not None)
         TwoPasses(self, name, into, budget, self._at).run(encode, micro_batches, loss_fn)
 
     @property
     def _running(self) -> int:
-        """The place of the micro-batch that runs."""
+        """The index of the micro-batch that is running."""
         return self._encoding if self._coupled else self._counter.micro_batches - 1
 
     def _at(self, number: int) -> None:
@@ -124,6 +125,6 @@ def _bytes(budget: float | str | None, *, sharded: bool) -> int | None:
     if sharded:
         raise OptionError(
             "backward_coupled: budget_bytes does not work under fully_shard, where all ranks have to keep the same "
-            "graphs. Leave it out: the last micro-batch's graph is kept."
+            "graphs. Leave budget_bytes out: the last micro-batch's graph is kept."
         )
     return as_bytes(budget, "backward_coupled")

@@ -1,8 +1,8 @@
-"""Representations of a window's micro-batches: encoded, some with their graphs kept, and encoded again."""
+"""Encodes the micro-batches of a window, keeps some of their graphs, and encodes the others again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +26,12 @@ class Encoded:
 
     Attributes:
         data: the micro-batch.
-        tree: what ``encode`` returned, with each tensor reduced to zero rows.
-        leaves: the tensors that it returned; attached to their graph if that is kept.
-        entries: the same values as the loss sees them. Those that are floating collect the loss's gradient.
-        random: restores the generators to their state before it was encoded.
-        kept_bytes: what its graph holds; None if the graph is not kept.
+        tree: the pytree that ``encode`` returned, with each tensor reduced to zero rows.
+        leaves: the tensors of that pytree, attached to their graph if it is kept.
+        entries: the same tensors, detached, as the loss sees them. Floating-point entries collect the loss's
+            gradient.
+        random: functions that restore the random generators to their state before encoding.
+        kept_bytes: the memory of the kept graph; None if the graph is not kept.
     """
 
     data: Any
@@ -46,18 +47,18 @@ class Encoded:
 
 
 class Encoder:
-    """Runs ``encode`` on every micro-batch once, and again on those whose graphs were not kept.
+    """Runs ``encode`` on every micro-batch once, and again on micro-batches whose graphs were not kept.
 
-    Before the second run, random generators, buffers and attributes of modules return to their first state. Kept
-    graphs belong to the last micro-batches of the window. The others run again in the same order, so the state of
-    modules evolves as before and needs no copy per micro-batch.
+    Before the second run, random generators, buffers and attributes of modules are restored. Only the last
+    micro-batches of the window keep their graphs. The others run again in the same order, so the state of modules
+    evolves as before and needs no copy per micro-batch.
 
     Args:
-        encode: takes a micro-batch, returns its representations.
+        encode: takes a micro-batch and returns its representations.
         models: the modules whose state is restored. Without them, modules are recorded as they run.
         sharded: whether parameters are sharded. Then only buffers of modules are restored.
-        budget_bytes: what kept graphs may hold. None: the last one is kept.
-        thorough: compare both runs' representations on devices as well. This synchronizes.
+        budget_bytes: the memory for kept graphs. None: the last graph is kept.
+        thorough: also compare representations on devices with those of the first run. This synchronizes.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Encoder:
             part.drop_graph()
 
     def begin_second(self) -> None:
-        """Record the state that the first passes left, and restore the state before them."""
+        """Record the state after the first run, and restore the state before it."""
         self._after = [self._state_of(list(self._modules.values()))]
         for state in reversed(self._before):
             state.restore()
@@ -143,7 +144,7 @@ class Encoder:
                 f"backward_coupled: encode returned a {type(tree).__name__} without a tensor. Return the "
                 "representations: a tensor, or a tuple, dict or dataclass of tensors."
             )
-        return leaves, mapped_tensors(tree, _placeholder)
+        return leaves, mapped_tensors(tree, _placeholder, _check_leaf)
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
@@ -179,7 +180,7 @@ class Encoder:
 
 
 class _SavedBytes:
-    """Adds up the bytes that operations in the block save for the backward pass, without parameters."""
+    """Adds up the bytes that operations in the block save for the backward pass, except tensors in ``known``."""
 
     def __init__(self, known: Iterable[Tensor]) -> None:
         self.total = 0
@@ -227,14 +228,23 @@ def _placeholder(leaf: Tensor) -> Tensor:
     return torch.empty(0, *leaf.shape[1:], dtype=leaf.dtype)
 
 
+def _check_leaf(leaf: Any) -> None:
+    """Raise ShapeError for what cannot be equal for all micro-batches, or holds tensors out of reach."""
+    hidden = tensors_in(list(getattr(leaf, "__dict__", {}).values()))
+    if not isinstance(leaf, Hashable) or next(hidden, None) is not None:
+        raise ShapeError(
+            f"backward_coupled: encode returned a value of type {type(leaf).__name__}. Only tensors are "
+            "concatenated, so loss_fn would see that of the first micro-batch, and no other. Return tensors, in "
+            "tuples, lists, dicts or dataclasses: torch.as_tensor(labels), distribution.loc."
+        )
+
+
 def form_of(tree: Any) -> Any:
-    """Return what must be equal for all micro-batches: the keys, and each tensor's dtype and row shape."""
+    """Return the keys, values, dtypes and row shapes, which must be equal for all micro-batches."""
     if isinstance(tree, Tensor):
         return tree.dtype, tree.shape[1:]
     inside = children(tree)
-    if inside is None:
-        return tree if isinstance(tree, (str, int, float, type(None))) else type(tree)
-    return type(tree), [(key, form_of(item)) for key, item in inside]
+    return tree if inside is None else (type(tree), [(key, form_of(item)) for key, item in inside])
 
 
 def _check_same(entries: list[Tensor], leaves: list[Tensor]) -> None:
@@ -253,11 +263,11 @@ def _check_same(entries: list[Tensor], leaves: list[Tensor]) -> None:
             )
         if not same:
             raise UpdateError(
-                "backward_coupled: encode returned other representations the second time for the same micro-batch, "
-                "so their gradient would be wrong. It depends on something that is not restored between the two "
-                "passes: its own counter, a generator, data that it consumes. Modules, and the generators of "
-                "torch, Python and numpy are restored; pass every module: Accumulator(optimizer, model=[...]). "
-                "Nothing was stepped."
+                "backward_coupled: encode returned different representations the second time for the same "
+                "micro-batch, so the gradient would be wrong. encode depends on state that is not restored between "
+                "the two passes, such as its own counter or generator, or an iterator. The modules of model= and "
+                "the generators of torch, Python and numpy are restored; pass every module: "
+                "Accumulator(optimizer, model=[...]). No step was made."
             )
 
 

@@ -14,22 +14,22 @@ from gradgate.accumulation._open_window import OpenWindow
 from gradgate.accumulation.coupled._representations import Encode, Encoded, Encoder, form_of, without_autocast
 from gradgate.autograd_graph import Graph
 from gradgate.errors import CountError, GraphError, ShapeError
-from gradgate.pytree import mapped_tensors, tensors_in
+from gradgate.pytree import children, mapped_tensors
 
 
 class TwoPasses:
     """The passes of one coupled loss in an open window.
 
-    The window adds up parts of the gradient: one part flows to the parameters through each micro-batch, and one
-    to the parameters that the loss itself uses. Each part stands for all items of the window, and the division by
-    their number, once at the end, gives the gradient of the loss.
+    The gradient is a sum of parts: one flows through each micro-batch, and one to the parameters that the loss
+    itself uses. Each part is weighted by the number of items in the window, so that the window's final division by
+    that number gives the gradient of the loss.
 
     Args:
-        window: the parts are added to its sums.
+        window: the open window, whose sums receive the parts.
         name: the name of the loss.
         into: as the caller passed it.
-        budget_bytes: what kept graphs may hold; None: the last one is kept.
-        at: called with the number of the micro-batch that runs.
+        budget_bytes: the memory for kept graphs; None: the last graph is kept.
+        at: called with the number of each micro-batch that runs.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TwoPasses:
         window, coordinator = self._window, self._coordinator
         given = list(micro_batches)
         own = len(given)
-        given = list(coordinator.even(given))  # under fully_shard, all ranks make as many passes
+        given = list(coordinator.even(given))  # under fully_shard, all ranks must run equally many passes
         encoder = Encoder(
             encode,
             self._models,
@@ -93,8 +93,8 @@ class TwoPasses:
         if self._window._scale is not None:
             self._window._scale.look_at(loss)
         with without_autocast([loss]):
-            # On every rank the loss is that of all: each adds its share to the parameters that the loss itself
-            # uses.
+            # Every rank computes the same loss, so each adds only its share to the parameters that the loss
+            # itself uses.
             share = self._items / self._coordinator.count
             seen: Tensor = _SeenSeed.apply(loss, self._seed)  # type: ignore[no-untyped-call]
             self._sums.add(self._name, seen, rows, "mean", False, self._receiving, items=share, also=entries)
@@ -107,7 +107,8 @@ class TwoPasses:
                 raise ShapeError(
                     f"backward_coupled: encode returned {_described(trees[0])} for the first micro-batch and "
                     f"{_described(tree)} for another. Their rows are concatenated, so all need the same keys, "
-                    "dtypes and sizes beyond dimension 0."
+                    "dtypes and sizes beyond dimension 0. A value that is not the same for all is returned as a "
+                    "tensor: torch.tensor(value)."
                 )
         own = [[entry if entry.dim() else entry[None] for entry in part.entries] for part in parts]
         leaves = [list(of_leaf) for of_leaf in zip(*own, strict=True)]
@@ -171,7 +172,7 @@ class TwoPasses:
         pairs = []
         for leaf, entry in zip(leaves, part.entries, strict=True):
             gradient = entry.grad if counted else None
-            if gradient is None and self._coordinator.sharded is not None:  # all ranks wait for its pass
+            if gradient is None and self._coordinator.sharded is not None:  # every rank must run this pass
                 gradient = torch.zeros_like(leaf)
             if leaf.requires_grad and gradient is not None:
                 pairs.append((leaf, gradient))
@@ -211,7 +212,7 @@ class _SeenSeed(torch.autograd.Function):
 class _Surrogate(torch.autograd.Function):
     """Makes a scalar whose gradient with respect to some representations is given.
 
-    The given gradient is scaled by the seed of the pass that computed it. This pass's seed replaces that one.
+    The given gradient contains the seed of the pass that computed it. The seed of this pass replaces it.
     """
 
     @staticmethod
@@ -229,6 +230,9 @@ class _Surrogate(torch.autograd.Function):
 
 
 def _described(tree: Any) -> str:
-    return ", ".join(
-        f"{str(leaf.dtype).removeprefix('torch.')} {['n', *leaf.shape[1:]]}" for leaf in tensors_in(tree)
-    )
+    if isinstance(tree, Tensor):
+        return f"{str(tree.dtype).removeprefix('torch.')} {['n', *tree.shape[1:]]}"
+    inside = children(tree)
+    if inside is None:
+        return repr(tree)
+    return ", ".join([_described(item) for _, item in inside[:5]] + ["..."] * (len(inside) > 5))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import Graph
@@ -17,17 +16,17 @@ from gradgate.checker.recording._combined import combined
 from gradgate.checker.recording._evaluation_graphs import EvaluationGraphs
 from gradgate.checker.recording._forward import Cuts
 from gradgate.checker.recording._gradients import GradientCopies, Gradients
-from gradgate.checker.recording._measures import Probe, first_nan
+from gradgate.checker.recording._measures import Probe, first_nan, value_of
 from gradgate.checker.recording._patches import Around
 from gradgate.checker.recording._ranks import RankRecorder
-from gradgate.checker.recording._reach import KnownLeaves, older_than
+from gradgate.checker.recording._reach import KnownLeaves, Reached, left_out, older_than
 from gradgate.checker.recording._recorder import Recorder
 from gradgate.checker.recording._retained_graphs import RetainedGraphs
 from gradgate.checker.recording._steps import Steps
 from gradgate.checker.recording._terms import Terms
 from gradgate.checker.recording._unreached import UnreachedParameters
 from gradgate.checker.recording._user_objects import is_a, items_of
-from gradgate.events import Backward, Differentiated, Ids, NonfiniteMade, Site, is_on_purpose
+from gradgate.events import Backward, Differentiated, Event, Ids, NonfiniteMade, Site, is_on_purpose
 from gradgate.torch_compat import node_number, reads_losses
 
 # Backward calls per line that get a probe, which follows the gradients through the graph.
@@ -70,6 +69,7 @@ class Backwards:
         self._nan_recorded = False
         self._repeated: tuple[Any, Backward] | None = None  # the last call recorded without reading its graph
         self._copies = GradientCopies(recorder)
+        self.frozen_heads: Callable[[Graph], Iterable[Event]] = lambda graph: ()
 
     def backward(
         self,
@@ -110,8 +110,35 @@ class Backwards:
     def _before(
         self, tensors: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
     ) -> tuple[Backward, Probe | None]:
+        """Record a call before it runs. A known line's graph is read only while the recorder is looking."""
         recorder = self._recorder
         site = recorder.site()
+        self._settle()
+        calls = self._calls[site] = self._calls.get(site, 0) + 1
+        if recorder.looking and not recorder.steps and calls < _LOOKS_WITHOUT_STEPS:
+            self._unreached.who_moves()
+        facts: dict[str, Any] = {
+            "retain": bool(create_graph if retain_graph is None else retain_graph),
+            "create": bool(create_graph),
+            "managed": is_on_purpose(),
+            "closure": recorder.thread.closures > 0,
+        }
+        known = self._last.get((site, threading.get_ident()))
+        if not recorder.looking and known is not None:
+            return self._repeat(site, known, facts), None
+        graph = Graph(_listed(tensors))
+        self._copies.copy(graph.leaves.values())
+        chosen = None if inputs is None else {id(tensor) for tensor in _tensors(inputs)}
+        found = self.reach.of(graph, chosen)
+        self._last[site, threading.get_ident()] = found.ids
+        event = self._examine(site, graph, found, value_of(tensors), facts)
+        if chosen is not None or not self._is_probed(len(graph.nodes), calls, found.ids):
+            return event, None
+        return event, Probe(recorder, graph, found.numbers)
+
+    def _settle(self) -> None:
+        """Finish what the previous call left open."""
+        recorder = self._recorder
         failed, self._failed = self._failed, None
         if failed is not None and failed.reached:  # the script continued despite the error
             recorder.events.replace(failed, None)
@@ -119,38 +146,33 @@ class Backwards:
             self.evaluations.end()
             self._steps.give_up()
             self._gradients.compare()
-        calls = self._calls[site] = self._calls.get(site, 0) + 1
-        if recorder.looking and not recorder.steps and calls < _LOOKS_WITHOUT_STEPS:
-            self._unreached.who_moves()
-        place = site, threading.get_ident()
-        known = self._last.get(place)
-        retain = bool(create_graph if retain_graph is None else retain_graph)
-        facts: dict[str, Any] = {"retain": retain, "create": bool(create_graph), "managed": is_on_purpose()}
-        facts["closure"] = recorder.thread.closures > 0
-        if not recorder.looking and known is not None:
-            facts["synced"], facts["around"] = self._ranks.synchronizes(known)
-            if self._repeated is None or self._repeated[0] != (site, known, facts):
-                self._repeated = (site, known, facts), Backward(site, known, seen=False, **facts)
-            event = self._repeated[1]
-            recorder.add(event)
-            return event, None
+
+    def _repeat(self, site: Site, known: Ids, facts: dict[str, Any]) -> Backward:
+        """Record a call that is taken to reach the same parameters as the last call of its line."""
+        facts["synced"], facts["around"] = self._ranks.synchronizes(known)
+        if self._repeated is None or self._repeated[0] != (site, known, facts):
+            self._repeated = (site, known, facts), Backward(site, known, seen=False, **facts)
+        event = self._repeated[1]
+        self._recorder.add(event)
+        return event
+
+    def _examine(
+        self, site: Site, graph: Graph, found: Reached, value: float | None, facts: dict[str, Any]
+    ) -> Backward:
+        """Record a call with the facts that its graph shows. Some are read in a line's first calls only."""
+        recorder = self._recorder
         number_of = recorder.parameters.numbers.known
-        graph = Graph(_listed(tensors))
-        self._copies.copy(graph.leaves.values())
-        chosen = None if inputs is None else {id(tensor) for tensor in _tensors(inputs)}
-        found = self.reach.of(graph, chosen)
-        reached = self._last[place] = found.ids
-        first = calls <= _FIRST_CALLS
+        first = self._calls[site] <= _FIRST_CALLS
         head = Terms(recorder.scaled, number_of)
         readable = len(graph.roots) == 1 and not facts["managed"] and reads_losses()
         old_nodes, old_site = older_than(graph.nodes, recorder.thread.last_key)
+        newest = recorder.thread.newest_key
         flops, serving = found.flops(self._counted) if first else (0.0, ())
-        recorder.thread.newest_key = max([recorder.thread.newest_key, *map(node_number.use, graph.roots)])
-        value = _value(tensors)
-        facts["synced"], facts["around"] = self._ranks.synchronizes(reached)
+        recorder.thread.newest_key = max([newest, *map(node_number.use, graph.roots)])
+        facts["synced"], facts["around"] = self._ranks.synchronizes(found.ids)
         event = Backward(
             site,
-            reached,
+            found.ids,
             **facts,
             terms=head.read(graph.roots[0], reach=first) if readable else (),
             others=found.others,
@@ -158,6 +180,7 @@ class Backwards:
             trainer=trainer_at_work(),
             old_nodes=old_nodes,
             old_site=old_site,
+            left_out=left_out(graph.nodes, newest) if first and newest >= 0 else 0,
             scaler=self._scaler(head, graph),
             uses=found.first_uses() if first or facts["around"] else (),
             through=found.unowned_uses(),
@@ -170,6 +193,8 @@ class Backwards:
         recorder.add(event)
         if first:
             self._cuts.find_samples(graph)
+            for each in self.frozen_heads(graph):
+                recorder.add(each)
         if first and readable:
             for each in combined(graph, site, number_of):
                 recorder.add(each)
@@ -179,10 +204,8 @@ class Backwards:
             self._nan_recorded = True
             origin = first_nan(graph)
             if origin is not None:
-                recorder.add(NonfiniteMade(*origin, reached, loss=True))
-        if chosen is not None or not self._is_probed(len(graph.nodes), calls, reached):
-            return event, None
-        return event, Probe(recorder, graph, found.numbers)
+                recorder.add(NonfiniteMade(*origin, found.ids, loss=True))
+        return event
 
     def _is_probed(self, nodes: int, calls: int, reached: Ids) -> bool:
         """Return whether this call gets a probe."""
@@ -273,11 +296,3 @@ def _listed(given: Any) -> list[Any]:
 
 def _tensors(given: Any) -> list[Tensor]:
     return [each for each in _listed(given) if is_a(each, Tensor)]
-
-
-def _value(tensors: Any) -> float | None:
-    """Return the value of the loss if reading it needs no device synchronization."""
-    if is_a(tensors, Tensor) and tensors.numel() == 1 and tensors.device.type == "cpu":
-        with torch.no_grad():
-            return float(tensors.detach().double())
-    return None

@@ -10,28 +10,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradgate.autograd_graph import LEAF, RESHAPES, Graph, NotUnderstoodError, reduced_shape, shape_of
+from gradgate.autograd_graph import (
+    ELEMENTWISE,
+    ERRORS,
+    LEAF,
+    RESHAPES,
+    SUMS,
+    Graph,
+    broadcast_at,
+    node_shape,
+    weighed_by_pairs,
+)
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.events import Combined, Ids, Site
 
 _MOST_NODES = 5_000
 _MOST_DEPTH = 12
-_ERRORS = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "L1LossBackward0")
-_DIFFERENCES = ("SubBackward0", *_ERRORS)
+_DIFFERENCES = ("SubBackward0", *ERRORS)
 _COMPARISONS = ("ExpBackward0", "DivBackward0", "PowBackward0", "AbsBackward0", "LinalgVectorNormBackward0")
-_SUMS = ("AddBackward0", "SubBackward0")
 _MEANS = ("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "NegBackward0")
 _MOST_SUMMANDS = 12  # losses with more summands are not examined
-_ELEMENTWISE = (
-    *_SUMS,
-    "MulBackward0",
-    "DivBackward0",
-    "PowBackward0",
-    "AbsBackward0",
-    "NegBackward0",
-    *_ERRORS,
-)
-
 NumberOf = Callable[[Tensor], int | None]
 
 
@@ -62,11 +60,12 @@ class _Reader:
                 yield from self._own_target(node)
             if name == "MulBackward0":
                 yield from self._advantage(node)
+                yield from self._weighed_by_pairs(node)
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
             if name in _COMPARISONS and (equal := _compares_equals(node)) is not None:
                 compared[line_of(node)].append((node, equal))
-            if name in _ELEMENTWISE or name == "ExpandBackward0":
+            if name in ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
 
@@ -130,7 +129,7 @@ class _Reader:
                 value = _skip(inputs[0])
                 if self._is_squared(value) or self._is_squared(node) or self._is_squared_again(value):
                     return value
-            elif node.name() in _ELEMENTWISE or node.name() in RESHAPES:
+            elif node.name() in ELEMENTWISE or node.name() in RESHAPES:
                 todo += [(child, depth + 1) for child in inputs]
         return None
 
@@ -145,7 +144,7 @@ class _Reader:
                 seen.add(user)
                 name = user.name()
                 square = name == "PowBackward0" and float(user._saved_exponent) == 2
-                if square or name in _ERRORS or (name == "MulBackward0" and _inputs(user) == [node, node]):
+                if square or name in ERRORS or (name == "MulBackward0" and _inputs(user) == [node, node]):
                     return True
                 if (
                     name in RESHAPES
@@ -163,7 +162,7 @@ class _Reader:
             node, joint = todo.pop()
             inputs = _inputs(node)
             scaled = node.name() in ("MulBackward0", "DivBackward0") and len(inputs) == 1
-            if inputs and (scaled or node.name() in (*_SUMS, *_MEANS, *RESHAPES)):
+            if inputs and (scaled or node.name() in (*SUMS, *_MEANS, *RESHAPES)):
                 todo += [(child, joint if len(inputs) == 1 else node) for child in inputs]
             elif len(nodes) < _MOST_SUMMANDS:
                 nodes.append((node, joint))
@@ -177,51 +176,26 @@ class _Reader:
 
     def _is_squared_again(self, value: Any) -> bool:
         """Return whether a second run of the network that computed ``value`` is also compared with data."""
-        ids, shape = self._ids(value), _shape(value, 0)
-        compared = (_inputs(node) for node in self._graph.nodes if node.name() in _ERRORS)
+        ids, shape = self._ids(value), node_shape(value, 0)
+        compared = (_inputs(node) for node in self._graph.nodes if node.name() in ERRORS)
         again = [_skip(inputs[0]) for inputs in compared if len(inputs) == 1]
         return bool(ids) and any(
-            each.name() == value.name() and _shape(each, 0) == shape and self._ids(each) == ids
+            each.name() == value.name() and node_shape(each, 0) == shape and self._ids(each) == ids
             for each in again
         )
 
     def _broadcast(self, node: Any) -> Iterator[Combined]:
         """Find shapes (N, 1) and (N,) that broadcast to (N, N) before a mean or a sum."""
-        shape = _shape(node, 0)
-        if node.name() in _ERRORS and len(shape) == 2:
-            shape = reduced_shape(node)
-        if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
-            return
-        sizes = {_shape(child, output) for child, output in node.next_functions if child is not None}
-        if not sizes & {(shape[0], 1), shape[:1]} or sizes - {(shape[0], 1), shape[:1]}:
-            return
-        above = node
-        while _shape(above, 0) == shape:
-            users = self._users.get(above, ())
-            if len(users) != 1 or (users[0].name() not in (*_ELEMENTWISE, *_REDUCTIONS)):
-                return
-            above = users[0]
-        if math.prod(_shape(above, 0)) == 1 and _is_outer(node, self._users[node][0], shape[0]):
-            where = node if line_of(node) else above
-            yield self._event("broadcast", where, self._ids(node), shape)
+        found = broadcast_at(node, self._users)
+        if found is not None:
+            above, shape = found
+            yield self._event("broadcast", node if line_of(node) else above, self._ids(node), shape)
 
-
-def _is_outer(node: Any, user: Any, size: int) -> bool:
-    """Return whether (N, N) values come from broadcasting, and not from a matrix that happens to be square."""
-    if node.name() == "MulBackward0":
-        shapes = {_shape(child, output) for child, output in node.next_functions if child is not None}
-        saved = (node._saved_self, node._saved_other)
-        shapes |= {tuple(each.shape) for each in saved if isinstance(each, Tensor)}
-        return shapes == {(size, 1), (size,)}
-    if user.name() in ("PowBackward0", "AbsBackward0"):
-        values = user._saved_self
-    elif user.name() in _ERRORS:
-        values = user._saved_self - user._saved_target
-    else:
-        return False
-    values = values.detach().double()
-    rest = values - values[:1] - values[:, :1] + values[:1, :1]
-    return bool(rest.abs().max() <= 1e-5 * values.abs().max())
+    def _weighed_by_pairs(self, node: Any) -> Iterator[Combined]:
+        """Find log-probabilities times an (N, N) advantage that was computed without a graph."""
+        shape = weighed_by_pairs(node, self._users)
+        if shape is not None:
+            yield self._event("weighed by pairs", node, self._ids(node), shape)
 
 
 def _compares_equals(node: Any) -> bool | None:
@@ -231,16 +205,13 @@ def _compares_equals(node: Any) -> bool | None:
         below = _inputs(node)[0]
     if below.name() not in ("SubBackward0", "DivBackward0") or len(_inputs(below)) != 2:
         return None
-    if math.prod(_shape(node, 0)) < 2:
+    if math.prod(node_shape(node, 0)) < 2:
         return None
     if name == "DivBackward0":
         return torch.equal(node._saved_self, node._saved_other)
     return (
         bool((node._saved_result == 1).all()) if name == "ExpBackward0" else not bool(node._saved_self.any())
     )
-
-
-_REDUCTIONS = ("MeanBackward0", "SumBackward0", "WhereBackward0", "ClampBackward1", "ClampMinBackward0")
 
 
 def _leaves_below(*roots: Any, without: Any = None) -> set[Any]:
@@ -268,7 +239,7 @@ def _skip(node: Any) -> Any:
 def _after_reward(target: Any) -> Any:
     """Return x if the target is ``data + numbers * x``, with one number per sample; otherwise None."""
     node = _skip(target)
-    shape = _shape(node, 0)
+    shape = node_shape(node, 0)
     if node.name() != "AddBackward0" or len(_inputs(node)) != 1 or not shape or math.prod(shape) != shape[0]:
         return None
     node, products = _skip(_inputs(node)[0]), 0
@@ -280,12 +251,3 @@ def _after_reward(target: Any) -> Any:
 def _are_apart(first: Any, second: Any) -> bool:
     """Return whether two values share no node except leaves: then the network ran twice."""
     return set(Graph(first).nodes).isdisjoint(Graph(second).nodes)
-
-
-def _shape(node: Any, output: int) -> tuple[int, ...]:
-    if node.name() == LEAF:
-        return tuple(node.variable.shape)
-    try:
-        return shape_of(node, output)
-    except NotUnderstoodError:
-        return ()

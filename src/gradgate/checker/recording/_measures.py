@@ -12,10 +12,13 @@ from gradgate.autograd_graph import Graph
 from gradgate.checker.recording._node_lines import line_of
 from gradgate.checker.recording._reach import bits_behind
 from gradgate.checker.recording._recorder import Recorder
+from gradgate.checker.recording._user_objects import is_a
 from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
 _FEW = 0.1  # rounding is reported if at most this fraction of the values changed
+_LEAST_VALUES = 16  # fewer values show no distribution
+_ROUNDING = 1e-2  # relative error of 16-bit values
 _SAMPLE = 2048  # values per parameter that are compared before and after a step
 _INFINITE = float("inf")
 _detach = Tensor.detach  # the original method: the watched one is slower
@@ -30,6 +33,27 @@ def sample(parameter: Tensor) -> Tensor:
 def same(a: Tensor, b: Tensor) -> bool:
     """Return whether two samples are equal."""
     return a.shape == b.shape and torch.equal(a, b)
+
+
+def is_as_initialized(weight: Tensor) -> bool:
+    """Return whether a weight's values are distributed as linear and convolutional layers initialize theirs.
+
+    That is evenly, up to one over the root of the number of inputs. Values that were trained, or computed from
+    data, are not.
+    """
+    if weight.dim() < 2 or not weight.is_floating_point() or weight.numel() < _LEAST_VALUES:
+        return False
+    values = sample(weight).double()
+    bound = weight[0].numel() ** -0.5
+    relative = values / bound
+    number = relative.numel()
+    largest, mean, square = (
+        float(relative.abs().max()),
+        float(relative.mean()),
+        float(relative.square().mean()),
+    )
+    even = abs(mean) < 5 * (3 * number) ** -0.5 and abs(square - 1 / 3) < 5 * (4 / 45 / number) ** 0.5
+    return 0.7 < largest <= 1 + _ROUNDING and even
 
 
 def sum_of(values: Tensor) -> float:
@@ -213,3 +237,11 @@ def _size(gradient: Any) -> float | None:
         return float(max(-low, high))
     except (RuntimeError, NotImplementedError):  # aminmax does not support every dtype and device
         return None
+
+
+def value_of(tensors: Any) -> float | None:
+    """Return the value of the loss if reading it needs no device synchronization."""
+    if is_a(tensors, Tensor) and tensors.numel() == 1 and tensors.device.type == "cpu":
+        with torch.no_grad():
+            return float(tensors.detach().double())
+    return None

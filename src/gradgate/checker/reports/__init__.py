@@ -4,7 +4,7 @@ from gradgate.checker.reports._baseline import fingerprint, read_baseline, write
 from gradgate.checker.reports._forms import check_output, checked_path, form_of, written
 from gradgate.checker.reports._json import to_json, to_sarif
 from gradgate.checker.reports._report import Report, report_on
-from gradgate.checker.reports._rules import rule_page, rule_pages, shown_section
+from gradgate.checker.reports._rules import rule_page
 from gradgate.checker.reports._select import Selection, selection
 from gradgate.checker.reports._summary import Held, Summary
 from gradgate.checker.reports._text import show, to_text
@@ -25,10 +25,8 @@ __all__ = [
     "read_baseline",
     "report_on",
     "rule_page",
-    "rule_pages",
     "selection",
     "show",
-    "shown_section",
     "to_json",
     "to_sarif",
     "to_text",

@@ -21,47 +21,86 @@ def unmoved(log: Log) -> Iterator[str]:
     """
     steps: dict[int, list[Stepped]] = defaultdict(list)
     held: dict[int, list[Ids]] = {}
-    lost: set[int] = set()  # parameters that a loss reached before they were frozen
     for event in log.events:
         if isinstance(event, OptimizerMade):
             held[event.optimizer] = [group.parameters for group in event.groups]
-        elif isinstance(event, Backward) and event.seen:
-            lost |= event.reached
         elif isinstance(event, Stepped) and event.seen and any(event.lr):
             steps[event.optimizer].append(event)
-    lost = {number for number in lost if not log.parameters[number].trainable}
-    lost -= {number for several in steps.values() for event in several for number in event.moved}
+    lost = _frozen_after_use(log) - {
+        number for several in steps.values() for e in several for number in e.moved
+    }
     reported: set[int] = set()
     for optimizer, several in steps.items():
+        if len(several) < _LEAST:
+            continue
         name = log.optimizers.get(optimizer) or "optimizer"
-        everything = frozenset[int]().union(*held.get(optimizer, ()))
+        parts = list(_parts(log, held.get(optimizer, ())))
         late = several[len(several) - len(several) // _LATE :]
-        for whole, called in _parts(log, held.get(optimizer, ())) if len(several) >= _LEAST else ():
-            ids = frozenset(number for number in whole if log.parameters[number].trainable)
-            if whole & reported:
-                continue
-            shown = called or _names(log, whole)
-            none = f"None of {counted(len(several), 'step')} of {name} moved"
-            if any(event.moved & whole for event in several):
-                if len(late) < _LEAST or any((e.moved | e.changed) & whole for e in late):
-                    continue
-                yield (
-                    f"{shown} moved at first, but not in the last {len(late)} steps of {name}. Check whether this "
-                    "is intended."
-                )
-            elif ids and all(log.parameters[number].still for number in ids):
-                yield f"{none} {called or _names(log, ids)}. Check whether a loss uses it."
-            elif whole <= lost:
-                yield (
-                    f"{none} {shown}, which was frozen after a loss had reached it. Check whether the right "
-                    "network is frozen."
-                )
-            elif ids == everything and all(event.used and event.used <= event.zero for event in several):
-                yield f"{none} {shown}: every gradient was zero. Check how the loss depends on it."
-            else:
-                continue
-            reported |= whole
-        yield from _overwritten(log, name, list(_parts(log, held.get(optimizer, ()))), late)
+        for number, (whole, called) in enumerate(parts):
+            sentence = (
+                None
+                if whole & reported
+                else _still(log, name, whole, called, several, late, lost, not number)
+            )
+            if sentence:
+                reported |= whole
+                yield sentence
+        yield from _overwritten(log, name, parts, late)
+
+
+def _frozen_after_use(log: Log) -> set[int]:
+    """Return the parameters that a loss reached before they were frozen."""
+    reached = {
+        number
+        for event in log.events
+        if isinstance(event, Backward) and event.seen
+        for number in event.reached
+    }
+    return {number for number in reached if not log.parameters[number].trainable}
+
+
+def _still(
+    log: Log,
+    name: str,
+    whole: Ids,
+    called: str,
+    several: Sequence[Stepped],
+    late: Sequence[Stepped],
+    lost: set[int],
+    everything: bool,
+) -> str | None:
+    """Return a sentence about a part of an optimizer's parameters, if no step or no late step moves the part.
+
+    Args:
+        log: the log.
+        name: the name of the optimizer.
+        whole: the parameters of the part.
+        called: the name of the part, if it is a module.
+        several: the optimizer's sampled steps.
+        late: the last third of ``several``.
+        lost: the parameters that never moved and were frozen after a loss had reached them.
+        everything: whether the part holds all parameters of the optimizer.
+    """
+    shown = called or _names(log, whole)
+    if any(event.moved & whole for event in several):
+        if len(late) < _LEAST or any((event.moved | event.changed) & whole for event in late):
+            return None
+        return (
+            f"{shown} moved at first, but not in the last {len(late)} steps of {name}. Check whether this "
+            "is intended."
+        )
+    none = f"None of {counted(len(several), 'step')} of {name} moved"
+    ids = frozenset(number for number in whole if log.parameters[number].trainable)
+    if ids and all(log.parameters[number].still for number in ids):
+        return f"{none} {called or _names(log, ids)}. Check whether a loss uses it."
+    if whole <= lost:
+        return (
+            f"{none} {shown}, which was frozen after a loss had reached it. Check whether the right network is "
+            "frozen."
+        )
+    if everything and ids == whole and all(event.used and event.used <= event.zero for event in several):
+        return f"{none} {shown}: every gradient was zero. Check how the loss depends on it."
+    return None
 
 
 def _overwritten(

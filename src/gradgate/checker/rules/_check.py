@@ -20,6 +20,7 @@ _EXPLAINS: dict[str, frozenset[str]] = {
     "cross-loss-leak": frozenset({"accumulation-scaling"}),
     "ddp-sync": frozenset({"accumulation-scaling"}),
     "broken-graph": frozenset({"wasted-gradient", "zero-gradient"}),
+    "term-left-out": frozenset({"unreached-parameter", "broken-graph"}),
     "compared-with-itself": frozenset({"zero-gradient"}),
     "skipped-batch": frozenset(
         {"accumulation-window", "accumulation-scaling", "microbatch-normalization", "clip-misplaced"}

@@ -3,8 +3,9 @@
 ## What it does
 Follows every gradient contribution, parameter by parameter. Reports steps whose new gradients were added to
 old ones that the same optimizer has already used: nothing was cleared, or the wrong parameters were, or only
-some of them. Also reports a model that makes the gradients for another one's parameters and is never cleared, and
-a loop without an optimizer, whose updates by hand (``p -= lr * p.grad``) are never followed by a clearing.
+some of them. Also reports a model that makes the gradients for another one's parameters and is never cleared,
+a loop without an optimizer, whose updates by hand (``p -= lr * p.grad``) are never followed by a clearing, and
+gradients of several losses that are copied one by one, to be combined, and not cleared in between (PCGrad).
 
 ## Why is this bad?
 Each step repeats all earlier ones. The gradient grows with the number of steps; the loss may fall for a while.
@@ -22,7 +23,8 @@ Each step repeats all earlier ones. The gradient grows with the number of steps;
 
 ## Known limits
 Gradients that are scaled or written by hand between two steps (decay, momentum by hand) are assumed to be
-intended. A closure that makes its backward calls in a loop is reported from its optimizer's third step on.
+intended. So are copies of a gradient if the source subtracts one from another, or picks some of them. A closure
+that makes its backward calls in a loop is reported from its optimizer's third step on.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -44,6 +46,7 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.clearing._collected_gradients import collected_gradients
 from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Stepped, Written
 
 _LEAST = 3  # steps with gradients that were given
@@ -53,6 +56,7 @@ _WHY = "Every step applies the gradients of all earlier steps again, and the upd
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
     yield from _stepped_by_hand(run)
+    yield from collected_gradients(run, RULE)
     by_optimizer: dict[int, list[StepWindow]] = {}
     reported: set[int] = set()
     for window in run.windows:

@@ -41,7 +41,8 @@ from gradgate.checker.analysis._statement import Statement, method, owner
 from gradgate.checker.fixes import Fix, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.events import Cleared, Ids, ScalerStepped, Site, Stepped, Written
+from gradgate.checker.rules.clearing._collected_gradients import replaces_gradients
+from gradgate.events import Backward, Cleared, Ids, ScalerStepped, Site, Stepped, Written
 
 _WHY = "The gradients are lost before the optimizer sees them, so that backward pass trains nothing."
 _ADVICE = "Clear after the step, or before the window's first backward(), not in between."
@@ -127,10 +128,12 @@ def _lost(run: Run, number: int) -> list[Contribution]:
 
 
 def _combined_by_hand(run: Run, number: int) -> bool:
-    """Return whether the next step of an owner used gradients that were set by hand."""
+    """Return whether the next step of an owner used gradients that were set by hand, also in place of others."""
+    replaced = False
     for later, event in enumerate(run.events[number + 1 :], start=number + 1):
+        replaced = not isinstance(event, Backward) and (replaced or replaces_gradients(event))
         if isinstance(event, Stepped) and event.used & run.backward(number).reached:
-            return any(part.backward < 0 and later in part.consumed for part in run.contributions)
+            return replaced or any(part.backward < 0 and later in part.consumed for part in run.contributions)
     return False
 
 

@@ -70,7 +70,7 @@ def _loop_before(frame: Frame) -> tuple[str, ast.For, set[int]] | None:
             lines = {
                 line for each in several if (line := _divided(each.statement, each.value, passes)) is not None
             }
-            if lines and not _is_carried(inside, made):
+            if lines and not is_carried(inside, made):
                 return name, loop, lines
     return None
 
@@ -90,12 +90,12 @@ def _divided(statement: ast.AST, value: ast.expr, passes: str) -> int | None:
     return value.lineno if any(ast.unparse(each) == passes for each in divisors) else None
 
 
-def _is_carried(inside: list[ast.AST], made: Mapping[str, Iterable[Definition]]) -> bool:
+def is_carried(inside: list[ast.AST], made: Mapping[str, Iterable[Definition]]) -> bool:
     """Return whether a pass of a loop reads a value of an earlier pass: its last loss then includes all of them."""
     own = set(inside)
     # By name, the line up to which a pass can only read the value of the pass before.
     first: dict[str, float] = {}
-    adding: set[ast.AST] = set()  # the names in ``losses.append(loss)``
+    adding: set[ast.AST] = set()  # the names in ``losses.append(loss)`` and ``losses[task] = loss``
     for key, several in made.items():
         for each in several:
             if each.statement not in own or key == "self":
@@ -104,6 +104,11 @@ def _is_carried(inside: list[ast.AST], made: Mapping[str, Iterable[Definition]])
             if isinstance(each.statement, ast.Expr):
                 line = math.inf
                 adding.add(each.statement.value.func.value)  # type: ignore[attr-defined]
+            elif isinstance(each.statement, ast.Assign) and not each.whole:
+                line = math.inf
+                adding |= {
+                    target.value for target in each.statement.targets if isinstance(target, ast.Subscript)
+                }
             first[key] = min(line, first.get(key, math.inf))
     return any(
         isinstance(node, (ast.Name, ast.Attribute))

@@ -5,7 +5,8 @@ Looks for a value that has a graph but is only converted to a number for display
 back-propagates a loss without it. The value counts as a loss term if its name says so (``kl_loss``,
 ``l1_penalty``), or if the script sets a nonzero weight for it and never reads that weight: ``entropy`` and
 ``ent_coef = 0.01``. It also looks for a loss that each of n passes of a loop computes and divides by n, with
-``backward()`` only after the loop.
+``backward()`` only after the loop, and for a loss that each pass computes from its own data, without a division, if
+nothing but the last one's graph is back-propagated.
 
 ## Why is this bad?
 The term is printed at each step, but nothing minimizes it.
@@ -21,9 +22,10 @@ The term is printed at each step, but nothing minimizes it.
 If a term is only for display, compute it under ``torch.no_grad()``.
 
 ## Known limits
-Terms in lists are missed. So are terms with other names and without a weight, because an entropy or an error that
-is printed to monitor training looks the same. A term that is added to the loss after ``backward()`` is not found,
-nor is one that another function prints.
+Terms in lists are missed. So are terms with other names and without a weight, because an entropy or an error
+that is printed to monitor training looks the same. The losses of a loop whose passes run no layers are assumed
+to be for display, except for the last one, and so are those that are shown one by one. A term that is added to
+the loss after ``backward()`` is not found, nor is one that another function prints.
 
 ## Sources
 docs/checking.md.
@@ -54,6 +56,7 @@ from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import loops_around, nodes_of, statement_at
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.flow._last_of_losses import last_of_losses
 from gradgate.checker.rules.flow._last_pass import only_the_last
 from gradgate.checker.rules.flow._unused_weights import Weight, is_about, unused_weights
 from gradgate.events import Backward, Cut, Frame, Site
@@ -75,6 +78,7 @@ _COMPREHENSIONS = (
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from only_the_last(run, RULE)
+    yield from last_of_losses(run, RULE)
     reported: set[str] = set()
     for cut in run.of(Cut):
         if cut.op not in ("item", "detach", "tolist", "numpy") or not cut.scalar or not cut.site:

@@ -3,7 +3,8 @@
 ## What it does
 Looks for parameters that losses reach again and again, that are in no optimizer and never change: layers in a
 plain list, which ``parameters()`` doesn't see; a module made after the optimizer, or not passed to it, or
-unfrozen after it; the parameters of a criterion. Also looks for layers that each forward pass rebuilds.
+unfrozen after it; the parameters of a criterion. Also looks for layers that each forward pass rebuilds, and for a
+new last layer that is frozen together with the pretrained network that it was added to.
 
 ## Why is this bad?
 They keep their random initial values, and the rest of the model has to adapt to them. The loss falls anyway.
@@ -19,7 +20,9 @@ or pass all of them: ``Adam([*encoder.parameters(), *decoder.parameters()])``.
 
 ## Known limits
 A network is assumed to be fixed on purpose if it is much larger than the trained part, is in evaluation mode,
-or is a copy of a trained network: see wasted-gradient.
+or is a copy of a trained network: see wasted-gradient. A new frozen layer is reported only if it is the
+last one, the others were loaded by ``load_state_dict``, its values are still distributed as ``nn.Linear`` and the
+convolutions initialize them, and no line freezes it by name.
 
 ## Sources
 docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html.
@@ -43,6 +46,7 @@ from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.fixes import Fix, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules.ownership._frozen_head import frozen_heads
 from gradgate.events import Backward, Frame, Ids, Parameter, Site, Stepped
 
 _LEAST = 3  # backward calls
@@ -52,6 +56,7 @@ _PLAIN = "a plain tensor, which parameters() leaves out"
 
 def _judge(run: Run) -> Iterator[Finding]:
     yield from _built_anew(run)
+    yield from frozen_heads(run, RULE)
     together: dict[tuple[Frame | Site, str, str], Ids] = {}
     for left in left_out(run):
         if not left.forgotten:

@@ -1,13 +1,16 @@
-"""``gradgate new-rule``: write the first files of a new rule, in a checkout of gradgate."""
+"""Write the files that a new rule begins with: ``python tools/new_rule.py clip-without-effect GG306``.
+
+docs/writing_a_rule.md shows the way from there.
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from pathlib import Path
 
 from gradgate.checker.rules import rules
-from gradgate.errors import OptionError
 
 _PACKAGES = {
     "1": "accumulation",
@@ -81,23 +84,15 @@ print(f"loss {{loss.item():.3f}}")
 '''
 
 
-def new_rule(name: str, code: str, folder: Path) -> int:
-    """Write a rule, a wrong script and a right script, and print the next steps."""
+def new_rule(name: str, code: str, folder: Path) -> None:
+    """Write a rule, a wrong script and a right script, and print their paths."""
     if not re.fullmatch(r"[a-z]+(-[a-z]+)*", name):
-        raise OptionError(
-            f"gradgate new-rule: {name!r} is not a rule's name. Write it like 'clip-misplaced'."
-        )
+        sys.exit(f"new_rule: {name!r} is not a rule's name. Write it like 'clip-misplaced'.")
     if not re.fullmatch(r"GG[1-6]\d\d", code):
-        raise OptionError(f"gradgate new-rule: {code!r} is not a code. Codes go from GG101 to GG699.")
+        sys.exit(f"new_rule: {code!r} is not a code. Codes go from GG101 to GG699.")
     for rule in rules():
         if name == rule.name or code == rule.code:
-            raise OptionError(
-                f"gradgate new-rule: {rule.code} is {rule.name} already. Choose another name and code."
-            )
-    if not (folder / _RULES).is_dir():
-        raise OptionError(
-            f"gradgate new-rule: {folder} has no {_RULES.as_posix()}. Run it at the root of a checkout of gradgate."
-        )
+            sys.exit(f"new_rule: {rule.code} is {rule.name} already. Choose another name and code.")
     wrong = _SCRIPT.format(says="What is wrong, in a sentence.", marker=f"  # expect: {name}")
     right = _SCRIPT.format(says="What might look wrong here, and isn't.", marker="")
     files = {
@@ -105,16 +100,16 @@ def new_rule(name: str, code: str, folder: Path) -> int:
         _SCRIPTS / "wrong" / name / "first.py": wrong,
         _SCRIPTS / "right" / name / "first.py": right,
     }
-    taken = [path for path in files if (folder / path).exists()]
-    if taken:
-        raise OptionError(f"gradgate new-rule: {taken[0].as_posix()} exists already. Choose another name.")
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    made = "\n".join(f"  {path.as_posix()}" for path in files)
-    sys.stdout.write(
-        f"{made}\n\nPut the mistake into the wrong script, and the marker on the line that has to change. Then:\n"
-        f"  pytest tests/test_scripts.py -k {name}\n"
-        "docs/writing_a_rule.md has an example.\n"
-    )
-    return 0
+        with (folder / path).open("x", encoding="utf-8") as file:  # never overwrites
+            file.write(text)
+        sys.stdout.write(f"{path.as_posix()}\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", help="like clip-misplaced")
+    parser.add_argument("code", help="a code that is free, like GG306")
+    asked = parser.parse_args()
+    new_rule(asked.name, asked.code, Path(__file__).parents[1])

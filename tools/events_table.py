@@ -1,18 +1,23 @@
-"""The table of all events, made from their declarations. ``python -m gradgate.events`` prints it."""
+"""Write the table of all events, made from their declarations, into the page that shows it.
+
+Run ``python tools/events_table.py`` after changing an event.
+"""
 
 from __future__ import annotations
 
 import types
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from gradgate.events._json import EVENTS
-from gradgate.events._records import Doing, Event, Frame, Group, Ids, Log, Parameter, Site, Span, Term
+from gradgate.events import EVENTS, Event, Frame, Group, Log, Parameter, Span, Term
+from gradgate.events._records import Doing, Ids, Site
 
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "rules_and_events.md"
 RECORDS: tuple[type[Any], ...] = (Log, Parameter, Group, Term, Frame, Span)
 
-_START = "<!-- events: made by python -m gradgate.events -->\n"
+_START = "<!-- events: made by tools/events_table.py -->\n"
 _END = "<!-- end of events -->"
 
 
@@ -59,3 +64,7 @@ def _name_of(kind: Any) -> str:
     if origin is not None:
         return f"{origin.__name__}[{', '.join(inner)}]"
     return {type(None): "None", ...: "..."}.get(kind) or str(kind.__name__)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text("utf-8")), encoding="utf-8")

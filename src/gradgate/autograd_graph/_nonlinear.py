@@ -1,0 +1,80 @@
+"""Finds functions of a mean, such as the root of a mean squared error: these are no means over items themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradgate.autograd_graph._losses import LOSSES, inputs_of, shape_of
+from gradgate.autograd_graph._walk import walk
+
+_FUNCTIONS = frozenset(
+    f"{name}Backward{number}"
+    for name in (
+        *("Sqrt", "Rsqrt", "Pow", "Reciprocal", "Exp", "Expm1", "Log", "Log1P", "Log2", "Log10", "Abs"),
+        *("Sigmoid", "LogSigmoid", "Tanh", "Softplus", "Relu", "Clamp", "ClampMin", "ClampMax"),
+    )
+    for number in "01"
+)
+_REDUCTIONS = frozenset(
+    {"NormBackward0", "NormBackward1", "LinalgVectorNormBackward0", "StdBackward0", "VarBackward0"}
+)
+_PRODUCTS = ("MulBackward0", "DivBackward0")
+
+# Layers, with the position of the first operand that isn't a bias. An operand without a graph is data.
+_LAYERS = {
+    **dict.fromkeys(("AddmmBackward0", "BaddbmmBackward0"), 1),
+    **dict.fromkeys(("MmBackward0", "BmmBackward0", "MvBackward0"), 0),
+    **dict.fromkeys(("LinearBackward0", "ConvolutionBackward0", "EmbeddingBackward0"), 0),
+}
+
+
+def functions_of_means(root: Any) -> list[Any]:
+    """Return the nodes that apply a nonlinear function to a number computed from the data.
+
+    The search follows sums, differences and products below the root. A product with a number that depends on
+    parameters alone, such as a learned weight, is linear in the other factor.
+
+    Args:
+        root: the node of a loss without dimensions.
+    """
+    found = []
+    waiting, seen = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen or shape_of(node) != ():
+            continue
+        seen.add(node)
+        inputs = inputs_of(node)
+        if inputs is not None:
+            waiting += [entry.node for entry in inputs]
+            continue
+        operands = [child for child, _ in node.next_functions if child is not None]
+        from_data = [child for child in operands if _reaches_data(child)]
+        if node.name() in _PRODUCTS:
+            divisor = node.next_functions[1][0] if node.name() == "DivBackward0" else None
+            if len(from_data) > 1 or (divisor is not None and divisor in from_data):
+                found.append(node)
+            else:
+                waiting += from_data
+        elif from_data and _is_nonlinear(node):
+            found.append(node)
+    return found
+
+
+def _is_nonlinear(node: Any) -> bool:
+    """Return whether a node takes a nonlinear function of one number, or a norm or deviation of several."""
+    child, output = node.next_functions[0]
+    single = shape_of(child, output) == ()
+    return node.name() in (_FUNCTIONS if single else _REDUCTIONS)
+
+
+def _reaches_data(root: Any) -> bool:
+    """Return whether a number was computed from data, and not from parameters alone."""
+    for node, _ in walk(root):
+        name = node.name()
+        if name in LOSSES or name == "CompiledFunctionBackward":
+            return True
+        first = _LAYERS.get(name)
+        if first is not None and any(child is None for child, _ in node.next_functions[first : first + 2]):
+            return True
+    return False

@@ -1,0 +1,84 @@
+"""A deep copy of a model, its optimizer and its accumulator trains as the original does, and apart from it."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import gradgate as gg
+from gradgate.errors import GradientError, UpdateError
+from tests.messages import raises
+
+PARTS = torch.linspace(-1, 1, 30).reshape(6, 5).split((3, 1, 2))
+
+
+def run(**options: Any) -> tuple[nn.Module, torch.optim.Optimizer, gg.Accumulator]:
+    torch.manual_seed(0)
+    model = nn.Linear(5, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    return model, optimizer, gg.Accumulator(optimizer, model=model, **options)
+
+
+def update(model: nn.Module, accumulator: gg.Accumulator) -> None:
+    accumulator.step_window(lambda part: model(part).square().mean(), list(PARTS))
+
+
+def values(model: nn.Module) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("clear", ["none", "zero", gg.decay(0.5)], ids=str)
+@pytest.mark.parametrize("updates", [0, 1, 3])
+def test_a_copy_trains_as_the_original(clear: Any, updates: int) -> None:
+    model, optimizer, accumulator = run(clear=clear)
+    for _ in range(updates):
+        update(model, accumulator)
+    its_model, its_optimizer, its = copy.deepcopy((model, optimizer, accumulator))
+    before = values(its_model)
+    for _ in range(2):
+        update(model, accumulator)
+    assert all(map(torch.equal, values(its_model), before))
+    for _ in range(2):
+        update(its_model, its)
+    assert all(map(torch.equal, values(its_model), values(model)))
+    assert its_optimizer.state[its_model.weight]["step"] == updates + 2
+
+
+def test_a_gradient_of_other_code_is_not_copied() -> None:
+    model, optimizer, accumulator = run(clear=gg.decay(0.5))
+    update(model, accumulator)
+    model.weight.grad.add_(1)
+    its_model, _, its = copy.deepcopy((model, optimizer, accumulator))
+    assert its_model.weight.grad is None
+    update(its_model, its)
+    with pytest.raises(GradientError):
+        update(model, accumulator)
+
+
+def test_a_copy_refuses_steps_inside_its_window() -> None:
+    model, optimizer, its = copy.deepcopy(run())
+    with its.update() as window:
+        window.backward(model(PARTS[0]).square().mean(), count=3)
+        with pytest.raises(UpdateError, match=r"optimizer\.step\(\) was called inside"):
+            optimizer.step()
+
+
+def test_an_open_update_is_not_copied() -> None:
+    model, _, accumulator = run()
+    with accumulator.update() as window:
+        window.backward(model(PARTS[0]).square().mean(), count=3)
+        with raises(UpdateError, "a copy of an open update"):
+            copy.deepcopy(accumulator)
+
+
+def test_a_copy_measures_its_own_noise_scale() -> None:
+    model, optimizer, accumulator = run(noise_scale=gg.NoiseScale())
+    its_model, _, its = copy.deepcopy((model, optimizer, accumulator))
+    update(model, accumulator)
+    update(its_model, its)
+    own, copied = accumulator.state_dict()["noise_scale"], its.state_dict()["noise_scale"]
+    assert own == copied
+    update(its_model, its)
+    assert accumulator.state_dict()["noise_scale"] != its.state_dict()["noise_scale"]
