@@ -17,8 +17,8 @@ from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
 _FEW = 0.1  # rounding is reported if at most this fraction of the values changed
-_LEAST_VALUES = 16  # fewer values show no distribution
-_ROUNDING = 1e-2  # relative error of 16-bit values
+_LEAST_VALUES = 16  # with fewer values, the distribution is unknown
+_ROUNDING = 1e-2  # bound on the relative rounding of 16-bit values
 _SAMPLE = 2048  # values per parameter that are compared before and after a step
 _INFINITE = float("inf")
 _detach = Tensor.detach  # the original method: the watched one is slower
@@ -36,10 +36,10 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 
 def is_as_initialized(weight: Tensor) -> bool:
-    """Return whether a weight's values are distributed as linear and convolutional layers initialize theirs.
+    """Return whether a weight looks like the initial weight of a linear or convolutional layer.
 
-    That is evenly, up to one over the root of the number of inputs. Values that were trained, or computed from
-    data, are not.
+    The initial values are uniform between ±1 / sqrt(number of inputs). Trained values, or values computed from data,
+    are not uniform.
     """
     if weight.dim() < 2 or not weight.is_floating_point() or weight.numel() < _LEAST_VALUES:
         return False

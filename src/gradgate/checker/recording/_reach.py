@@ -77,7 +77,9 @@ class Reached:
             for child in self.graph.following[node]:
                 above.setdefault(child, node)
                 before[node] |= before[child]
-        between: set[Any] = set()  # nodes between which and the loss an optimizer's parameters are used
+        between: set[Any] = (
+            set()
+        )  # nodes followed by a use of an optimizer's parameters, on the way to the loss
         users = {node for leaf, kind in owners.items() if kind for node in self._users.get(leaf, ())}
         for node in self.graph.in_order():
             if node in users or node in between:
@@ -153,10 +155,10 @@ def older_than(nodes: Iterable[Any], number: int) -> tuple[int, Site]:
 
 
 def left_out(nodes: Iterable[Any], since: int) -> int:
-    """Return the length of the longest run of node numbers above ``since`` that no node has.
+    """Return the length of the longest gap in the node numbers above ``since``.
 
-    Returns 0 if more of the nodes are newer than that run: a recurrent network's losses leave out a few nodes in
-    each time step, before those of all later ones.
+    Returns 0 if more nodes follow the gap than it has numbers. A recurrent network's loss, for example, leaves out a
+    few nodes in each time step, and the nodes of all later time steps follow.
     """
     numbers = sorted({number for each in nodes if (number := node_number.use(each)) > since})
     runs = [after - before - 1 for before, after in itertools.pairwise([since, *numbers])]
