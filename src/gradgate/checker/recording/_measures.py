@@ -38,8 +38,8 @@ def same(a: Tensor, b: Tensor) -> bool:
 def is_as_initialized(weight: Tensor) -> bool:
     """Return whether a weight looks like the initial weight of a linear or convolutional layer.
 
-    The initial values are uniform between ±1 / sqrt(number of inputs). Trained values, or values computed from data,
-    are not uniform.
+    The initial values are uniform between ±1 / sqrt(number of inputs). Trained values, and values computed from
+    data, are not uniform.
     """
     if weight.dim() < 2 or not weight.is_floating_point() or weight.numel() < _LEAST_VALUES:
         return False

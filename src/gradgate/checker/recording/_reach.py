@@ -157,8 +157,8 @@ def older_than(nodes: Iterable[Any], number: int) -> tuple[int, Site]:
 def left_out(nodes: Iterable[Any], since: int) -> int:
     """Return the length of the longest gap in the node numbers above ``since``.
 
-    Returns 0 if more nodes follow the gap than it has numbers. A recurrent network's loss, for example, leaves out a
-    few nodes in each time step, and the nodes of all later time steps follow.
+    Returns 0 if more nodes follow the gap than it has numbers. A recurrent network's loss, for example, leaves out
+    a few nodes in each time step, and the nodes of all later time steps follow.
     """
     numbers = sorted({number for each in nodes if (number := node_number.use(each)) > since})
     runs = [after - before - 1 for before, after in itertools.pairwise([since, *numbers])]
