@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ class GradientSums:
     Args:
         parameters: the owned parameters, the only ones that receive gradients.
         scale: the loss scale of the window, if there is one.
-        thorough: watch every ``.grad`` for changes by other code, not just a single parameter's.
+        thorough: watch every ``.grad`` for changes by other code, not just those of two parameters.
         sharded: the engine that all-reduces sharded parameters within the backward pass, if any.
     """
 
@@ -169,23 +170,18 @@ class GradientSums:
         return gradients
 
     def _watch(self) -> None:
-        """Record what the last backward left in ``.grad``, of all parameters or of the first with a gradient."""
-        watched: list[tuple[Tensor, Tensor | None, int]] = []
-        self._watched = watched
-        version = tensor_version.use
-        for parameter in self.parameters:
-            gradient = parameter.grad
-            if gradient is not None:
-                watched.append((parameter, gradient, version(gradient)))
-                if not self._thorough:
-                    return
-            elif self._thorough:
-                watched.append((parameter, None, 0))
+        """Record what the last backward left in ``.grad``: of all parameters, or of the first and last with one."""
+        watched: Iterable[Tensor] = self.parameters
+        if not self._thorough:
+            both = self.parameters, reversed(self.parameters)
+            watched = [p for order in both for p in islice((p for p in order if p.grad is not None), 1)]
+        version, pairs = tensor_version.use, [(parameter, parameter.grad) for parameter in watched]
+        self._watched = [(p, g, 0 if g is None else version(g)) for p, g in pairs]
 
     def check(self) -> None:
         """Raise if the sum cannot be trusted.
 
-        An accumulator's first windows check every parameter. Later windows check one, which is enough to detect
+        An accumulator's first windows check every parameter. Later windows check two, which is enough to detect
         clearing, clipping and unscaling.
 
         Raises:
