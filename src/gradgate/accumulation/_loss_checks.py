@@ -20,6 +20,7 @@ from gradgate.accumulation._counts import (
 )
 from gradgate.autograd_graph import (
     REENTRANT_CHECKPOINT,
+    WEIGHT_ROUNDING,
     Graph,
     NotUnderstoodError,
     SamplesMixedError,
@@ -31,7 +32,6 @@ from gradgate.autograd_graph import (
 from gradgate.errors import CountWarning, CoupledLossWarning, DividedTwiceWarning, GraphError, ShapeError
 
 _CALLS = 16  # backward calls of each loss that are checked
-_ROUNDING = 1e-5  # with class weights, a loss saves the sum of its targets' weights in float32
 
 # Operations that combine the terms of a loss.
 _TERMS = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "NegBackward0")
@@ -128,7 +128,7 @@ class LossChecks:
             return
         known = float(known)
         first_count, first_known = self._counted.setdefault(name, (float(count), known))
-        if not math.isclose(count * first_known, first_count * known, rel_tol=_ROUNDING):
+        if not math.isclose(count * first_known, first_count * known, rel_tol=WEIGHT_ROUNDING):
             self._contradicted = True
             _emit(
                 lambda events: events.Miscounted(

@@ -29,12 +29,11 @@ from gradgate.accumulation import (
     refuse_divided,
     warn_divided_twice,
 )
-from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, inputs_of
+from gradgate.autograd_graph import WEIGHT_ROUNDING, NotUnderstoodError, SamplesMixedError, inputs_of
 from gradgate.errors import CountError, CountWarning, UpdateError
 from gradgate.ranks import RankGroup
 from gradgate.tally import Tally
 
-_ROUNDING = 1e-5  # with class weights, a loss saves the sum of its targets' weights in float32
 T = TypeVar("T")
 
 
@@ -237,7 +236,7 @@ class WindowMean:
         if known is None or not count or not float(known):
             return
         first_count, first_known = self._counted = self._counted or (float(count), float(known))
-        if not math.isclose(count * first_known, first_count * float(known), rel_tol=_ROUNDING):
+        if not math.isclose(count * first_known, first_count * float(known), rel_tol=WEIGHT_ROUNDING):
             warnings.warn(
                 f"{self._library}: count is {count:.10g} for a mean over {float(known):.10g} items (read from the "
                 f"graph), but an earlier loss in this window had count {first_count:.10g} for {first_known:.10g} "
