@@ -108,7 +108,8 @@ sys.exit(5 if os.environ["RANK"] == sys.argv[1] else 0)
 TORCHRUN = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2"]
 
 
-# torchrun starts an interpreter for each rank and exits with 1. The other launcher forks, and exits with the rank's code.
+# torchrun starts an interpreter for each rank, and exits with 1. The other launcher forks, and exits with the
+# rank's code.
 @pytest.mark.slow
 @pytest.mark.parametrize(("failing", "code"), [("0", 5), ("1", 1)])
 def test_a_failing_rank_fails_the_launcher_whose_code_is_passed_on(

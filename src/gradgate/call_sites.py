@@ -44,7 +44,7 @@ def kind_of(file: str) -> str:
 
 
 def is_installed(file: str) -> bool:
-    """Return whether a file is in a folder of libraries. This is quick; :func:`kind_of` also finds those elsewhere."""
+    """Return whether a file is in a folder of libraries. :func:`kind_of` is slower, and finds those elsewhere."""
     return file.startswith(_LIBRARIES)
 
 

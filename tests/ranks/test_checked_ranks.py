@@ -1,8 +1,8 @@
 """Scripts of two ranks: they compute the same watched or not, and what all ranks show is one list of findings.
 
-Those of ``wrong`` and ``right`` are started as torchrun starts them, but in processes that several scripts share, with
-a process group of its own for each run: an interpreter takes longer to start than they to train. Those of ``spawning`` start their ranks
-themselves, and are checked as a user does it.
+Those of ``wrong`` and ``right`` are started as torchrun starts them, but in processes that several scripts share,
+with a process group of its own for each run: an interpreter takes longer to start than they to train. Those of
+``spawning`` start their ranks themselves, and are checked as a user does it.
 """
 
 import contextlib

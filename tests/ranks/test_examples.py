@@ -98,7 +98,7 @@ def test_fsdp2_averages_too_and_gradgate_adds_up_unequal_micro_batches_and_numbe
         assert number_after(words, printed) < ROUNDING
 
 
-# By default, an example spawns an interpreter for each rank. Here, the ranks are forks of one that has imported all.
+# By default, an example spawns an interpreter for each rank. Here, ranks are forks: all is imported already.
 WITHOUT_TORCHRUN = """\
 from dataclasses import replace
 from examples import ddp, fsdp2
