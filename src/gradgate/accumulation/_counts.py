@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradgate.autograd_graph import (
+    DDP_SINK,
     LOSSES,
     NotUnderstoodError,
     check_items,
@@ -132,7 +133,7 @@ def _reduced(loss: Tensor) -> Any:
 def _within_ddp(loss: Tensor) -> Any:
     """Return the node of a loss without the node that DistributedDataParallel may add to each output."""
     node = loss.grad_fn
-    if node is None or node.name() != "_DDPSinkBackward":
+    if node is None or node.name() != DDP_SINK:
         return node
     outputs = [edge for edge in node.next_functions if edge[0] is not None]
     scalars = [edge for edge in outputs if shape_of(*edge) == loss.shape]

@@ -20,6 +20,7 @@ from gradgate.accumulation._counts import (
 )
 from gradgate.autograd_graph import (
     REENTRANT_CHECKPOINT,
+    WEIGHT_ROUNDING,
     Graph,
     NotUnderstoodError,
     SamplesMixedError,
@@ -31,7 +32,6 @@ from gradgate.autograd_graph import (
 from gradgate.errors import CountWarning, CoupledLossWarning, DividedTwiceWarning, GraphError, ShapeError
 
 _CALLS = 16  # backward calls of each loss that are checked
-_ROUNDING = 1e-5  # with class weights, a loss saves the sum of its targets' weights in float32
 
 # Operations that combine the terms of a loss.
 _TERMS = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "NegBackward0")
@@ -128,7 +128,7 @@ class LossChecks:
             return
         known = float(known)
         first_count, first_known = self._counted.setdefault(name, (float(count), known))
-        if not math.isclose(count * first_known, first_count * known, rel_tol=_ROUNDING):
+        if not math.isclose(count * first_known, first_count * known, rel_tol=WEIGHT_ROUNDING):
             self._contradicted = True
             _emit(
                 lambda events: events.Miscounted(
@@ -250,9 +250,9 @@ def _warn_if_coupled(loss: Tensor) -> bool:
 
 
 def _warn_if_function_of_mean(loss: Tensor, count: Count) -> None:
-    """Warn about a loss such as ``mse_loss(...).sqrt()``, which is no mean over items.
+    """Warn about a loss such as ``mse_loss(...).sqrt()``, which is not a mean over items.
 
-    A function of a single item is fine, and so is a sum of one function per item.
+    A function of a single item is allowed, and so is a sum with one function per item.
     """
     try:
         functions = functions_of_means(loss.grad_fn)

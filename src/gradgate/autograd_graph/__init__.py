@@ -15,6 +15,7 @@ from gradgate.autograd_graph._last_weights import last_weights
 from gradgate.autograd_graph._losses import (
     LOSSES,
     RESHAPES,
+    WEIGHT_ROUNDING,
     Input,
     NotUnderstoodError,
     SamplesMixedError,
@@ -27,9 +28,10 @@ from gradgate.autograd_graph._losses import (
     without_smoothing,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
-from gradgate.autograd_graph._walk import LEAF, Graph, roots_of, walk
+from gradgate.autograd_graph._walk import DDP_SINK, LEAF, Graph, roots_of, walk
 
 __all__ = [
+    "DDP_SINK",
     "ELEMENTWISE",
     "ERRORS",
     "LEAF",
@@ -37,6 +39,7 @@ __all__ = [
     "REENTRANT_CHECKPOINT",
     "RESHAPES",
     "SUMS",
+    "WEIGHT_ROUNDING",
     "Graph",
     "Input",
     "NotUnderstoodError",

@@ -45,7 +45,8 @@ _OVER_CLASSES = (
 """The nodes of the second part of a cross entropy with label smoothing. The optional nodes divide it and
 apply class weights."""
 
-_ROUNDING = 1e-5  # of sums of class weights in float32
+WEIGHT_ROUNDING = 1e-5
+"""Relative rounding of a sum of class weights, which a loss saves in float32 as the divisor of its mean."""
 
 _ARITHMETIC = RESHAPES | {
     *("AddBackward0", "AddBackward1", "SubBackward0", "SubBackward1", "RsubBackward1", "NegBackward0"),
@@ -67,7 +68,7 @@ class SamplesMixedError(NotUnderstoodError):
 class _Smoothed(NamedTuple):
     """A cross entropy of class indices with label smoothing e.
 
-    It is (1 - e) times a loss of class scores, plus e times the mean over all classes of the loss of each.
+    It is (1 - e) times a loss of class scores, plus e times the mean of that loss over all classes.
 
     Attributes:
         loss: the node of the loss of class scores.
@@ -86,7 +87,7 @@ class _Smoothed(NamedTuple):
             return None
         same = (self.ignored.flatten() == (target == signed(self.loss._saved_ignore_index)).flatten()).all()
         weighted = self.loss._saved_weight is not None
-        same &= (self.divisor - total).abs() <= (_ROUNDING * total if weighted else 0)
+        same &= (self.divisor - total).abs() <= (WEIGHT_ROUNDING * total if weighted else 0)
         if isinstance(total, Tensor) and not same.is_cpu:
             return torch.where(same, total, math.nan)
         return total if same else None

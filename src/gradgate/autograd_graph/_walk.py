@@ -13,8 +13,8 @@ from gradgate.torch_compat import node_number
 LEAF = "torch::autograd::AccumulateGrad"
 """The name of the nodes that add gradient to leaves."""
 
-
-_SINK = "_DDPSinkBackward"
+DDP_SINK = "_DDPSinkBackward"
+"""The name of the node to which DistributedDataParallel ties a model's outputs, to find unused parameters."""
 
 
 def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[Any, list[Any]]]:
@@ -23,7 +23,7 @@ def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[A
     With ``beyond``, the walk continues only beyond nodes with one of these names.
 
     With ``find_unused_parameters``, DistributedDataParallel connects all outputs of a model to one node, which
-    passes each gradient through unchanged. The walk follows only the inputs whose outputs the roots use.
+    passes each gradient through unchanged. The walk follows an input of that node only if the roots use its output.
     """
     queue = list(dict.fromkeys(root for root in roots if root is not None))
     seen = set(queue)
@@ -38,7 +38,7 @@ def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[A
         for child, output in edges if beyond is None or node.name() in beyond else ():
             if child is None or child in seen:
                 continue
-            if type(child).__name__ == _SINK:
+            if type(child).__name__ == DDP_SINK:
                 used.setdefault(child, set()).add(output)
                 waiting.add(child)
             else:

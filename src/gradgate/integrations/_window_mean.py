@@ -29,12 +29,11 @@ from gradgate.accumulation import (
     refuse_divided,
     warn_divided_twice,
 )
-from gradgate.autograd_graph import NotUnderstoodError, SamplesMixedError, inputs_of
+from gradgate.autograd_graph import WEIGHT_ROUNDING, NotUnderstoodError, SamplesMixedError, inputs_of
 from gradgate.errors import CountError, CountWarning, UpdateError
 from gradgate.ranks import RankGroup
 from gradgate.tally import Tally
 
-_ROUNDING = 1e-5  # with class weights, a loss saves the sum of its targets' weights in float32
 T = TypeVar("T")
 
 
@@ -71,10 +70,10 @@ class WindowMean:
         self._arrived: list[Tensor] = []
         self._passed: list[tuple[Any, Any]] = []
         self._counted: tuple[float, float] | None = None
-        self._divisors: set[float | None] = set()  # of means that were divided by hand
+        self._divisors: set[float | None] = set()  # the divisors of means that were divided by hand
 
     def restart(self) -> None:
-        """Begin a window after gradients were cleared. A micro-batch without its backward pass belongs to it."""
+        """Begin a window after gradients were cleared. It includes a micro-batch before its backward pass."""
         unit, pending = self._running.unit, self._expected - len(self._arrived)
         self.start()
         self._running.unit, self._expected = unit, pending
@@ -173,7 +172,7 @@ class WindowMean:
     def guard(self, optimizers: Iterable[Any]) -> None:
         """Make these optimizers refuse to step before a window has been divided, until :meth:`release`."""
         for optimizer in optimizers:
-            inner = getattr(optimizer, "optimizer", optimizer)  # of Accelerate's wrapper
+            inner = getattr(optimizer, "optimizer", optimizer)  # Accelerate wraps optimizers
             if inner not in self._guards:
                 self._guards[inner] = inner.register_step_pre_hook(self._before_step)
 
@@ -237,7 +236,7 @@ class WindowMean:
         if known is None or not count or not float(known):
             return
         first_count, first_known = self._counted = self._counted or (float(count), float(known))
-        if not math.isclose(count * first_known, first_count * float(known), rel_tol=_ROUNDING):
+        if not math.isclose(count * first_known, first_count * float(known), rel_tol=WEIGHT_ROUNDING):
             warnings.warn(
                 f"{self._library}: count is {count:.10g} for a mean over {float(known):.10g} items (read from the "
                 f"graph), but an earlier loss in this window had count {first_count:.10g} for {first_known:.10g} "

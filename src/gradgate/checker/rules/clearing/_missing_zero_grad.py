@@ -36,7 +36,7 @@ import ast
 import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from gradgate.checker.analysis._history import StepWindow
 from gradgate.checker.analysis._run import Run, innermost
@@ -57,10 +57,11 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
     yield from _stepped_by_hand(run)
     yield from collected_gradients(run, RULE)
+    yield from _closures(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
-    reported: set[int] = set()
+    with_closures = {window.optimizer for window in run.windows if run.repeats_closure(window)}
     for window in run.windows:
-        if _repeats(run, window):
+        if window.optimizer not in with_closures and _repeats(run, window):
             by_optimizer.setdefault(window.optimizer, []).append(window)
     for optimizer, windows in by_optimizer.items():
         if len(windows) < 2 or len(windows) * 8 < run.stepping[optimizer]:
@@ -69,25 +70,17 @@ def _judge(run: Run) -> Iterator[Finding]:
         most = max(len({contribution.backward for contribution in (*w.fresh, *w.stale)}) for w in windows)
         step = run.events[windows[0].step].site
         where, cleared = _line(run, windows, repeated, step)
-        advice = f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward()."
-        fix = functools.partial(_cleared, name=run.optimizer(optimizer))
-        if all(run.repeats_closure(window) for window in windows):
-            where = innermost(run.backward(windows[-1].micro[-1]).site)
-            advice = f"Call {run.optimizer(optimizer)}.zero_grad() in the closure, before its backward()."
-            fix = functools.partial(_cleared_in_closure, step=innermost(step))
         yield RULE.finding(
             where,
             f"{len(windows)} of {run.stepping[optimizer]} steps of {run.optimizer(optimizer)} use gradients of "
             f"{run.names(repeated)} that earlier steps have used already: up to {most} backward calls in one step"
             + (f"; {cleared}." if cleared else "."),
             why=_WHY,
-            advice=advice,
-            fix=fix,
+            advice=f"Call {run.optimizer(optimizer)}.zero_grad() before each window's first backward().",
+            fix=functools.partial(_cleared, name=run.optimizer(optimizer)),
             count=len(windows),
             evidence={"most_backwards_in_a_step": most, "parameters": len(repeated)},
         )
-        reported.add(optimizer)
-    yield from _closures(run, reported)
 
 
 def _shared_gradients(run: Run) -> Iterator[Finding]:
@@ -168,25 +161,34 @@ def _update_in_loop(backward: Frame) -> Frame | None:
     return None
 
 
-def _closures(run: Run, reported: Container[int]) -> Iterator[Finding]:
+def _closures(run: Run) -> Iterator[Finding]:
     """Report closures whose gradients add up over the several times that one step calls them."""
     found: dict[tuple[int, Site], list[int]] = defaultdict(list)
+    surely: set[tuple[int, Site]] = set()
     steps: dict[int, Site] = {}
     for window in run.windows:
+        if not run.repeats_closure(window):
+            continue
         steps[window.optimizer] = run.events[window.step].site
-        step = {frame[::2] for frame in steps[window.optimizer]}
+        step, repeats = {frame[::2] for frame in steps[window.optimizer]}, bool(_repeats(run, window))
         for site, calls in run.by_line(window.micro).items():
             inside = [frame for frame in site if frame[::2] not in step]
             once = inside and not any(map(loops_around, inside))  # else micro-batches of one call
-            once = once and window.optimizer not in reported
-            if once and len(calls) >= _LEAST and all(run.backward(number).closure for number in calls):
-                found[window.optimizer, site].append(len(calls))
+            if not all(run.backward(number).closure for number in calls):
+                continue
+            if once and len(calls) >= _LEAST:
+                surely.add((window.optimizer, site))
+            elif not repeats:
+                continue
+            found[window.optimizer, site].append(len(calls))
     for (optimizer, site), calls_of_steps in found.items():
+        if len(calls_of_steps) < 2 and (optimizer, site) not in surely:
+            continue
         name = run.optimizer(optimizer)
         yield RULE.finding(
             site,
-            f"One step of {name} calls its closure up to {max(calls_of_steps)} times, and nothing in the closure "
-            "clears the gradients: each call adds to those of the earlier calls.",
+            f"One step of {name} adds up the gradients of up to {max(calls_of_steps)} backward calls in its "
+            "closure, and nothing in the closure clears those of its earlier calls.",
             why="The optimizer compares gradients of different calls, and these are sums.",
             advice=f"Call {name}.zero_grad() in the closure, before backward().",
             fix=functools.partial(_cleared_in_closure, step=innermost(steps[optimizer])),
