@@ -144,6 +144,7 @@ def left_out(run: Run) -> Iterator[Left]:
     free = unowned(run)
     known: set[int] = set().union(*(swap.new for swap in replaced(run)))
     known |= temporary(run, [run.parameters[number] for number in free])
+    known = known.union(*(misdirected(run, optimizer) for optimizer in run.made))  # meant for one of these
     beyond = frozenset().union(*(event.beyond for event in run.of(Backward)))
     for site, reached in _training_lines(run).items():
         groups: dict[str, list[Parameter]] = defaultdict(list)

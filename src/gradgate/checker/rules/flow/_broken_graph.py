@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from gradgate.checker.analysis._constant_summands import constant_summands
@@ -81,8 +81,12 @@ def _judge(run: Run) -> Iterator[Finding]:
     missing = unreached(run)
     for swap in replaced(run):
         missing -= swap.old
+    summands = list(_constants(run))
+    behind = _behind(run, summands)
     without = cut_off(run, missing)
     for frame, (ids, how) in without.items():
+        if ids <= behind and (frame.file, frame.line) not in {(each.file, each.line) for each in summands}:
+            continue  # they miss the summand that was made a constant: other cuts may be meant
         cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))
         fix = {_LEAF: without_leaf, _NO_GRAPH: with_graph, ".sample()": resampled}.get(how, cut)
         advice = "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor of it."
@@ -117,7 +121,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             count=run.log.steps,
             evidence={"parameters": len(ids), "steps": run.log.steps},
         )
-    constants = [*inner_steps_without_graph(run, RULE, _files(run)), *_constants(run)]
+    constants = [*inner_steps_without_graph(run, RULE, _files(run)), *summands]
     yield from constants
     lines = {frame[:2] for frame in without} | {(each.file, each.line) for each in constants}
     for each in derivatives_without_graph(run, RULE, _files(run)):
@@ -126,6 +130,13 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from idle_terms(run, RULE, _files(run))
     losses = [slice_at(site, _files(run)) for site in _losses(run, missing)]
     yield from cut_samples(run, RULE, missing, [node for each in losses for _, node in each.nodes])
+
+
+def _behind(run: Run, summands: Collection[Finding]) -> Ids:
+    """Return the parameters that the summands were computed from which are constants of the loss."""
+    lines = {(each.file, each.line) for each in summands}
+    cuts = [event for event in run.of(Cut) if event.site and event.site[0][:2] in lines]
+    return frozenset[int]().union(*(event.parameters for event in cuts))
 
 
 def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
