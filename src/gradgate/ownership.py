@@ -1,12 +1,17 @@
-"""Which open update owns which parameters: until it ends, no other update may fill their gradients."""
+"""Which open update owns which parameters, and which parameters train in part only.
+
+Until an update ends, no other update may fill the gradients of what it owns.
+"""
 
 from __future__ import annotations
 
 import weakref
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 claims: weakref.WeakKeyDictionary[Any, Sequence[Tensor]] = weakref.WeakKeyDictionary()
 """Open updates, and what they own."""
@@ -15,3 +20,17 @@ claims: weakref.WeakKeyDictionary[Any, Sequence[Tensor]] = weakref.WeakKeyDictio
 def claimed() -> set[int]:
     """Return the ids of all parameters that an open update owns."""
     return {id(parameter) for owned in claims.values() for parameter in owned}
+
+
+chosen_entries: Any = WeakTensorKeyDictionary()
+"""By parameter: a checksum of the entries that optimizers may step, if these are not all."""
+
+
+def checksum(parameters: Sequence[Tensor]) -> int:
+    """Return a number that shows whether two ranks train the same of some parameters: 0 if they train all."""
+    parts = [
+        f"{index} {parameter.requires_grad} {chosen_entries.get(parameter)}"
+        for index, parameter in enumerate(parameters)
+        if not parameter.requires_grad or (chosen_entries and parameter in chosen_entries)
+    ]
+    return zlib.crc32(" ".join(parts).encode()) if parts else 0

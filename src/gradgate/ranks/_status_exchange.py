@@ -24,6 +24,7 @@ class RankStatus:
     totals: dict[str, float] = field(default_factory=dict)  # of the losses, summed over their items
     units: dict[str, float] = field(default_factory=dict)  # that its sums are held in
     filled: str = ""  # one digit for each parameter: 0 no gradient, 1 dense, 2 sparse
+    trained: int = 0  # a checksum of what is frozen, and of the entries that were chosen
     first: tuple[float, float] | None = None  # of its first micro-batch: the squared norm, and the items
     rows: list[Any] | None = None  # of each representation: their number, and what each is
     reached_by_pass: str = ""  # under fully_shard, where passes have to agree over ranks: see ShardedEngine
@@ -77,6 +78,19 @@ class StatusExchange:
             f"update: rank {coupled[0]} called update.backward_coupled(...) and others did not, so they would wait "
             "for each other. Nothing was stepped on any rank. Let every rank call it, with an empty list of "
             "micro-batches if it has none."
+        )
+
+    @property
+    def differ_in_trained(self) -> str | None:
+        """The error if ranks do not train the same parameters, rows and entries; else None."""
+        found = [status.trained for status in self.statuses]
+        other = next((rank for rank, trained in enumerate(found) if trained != found[0]), None)
+        if other is None:
+            return None
+        return (
+            f"update: ranks 0 and {other} do not train the same. They froze different parameters, or train_rows or "
+            "train_mask chose different entries, so the ranks would drift apart. Nothing was stepped on any rank. "
+            "Freeze and choose the same on every rank."
         )
 
     @property
