@@ -9,6 +9,7 @@ import pytest
 
 from gradgate.checker.reports import Summary
 from tests.interpreter import python
+from tests.ranks.processes import LAUNCH
 
 SCRIPT = """\
 import os, signal, sys, threading, time
@@ -104,17 +105,25 @@ sys.exit(5 if os.environ["RANK"] == sys.argv[1] else 0)
 """
 
 
+TORCHRUN = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2"]
+
+
+# torchrun starts an interpreter for each rank, and exits with 1. The other launcher forks, and exits with the
+# rank's code.
 @pytest.mark.slow
-@pytest.mark.parametrize("failing", ["0", "1"])
-def test_a_failing_rank_fails_the_launcher_whose_code_is_passed_on(tmp_path: Path, failing: str) -> None:
+@pytest.mark.parametrize(("failing", "code"), [("0", 5), ("1", 1)])
+def test_a_failing_rank_fails_the_launcher_whose_code_is_passed_on(
+    tmp_path: Path, failing: str, code: int
+) -> None:
     (tmp_path / "train.py").write_text(RANKS, "utf-8")
-    launcher = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2"]
+    (tmp_path / "launch.py").write_text(LAUNCH, "utf-8")
+    launcher = TORCHRUN if failing == "1" else ["launch.py", "2", ""]
     check = ["-m", "gradgate", "check", "--no-progress", "--output", "report.json"]
     done = python(*check, *launcher, "train.py", failing, cwd=tmp_path)
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == code, done.stderr
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert [finding["code"] for finding in report["findings"]] == ["GG201"]
-    assert (report["summary"]["exit_code"], report["summary"]["processes"]) == (1, 2)
+    assert (report["summary"]["exit_code"], report["summary"]["processes"]) == (code, 2)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from gradgate.events import Frame, Site
 _DEPTH = 16  # user frames that are kept
 
 _OURS = str(Path(__file__).resolve().parent) + os.sep
-_WATCHING = (
-    str(Path(_OURS) / "checker" / "recording") + os.sep
-)  # its frames lie between a module and its caller
+# Its frames lie between a module and its caller.
+_WATCHING = str(Path(_OURS) / "checker" / "recording") + os.sep
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _LIBRARIES = (
     _TORCH,

@@ -41,7 +41,7 @@ def test_micro_batches_drawn_ahead_are_not_taken_for_several_losses(
     draw: Callable[[Iterable[Any]], Iterable[Any]], length: int
 ) -> None:
     weight, _, accumulator = one_weight()
-    with pytest.raises(UpdateError, match=r"backward: .* draw them ahead"), accumulator.update() as update:
+    with pytest.raises(UpdateError, match=r"backward: .* drew them early"), accumulator.update() as update:
         add(update, weight, draw(update.micro_batches(WINDOW[:length])), name=None)
     assert weight.item() == 0.0
 
@@ -76,6 +76,6 @@ def test_one_of_several_losses_may_be_left_out_once_their_number_is_known() -> N
 
 def test_a_window_is_not_saved_while_it_is_unclear_what_its_sum_holds() -> None:
     weight, _, accumulator = one_weight()
-    with pytest.raises(UpdateError, match=r"state_dict: .* draw them ahead"), accumulator.update() as update:
+    with pytest.raises(UpdateError, match=r"state_dict: .* drew them early"), accumulator.update() as update:
         add(update, weight, one_ahead(update.micro_batches(WINDOW)), accumulator.state_dict)
     assert weight.item() == 0.0

@@ -209,3 +209,16 @@ def test_a_torn_sum_cannot_be_saved() -> None:
             accumulator.state_dict()
         update.__exit__(StopError, StopError(), None)
     assert accumulator.state_dict()["window"] is None
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["first", "last"])
+def test_later_windows_still_watch_both_ends_of_the_parameters(place: int) -> None:
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1)), torch.ones(3, 2)
+    accumulator = gg.Accumulator(SGD(model.parameters(), lr=0.1))
+    for _ in range(5):
+        accumulator.step_window(lambda x: (model(x).square().mean(), len(x)), [x, x])
+    with stopped_by(GradientError), accumulator.update() as update:
+        for part in update.micro_batches([x, x]):
+            update.backward(model(part).square().mean(), count=3)
+            model[place].weight.square().sum().backward()
+            model[place].bias.square().sum().backward()

@@ -295,7 +295,7 @@ def test_advice(batch: int, advice: str) -> None:
 def test_advice_where_the_gradient_does_not_show() -> None:
     weight, _, accumulator = one_weight(noise_scale=(noise := gg.NoiseScale()))
     update_by(accumulator, weight, [(5.0, 1), (1.0, 3)])
-    assert noise.advice() == "Noise hides the gradient in 1 update. Measure longer, with decay closer to 1."
+    assert noise.advice() == "In 1 update, noise hides the gradient. Measure longer, with decay closer to 1."
 
 
 def test_what_is_refused() -> None:

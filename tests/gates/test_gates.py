@@ -241,6 +241,14 @@ def test_complex_gradients_are_scaled_masked_and_limited_in_norm() -> None:
         clip_gradient(x, max_value=1.0)
 
 
+def test_a_mask_of_fractions_lets_a_part_pass() -> None:
+    x, mask = leaf(1.0, 2.0, 3.0), torch.tensor([0.25, 0.0, 1.0])
+    ((mask_gradient(x, mask) - 2).abs().sqrt() * 8).sum().backward()  # the second gradient is NaN
+    assert x.grad.tolist() == [-1.0, 0.0, 4.0]
+    (flags,) = torch.autograd.grad(mask_gradient(x, torch.tensor([2, 0, 1])).sum(), x)  # as labels != 0
+    assert flags.tolist() == [1.0, 0.0, 1.0]
+
+
 def test_a_masked_nan_does_not_pass() -> None:
     x = leaf(0.0, 1.0, 2.0)
     (mask_gradient(x, torch.tensor([False, True, True])).sqrt()).sum().backward()  # 1 / (2 sqrt(0)) is inf

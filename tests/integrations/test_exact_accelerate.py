@@ -215,7 +215,7 @@ def test_parallelism_within_a_model_is_refused(kind: str, monkeypatch: pytest.Mo
     accelerator = Loop(exactly=False).accelerator
     parallel = ParallelismConfig(**{f"{kind}_size": 2})
     monkeypatch.setattr(type(accelerator), "parallelism_config", parallel)
-    with pytest.raises(OptionError, match=f"trains with {kind}_size=2"):
+    with pytest.raises(OptionError, match=f"uses {kind}_size=2"):
         exact(accelerator)
 
 

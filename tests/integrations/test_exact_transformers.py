@@ -230,7 +230,7 @@ def test_sft_of_trl(tmp_path: Path) -> None:
 def test_data_parallel_is_refused() -> None:
     trainer = _trainer()
     trainer.args._n_gpu = 2
-    with pytest.raises(OptionError, match="trains with DataParallel"):
+    with pytest.raises(OptionError, match="uses DataParallel"):
         exact(trainer)
 
 

@@ -167,6 +167,31 @@ class BatchNorm(Body):
         return h + self.norm(h.mean(1))[:, None]
 
 
+class SpectralNorms(Body):
+    """Power iterations, which write their vectors by ``out=``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.new = nn.utils.parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH))
+        self.old = nn.utils.spectral_norm(nn.Linear(WIDTH, WIDTH))
+
+    def mixed(self, h: Tensor) -> Tensor:
+        return h + self.new(h) + self.old(h)
+
+
+class WritesByOut(Body):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("best", torch.zeros(WIDTH))
+        self.where, self.mean = torch.zeros(WIDTH, dtype=torch.long), torch.zeros(WIDTH)
+
+    def mixed(self, h: Tensor) -> Tensor:
+        rows = h.detach().flatten(0, -2)
+        torch.max(rows, 0, out=(self.best, self.where))
+        torch.lerp(self.mean, rows.mean(0), 0.1, out=self.mean)
+        return h - self.best - self.mean - self.where
+
+
 class MomentumEncoder(Body):
     """As MoCo does it: parameters that no gradient reaches follow the others in every forward pass."""
 
@@ -230,7 +255,8 @@ class BackwardWithin(Body):
 
 MODELS = [
     RopeTable, MasksBySize, BufferMadeLate, CachedMask, GlobalDict, GlobalName, ClassAttribute, KeptKeys,
-    RunningMean, BatchNorm, MomentumEncoder, SwitchesModes, OwnGenerator, Lazy, BackwardWithin,
+    RunningMean, BatchNorm, SpectralNorms, WritesByOut, MomentumEncoder, SwitchesModes, OwnGenerator, Lazy,
+    BackwardWithin,
 ]  # fmt: skip
 
 
@@ -348,7 +374,7 @@ def test_what_cannot_be_reached_is_named(
             keep(vars(sys.modules["elsewhere"]), h.detach())
         return h.mean()
 
-    with pytest.warns(EstimateWarning, match=rf"estimate are left in {name}, which loss_fn"):
+    with pytest.warns(EstimateWarning, match=rf"estimate are left in {name}, which gg.plan"):
         gg.plan(loss_fn, torch.ones(8, WIDTH), budget_bytes="1MiB")
 
 

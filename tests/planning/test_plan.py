@@ -379,7 +379,7 @@ def test_without_a_budget_what_is_free_counts() -> None:
         (
             (torch.ones(3, 2), torch.ones(4)),
             {},
-            ("fields of different sizes", "4 along dimension 0", "batch[0] holds 3"),
+            ("fields of different sizes", "4 entries along dimension 0", "batch[0] holds 3"),
         ),
         ({"x": torch.ones(3, 2)}, {"lengths": "mask"}, ("lengths by an unknown key", "('x')")),
         (torch.ones(3, 2), {"lengths": [1, 2]}, ("lengths of fewer samples",)),

@@ -93,7 +93,7 @@ def test_whatever_the_lengths_it_is_exact(lengths: list[int], wide: bool) -> Non
 def test_images_as_wide_as_the_texts_are_not_cropped() -> None:
     """Cropped to the texts' lengths the mean of the pixels is another."""
     batch: dict[str, Any] = {**texts(), "image": torch.rand(SAMPLES, WIDTH, WIDTH)}
-    with raises(OptionError, "a field that may be padded", 'batch["image"] has the size 12') as caught:
+    with raises(OptionError, "a field that may be padded", 'batch["image"] has size 12') as caught:
         error(batch)
     assert 'trim=["ids", "labels", "mask"]' in str(caught.value)
     assert error(batch, trim=["ids", "labels", "mask"]) <= RTOL
@@ -138,7 +138,7 @@ def test_features_that_end_where_the_lengths_say_are_trimmed() -> None:
 )
 def test_what_does_not_show_its_padding_is_asked_about(name: str, field: Tensor) -> None:
     batch = {**texts(), name: field}
-    with raises(OptionError, "a field that may be padded", f'batch["{name}"] has the size 12'):
+    with raises(OptionError, "a field that may be padded", f'batch["{name}"] has size 12'):
         lengths_of(batch)
     assert lengths_of(batch, trim=()) == [WIDTH] * len(lengths_of(batch, trim=()))
 
@@ -208,7 +208,7 @@ def test_a_mask_of_labels_keeps_the_prompt_before_them() -> None:
 def test_tokens_behind_the_last_label_are_not_cut_off() -> None:
     batch = texts(lengths=[12] * SAMPLES)
     batch["labels"][:, 9:] = -100
-    with raises(OptionError, "a field that may be padded", 'batch["ids"] has the size 12'):
+    with raises(OptionError, "a field that may be padded", 'batch["ids"] has size 12'):
         error(batch, lengths=lambda b: b["labels"] != -100)
 
 
@@ -255,7 +255,7 @@ def test_a_later_batch_is_trimmed_as_the_first_was() -> None:
         gg.plan(Reader(), batch(9), budget_bytes="11 KB", lengths="mask")
     wrong = batch(10)
     wrong["ids"][:] = 3
-    with raises(OptionError, "a field that may be padded", 'batch["ids"] has the size 10'):
+    with raises(OptionError, "a field that may be padded", 'batch["ids"] has size 10'):
         plan.split(wrong)
     wrong = {**batch(10), "ids": torch.ones(SAMPLES, 11, dtype=torch.long)}
     with raises(OptionError, "a later field of another width", 'batch["ids"]', "11 columns"):

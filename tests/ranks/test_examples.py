@@ -98,15 +98,13 @@ def test_fsdp2_averages_too_and_gradgate_adds_up_unequal_micro_batches_and_numbe
         assert number_after(words, printed) < ROUNDING
 
 
-# By default, an example spawns an interpreter for each rank. Here, one interpreter imports all, and is forked.
+# By default, an example spawns an interpreter for each rank. Here, ranks are forks: all is imported already.
 WITHOUT_TORCHRUN = """\
-import multiprocessing
 from dataclasses import replace
 from examples import ddp, fsdp2
-multiprocessing.set_forkserver_preload(["examples.ddp", "examples.fsdp2"])
 for example in (ddp, fsdp2):
     usual = example.here
-    example.here = lambda ranks: replace(usual(ranks), start_method="forkserver")
+    example.here = lambda ranks: replace(usual(ranks), start_method="fork")
     example.main()
 """
 

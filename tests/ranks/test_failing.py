@@ -226,7 +226,7 @@ def test_a_wrapper_that_cannot_be_held_back_is_refused() -> None:
 
 
 DIFFERENCES = {
-    "number": "update: ranks differ in the number of parameters: ranks 0, 2: 2; rank 1: 1. They would step",
+    "number": "update: ranks differ in the number of parameters: ranks 0, 2: 2; rank 1: 1. Their parameters",
     "shapes": "ranks differ in the shapes of parameters: ranks 0, 2: [(3, 4), (3,)]; rank 1: [(4, 4), (4,)]",
     "values": "ranks differ in the values of parameters",
     "rates": "ranks differ in learning rates: ranks 0, 2: [0.1]; rank 1: [0.2]",

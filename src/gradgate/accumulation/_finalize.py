@@ -211,7 +211,7 @@ def _torn(
     parameters: Sequence[Tensor], before: dict[int, int], settings: UpdateSettings, error: BaseException
 ) -> str:
     changed = [p for p in parameters if tensor_version(p) != before.get(id(p))]
-    what = f"({settings.names(changed)})" if changed else "that show it, and perhaps others"
+    what = f"({settings.names(changed)})" if changed else "visibly, and perhaps others"
     return (
         f"update: the optimizer raised {type(error).__name__} in the middle of its step, after changing "
         f"{len(changed)} of {len(parameters)} parameters {what}. Parameters and state may not match. Reload the "

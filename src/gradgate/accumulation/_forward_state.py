@@ -58,7 +58,7 @@ class AtRest:
         return self._marks[id(tensor)][2] != checksum(tensor)
 
     def learn(self, copies: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Record which tensors a window left unchanged, by comparing them with their copies from before it."""
+        """Record which tensors a window left unchanged, by comparing them with their earlier copies."""
         for tensor, copied in copies:
             if id(tensor) in self._moving or copied.layout != torch.strided or copied.nbytes <= LARGE_BYTES:
                 continue

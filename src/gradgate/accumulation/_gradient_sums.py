@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ class GradientSums:
     Args:
         parameters: the owned parameters, the only ones that receive gradients.
         scale: the loss scale of the window, if there is one.
-        thorough: check every ``.grad`` for writes by other code, rather than one parameter's.
+        thorough: check every ``.grad`` for writes by other code, rather than the first and the last.
         sharded: the engine that all-reduces sharded gradients within the backward pass, if any.
     """
 
@@ -47,7 +47,7 @@ class GradientSums:
         self._current: RunningSum | None = None  # the sum in `.grad`
         self._seeds: dict[float, Tensor] = {}
         self._watched: list[tuple[Tensor, Tensor | None, int]] = []
-        self.first: Callable[[], tuple[float, float] | None] = lambda: None  # of the first micro-batch
+        self.first: Callable[[], tuple[float, float] | None] = lambda: None  # measures the first micro-batch
         self._torn = False  # True during a backward pass, and after one that raised
         self._watch()
 
@@ -169,23 +169,19 @@ class GradientSums:
         return gradients
 
     def _watch(self) -> None:
-        """Record the identity and version of every ``.grad``, or, unless ``thorough``, of the first one."""
-        watched: list[tuple[Tensor, Tensor | None, int]] = []
-        self._watched = watched
+        """Record identity and version of every ``.grad``, or, unless ``thorough``, of the first and the last."""
+        watched: Iterable[Tensor | None] = self.parameters
+        if not self._thorough:
+            both_ways = self.parameters, reversed(self.parameters)
+            watched = [next((p for p in order if p.grad is not None), None) for order in both_ways]
         version = tensor_version.use
-        for parameter in self.parameters:
-            gradient = parameter.grad
-            if gradient is not None:
-                watched.append((parameter, gradient, version(gradient)))
-                if not self._thorough:
-                    return
-            elif self._thorough:
-                watched.append((parameter, None, 0))
+        pairs = [(parameter, parameter.grad) for parameter in watched if parameter is not None]
+        self._watched = [(p, gradient, 0 if gradient is None else version(gradient)) for p, gradient in pairs]
 
     def check(self) -> None:
         """Raise if other code may have changed the sum.
 
-        An accumulator's first windows check every parameter. Later windows check one, which is enough to detect
+        An accumulator's first windows check every parameter. Later windows check two, which is enough to detect
         clearing, clipping and unscaling.
 
         Raises:

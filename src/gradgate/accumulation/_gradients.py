@@ -126,7 +126,7 @@ class Slots:
             widen(self.parameters, dtype, self.wide)
         if clear == "zero":
             for parameter, zeros in zip(self.parameters, self.before, strict=True):
-                # Dropped together with its type.
+                # `widen` has dropped the zeros together with their dtype.
                 if zeros is not None and parameter.grad is None:
                     parameter.grad = zeros.to(parameter.grad_dtype)
 

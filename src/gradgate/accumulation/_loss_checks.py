@@ -250,9 +250,9 @@ def _warn_if_coupled(loss: Tensor) -> bool:
 
 
 def _warn_if_function_of_mean(loss: Tensor, count: Count) -> None:
-    """Warn about a loss such as ``mse_loss(...).sqrt()``, which is no mean over items.
+    """Warn about a loss such as ``mse_loss(...).sqrt()``, which is not a mean over items.
 
-    A function of a single item is fine, and so is a sum of one function per item.
+    A function of a single item is allowed, and so is a sum with one function per item.
     """
     try:
         functions = functions_of_means(loss.grad_fn)

@@ -78,7 +78,7 @@ class OpenWindow:
     _sums = _NO_SUMS
     _scale: LossScale | None = None
     _coordinator: SingleProcess = ALONE
-    _own = math.inf  # micro-batches of this rank; after these, the last one is repeated
+    _own = math.inf  # this rank's number of micro-batches; later ones repeat the last
     _tallies: dict[str, Tally] | None = None  # over all ranks, if there are several
     _norm: float | Tensor | None = None
     _noise_scale: float | None = None
@@ -102,7 +102,7 @@ class OpenWindow:
             )
         try:
             self._open()
-            return self  # inside the block, so that an interrupt arriving now is rolled back too
+            return self  # inside `try`, so that an interrupt arriving now is rolled back too
         except BaseException as error:
             self._give_up()
             self._report(error)
@@ -152,7 +152,7 @@ class OpenWindow:
         try:
             self._leave(error)
         finally:
-            # Only if an interrupt kept _leave from rolling back.
+            # Runs only if an interrupt kept _leave from rolling back.
             if self._undo:
                 self._give_up()
 
@@ -209,7 +209,7 @@ class OpenWindow:
                 for scheduler in settings.schedulers:
                     scheduler.step()
             finally:
-                # Even if a scheduler raises: the step was made, so the update counts as stepped.
+                # Runs even if a scheduler raises, because the optimizers have stepped.
                 self._undo.clear()
                 slots.close()
                 self._end()

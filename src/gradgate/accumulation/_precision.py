@@ -190,7 +190,7 @@ class LossScale:
 
     def apply(self, seed: Tensor) -> Tensor:
         """Multiply a backward seed by the window's scale. Does not synchronize."""
-        # Done even if a scale was resumed: a new scaler creates its tensors when it first scales.
+        # Needed even if a scale was resumed: a new scaler creates its tensors when it first scales.
         now = self._scaler.scale(torch.ones((), device=seed.device)) if not self._begun else None
         if not self._begun and self._resumed is not None:
             self._scale = torch.full_like(seed, self._resumed, dtype=torch.float32).reshape(())

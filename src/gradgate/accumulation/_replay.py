@@ -52,7 +52,7 @@ def run_batch(
     plain = collate is None and isinstance(batch_dim, NotGiven)
     if plan is not None:
         if deal not in (None, "whole", "parts"):
-            raise OptionError(f"step: deal is {deal!r}; it is 'whole', 'parts' or None.")
+            raise OptionError(f"step: deal is {deal!r}; it must be 'whole', 'parts' or None.")
         if not plain:
             raise OptionError(
                 "step: with a plan, pass batch_dim and collate to the plan: gradgate.plan(..., batch_dim=...)."
@@ -107,7 +107,7 @@ def run_window(
     versions = [tensor_version(parameter) for parameter in parameters]
     # Sharded models are not replayed, see can_replay.
     modules = settings.models if coordinator.sharded is None else ()
-    with on_purpose():  # copies leave no graph
+    with on_purpose():  # tells the checker to ignore the copies
         forward_state = ForwardState(modules, parameters, state.at_rest)
     unfinished = state.unfinished
     try:

@@ -117,7 +117,7 @@ class RunningSum:
         return unit / count
 
     def tally(self) -> Tally:
-        """Return the loss summed over its items, and their number. Synchronizes with the device."""
+        """Return the loss summed over its items, and the number of items. Synchronizes with the device."""
         values = _numbers(self.losses)
         counts = [as_number(count) for count in self.counts]
         summed = sum(
@@ -143,7 +143,7 @@ class RunningSum:
         """Rebuild a sum from :meth:`state_dict`."""
         # Copied, so that the caller's state does not change.
         lists = {key: list(item) for key, item in state.items() if isinstance(item, list)}
-        known = {key: item for key, item in state.items() if key != "expected"}  # the format of gradgate 0.1
+        known = {key: item for key, item in state.items() if key != "expected"}  # written by gradgate 0.1
         return cls(**{**known, **lists}, headroom=headroom)
 
 

@@ -46,7 +46,7 @@ class Checkpointed:
             "shapes": [list(parameter.shape) for parameter in parameters],
             "window": window,
             "carried": [None if g is None else g.detach().clone() for g in gradients] if decays else None,
-            # Which zero gradients exist, because an optimizer steps on a zero gradient, but not on None.
+            # Which gradients are zero rather than None, because an optimizer also steps on zeros.
             "zeros": [g is not None for g in gradients] if settings.clear == "zero" else None,
             "samples_that_fit": state.samples_that_fit,
             "noise_scale": None if state.noise_scale is None else state.noise_scale.state_dict(),

@@ -178,7 +178,7 @@ class Update(CoupledWindow):
             return nullcontext()  # several losses have several divisors: they are all-reduced at the end
         running, weight = self._sums.prepare(name, loss, count, reduction)
         if not is_zero(count) and weight != 1:
-            return nullcontext()  # it is added separately, so `.grad` does not hold the sum during the pass
+            return nullcontext()  # added separately, so `.grad` does not hold the sum during the pass
         unit = None if running.unit is None else float(running.unit)
         return self._coordinator.overlapping(self._sums, name, unit)
 

@@ -26,8 +26,8 @@ class Window(Sequence[T]):
     """The micro-batches between two steps: a sequence that is drawn from the loader lazily.
 
     The first micro-batch can be computed while the loader prepares the next. A window can be iterated over again,
-    except for micro-batches that ``update.micro_batches(window)`` has yielded: each of those is released, so that
-    no more inputs stay alive than in a plain loop. ``len()`` draws the whole window.
+    except for micro-batches that ``update.micro_batches(window)`` has yielded: these are released, so that no
+    more inputs stay alive than in a plain loop. ``len()`` draws the whole window.
     """
 
     def __init__(self, source: Iterator[T], size: int, first: T, expected: int) -> None:
@@ -190,7 +190,7 @@ class GivenMicroBatches:
         self, state: TrainingState, micro_batches: Sequence[Any], batch_dim: BatchDim | NotGiven
     ) -> None:
         self._state, self._batch_dim = state, batch_dim
-        # The saved state counts pieces of its own split size; skip as many pieces.
+        # The saved count refers to split micro-batches, so split before skipping that many.
         keep = _kept(state)
         pieces = self._split(micro_batches) if keep else []
         self._kept = pieces[:keep]

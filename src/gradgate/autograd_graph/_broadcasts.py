@@ -1,4 +1,4 @@
-"""Find values of shapes (N, 1) and (N,) that broadcasting turned into a matrix of all pairs."""
+"""Finds values of shapes (N, 1) and (N,) that broadcasting turned into a matrix of all pairs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ ELEMENTWISE = (
 
 _REDUCTIONS = ("MeanBackward0", "SumBackward0")
 _CHOICES = ("WhereBackward0", "ClampBackward1", "ClampMinBackward0", "MinimumBackward0", "MaximumBackward0")
-_LEAST_PAIRS = 4  # samples: a smaller matrix is a sum of two vectors by chance
+_LEAST_PAIRS = 4  # samples; a smaller matrix may be a sum of two vectors by chance
 _MOST_PAIRS = 4096
 _ROUNDING = 1e-5  # of float32
 
 Users = Mapping[Any, list[Any]]
-"""By node, the nodes that use its result."""
+"""For each node, the nodes that use its result."""
 
 
 def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...]] | None:
@@ -58,8 +58,8 @@ def broadcast_at(node: Any, users: Users) -> tuple[Any, tuple[int, ...]] | None:
 def weighed_by_pairs(node: Any, users: Users) -> tuple[int, ...] | None:
     """Return the shape (N, N) of a matrix without a graph that weighs N log-probabilities, if broadcasting made it.
 
-    Every entry of such a matrix is the sum of a number of its row and one of its column. If the two vectors are the
-    same one, apart from the sign, each sample is compared with the others on purpose.
+    Every entry of such a matrix is a row value plus a column value. If both vectors are
+    equal, apart from the sign, the loss compares the samples with each other on purpose.
     """
     shape = node_shape(node, 0)
     if node.name() != "MulBackward0" or not _is_square(shape):
@@ -119,13 +119,13 @@ def _is_outer(node: Any, user: Any, size: int) -> bool:
 
 
 def _is_separable(values: Tensor) -> bool:
-    """Return whether each entry is the sum of a number of its row and one of its column."""
+    """Return whether each entry is a row value plus a column value."""
     rest = values - values[:1] - values[:, :1] + values[:1, :1]
     return bool(rest.abs().max() <= _ROUNDING * values.abs().max())
 
 
 def _joins_two_vectors(matrix: Tensor) -> bool:
-    """Return whether a matrix is the sum of two vectors of which neither is constant nor the other's negative."""
+    """Return whether a matrix is the sum of two vectors that are not constant and not each other's negative."""
     least = _ROUNDING * matrix.abs().max()
     both = matrix + matrix.T
     apart = (matrix - matrix[:1], matrix - matrix[:, :1], both - both[:1, :1])

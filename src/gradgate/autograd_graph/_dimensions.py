@@ -104,7 +104,7 @@ def along(
 
 
 def dims_of(node: Any, count: int) -> list[int]:
-    """Return the dimensions along which a node works. If it names none, these are all ``count`` of its input."""
+    """Return the dimensions along which a node works. If it names none, return all ``count`` dimensions."""
     dims = getattr(node, "_saved_dim", None)
     dims = () if dims is None else dims if isinstance(dims, Iterable) else (dims,)
     return [signed(dim) % count for dim in dims if count] or list(range(count))

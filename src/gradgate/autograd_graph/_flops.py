@@ -44,11 +44,8 @@ def flops_of(node: Any) -> tuple[float, list[float]]:
     if name == LEAF or name in _VIEWS:
         return 0.0, [0.0] * len(edges)
     elements = [None if shape is None else float(max(math.prod(shape), math.prod(out))) for shape in inputs]
-    forward, gradient, heavy = (
-        0.0,
-        1.0,
-        range(0),
-    )  # the inputs whose gradients are as much work as the forward pass
+    # `heavy`: the inputs whose gradients take as much work as the forward pass.
+    forward, gradient, heavy = 0.0, 1.0, range(0)
     if name in _PRODUCTS:
         first = _PRODUCTS[name]
         forward, heavy = _product(out, *inputs[first : first + 2]), range(first, first + 2)

@@ -68,7 +68,7 @@ class SamplesMixedError(NotUnderstoodError):
 class _Smoothed(NamedTuple):
     """A cross entropy of class indices with label smoothing e.
 
-    It is (1 - e) times a loss of class scores, plus e times the mean over all classes of the loss of each.
+    It is (1 - e) times a loss of class scores, plus e times the mean of that loss over all classes.
 
     Attributes:
         loss: the node of the loss of class scores.

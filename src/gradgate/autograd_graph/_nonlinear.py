@@ -1,4 +1,4 @@
-"""Finds functions of a mean, such as the root of a mean squared error: these are no means over items themselves."""
+"""Finds functions of a mean, such as the root of a mean squared error, which are not means over items."""
 
 from __future__ import annotations
 

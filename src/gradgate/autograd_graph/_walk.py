@@ -23,7 +23,7 @@ def walk(*roots: Any, beyond: Collection[str] | None = None) -> Iterator[tuple[A
     With ``beyond``, the walk continues only beyond nodes with one of these names.
 
     With ``find_unused_parameters``, DistributedDataParallel connects all outputs of a model to one node, which
-    passes each gradient through unchanged. The walk follows only the inputs whose outputs the roots use.
+    passes each gradient through unchanged. The walk follows an input of that node only if the roots use its output.
     """
     queue = list(dict.fromkeys(root for root in roots if root is not None))
     seen = set(queue)

@@ -61,9 +61,9 @@ class Backward(Event):
     through: Annotated[
         tuple[tuple[int, Site], ...], "(parameter, where it was used), of parameters in no optimizer"
     ] = ()
-    beyond: Annotated[
-        Ids, "parameters downstream of another optimizer's (if they are in no optimizer: of any optimizer's)"
-    ] = frozenset()
+    beyond: Annotated[Ids, "parameters combined with values computed from another optimizer's parameters"] = (
+        frozenset()
+    )
     stale: Annotated[
         tuple[tuple[int, Site], ...], "(parameter, write) whose values changed since the forward pass"
     ] = ()

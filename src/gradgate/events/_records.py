@@ -99,7 +99,7 @@ class Term:
 
 
 Doing: TypeAlias = Literal["load", "backward", "clear", "clip", "step", "schedule", "exchange"]
-"""The kinds of time span in a training loop. The forward pass lies between two spans."""
+"""The kinds of time span in a training loop. Time between two spans is the forward pass."""
 
 
 class Span(NamedTuple):

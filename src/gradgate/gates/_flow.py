@@ -177,7 +177,7 @@ def stops_of(parameter: Tensor, graph: Graph, trace: Trace | None) -> list[Stop]
 
 
 def _stops_at(parameter: Tensor, cuts: Iterable[FlowCut]) -> list[Stop]:
-    """Return the stops of the cuts that a parameter is behind, each once."""
+    """Return the stops of all cuts between a parameter and the loss, each once."""
     return list(dict.fromkeys(cut.stop for cut in cuts if id(parameter) in cut.behind))
 
 

@@ -65,7 +65,7 @@ class Frozen:
             if not any(part in chosen for part in module.modules()):
                 raise OptionError(
                     f"unfreeze: {type(module).__name__} is not frozen by this handle. Pass modules that "
-                    "`frozen` has frozen, or parts of them, each once."
+                    "this handle froze, or their submodules, each once."
                 )
         chosen = chosen if modules else dict.fromkeys(self._frozen)
         _check_no_update(chosen, "unfreeze")

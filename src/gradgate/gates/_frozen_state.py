@@ -100,7 +100,7 @@ class FrozenModule:
         self._parts: list[FrozenModule] = []
         self._hooks: list[RemovableHandle] = []
         self._passes: list[list[_Buffers]] = []
-        self._inner = False  # the module is part of a running one, which has made copies for it
+        self._inner = False  # a running parent module has made copies for this one
         self.holders = 0
         self._parameters: dict[str, _FrozenParameter] = {}
         vars(module).update(_copying_within(module, self._unfrozen), train=self)

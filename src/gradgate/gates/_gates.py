@@ -48,7 +48,7 @@ def scale_gradient(x: T, factor: Factor) -> T:
     Args:
         x: a tensor, or a pytree of tensors. Integer tensors, which carry no gradient, pass unchanged.
         factor: a finite number; a tensor that broadcasts to ``x``; or a function that returns one of these, and is
-            called each time. A factor of 0 sends zeros back; :func:`stop_gradient` costs less.
+            called whenever the gate is applied. A factor of 0 sends zeros back; :func:`stop_gradient` costs less.
 
     Returns:
         The same values, bit for bit. Memory is shared: torch refuses in-place operations on it (``inplace=True``).
@@ -93,7 +93,8 @@ def mask_gradient(x: T, mask: Tensor) -> T:
 
     Args:
         x: a tensor, or a pytree of tensors; the mask broadcasts to each of them.
-        mask: bool, or 0 and 1. Where it is 0 the gradient becomes 0, even if it is NaN or infinite.
+        mask: bool, or numbers. Where it is 0 the gradient becomes 0, even if it is NaN or infinite. A floating mask
+            multiplies the gradient elsewhere, so that a fraction lets a part of it pass.
 
     Returns:
         The same values, bit for bit.
@@ -111,7 +112,8 @@ def mask_gradient(x: T, mask: Tensor) -> T:
     def check(tensor: Tensor) -> None:
         check_broadcasts(mask, tensor, "mask_gradient: the mask")
 
-    return _gated(x, _Masked, mask != 0, check=check, verb="mask_gradient")
+    gated = _gated(x, _Scaled, mask, check=check, verb="mask_gradient") if mask.is_floating_point() else x
+    return _gated(gated, _Masked, mask != 0, check=check, verb="mask_gradient")
 
 
 def clip_gradient(x: T, *, max_norm: float | None = None, max_value: float | None = None) -> T:

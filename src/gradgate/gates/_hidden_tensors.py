@@ -40,7 +40,7 @@ def check_leaf(leaf: Any, verb: str) -> None:
 
 
 def _name_of_hidden(leaf: Any) -> str | None:
-    """Return the attribute with a tensor that carries a gradient, "" for one among the items, or None."""
+    """Return the attribute that holds a tensor with a gradient, "" if an item holds it, or None."""
     if isinstance(leaf, Collection) and type(leaf).__module__ != "numpy" and _carries(list(leaf)):
         return ""
     named = getattr(leaf, "__dict__", {})

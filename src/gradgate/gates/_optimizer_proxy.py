@@ -49,7 +49,7 @@ class Entries:
         x[self._on(x)] = values
 
     def masked(self, gradient: Tensor) -> Tensor:
-        """Return the gradient with zeros at the other entries, in the same layout, which a hook must not change."""
+        """Return the gradient with zeros at all other entries, in the same layout, as torch requires of hooks."""
         index = self._on(gradient)
         if not gradient.is_sparse:
             if self._are_rows:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gradgate.errors import OptionError
 
-_NORMS = (nn.LayerNorm, nn.RMSNorm)  # whose parameters may have several dimensions
+_NORMS = (nn.LayerNorm, nn.RMSNorm)  # their parameters may have several dimensions
 
 
 def param_groups(

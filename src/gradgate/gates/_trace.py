@@ -33,7 +33,7 @@ class FlowCut:
     Attributes:
         stop: the operation, the reason, and the line.
         sources: the parameters and cuts from which the input was computed.
-        behind: the parameters among the sources, and those behind the cuts among them.
+        behind: the parameters behind this operation, including those behind earlier cuts.
     """
 
     def __init__(self, why: Why, op: str, sources: frozenset[Any]) -> None:
@@ -134,7 +134,7 @@ class Trace(TorchFunctionMode):
 
 
 def _forward_passes() -> dict[CodeType, str]:
-    """Return the code of the forward passes of custom autograd functions, and the functions' names."""
+    """Map the forward code of each custom autograd function to the function's name."""
     names: dict[CodeType, str] = {}
     queue: list[Any] = torch.autograd.Function.__subclasses__()
     for kind in queue:  # grows during the loop

@@ -70,10 +70,10 @@ class WindowMean:
         self._arrived: list[Tensor] = []
         self._passed: list[tuple[Any, Any]] = []
         self._counted: tuple[float, float] | None = None
-        self._divisors: set[float | None] = set()  # of means that were divided by hand
+        self._divisors: set[float | None] = set()  # the divisors of means that were divided by hand
 
     def restart(self) -> None:
-        """Begin a window after gradients were cleared. A micro-batch without its backward pass belongs to it."""
+        """Begin a window after gradients were cleared. It includes a micro-batch before its backward pass."""
         unit, pending = self._running.unit, self._expected - len(self._arrived)
         self.start()
         self._running.unit, self._expected = unit, pending
@@ -172,7 +172,7 @@ class WindowMean:
     def guard(self, optimizers: Iterable[Any]) -> None:
         """Make these optimizers refuse to step before a window has been divided, until :meth:`release`."""
         for optimizer in optimizers:
-            inner = getattr(optimizer, "optimizer", optimizer)  # of Accelerate's wrapper
+            inner = getattr(optimizer, "optimizer", optimizer)  # Accelerate wraps optimizers
             if inner not in self._guards:
                 self._guards[inner] = inner.register_step_pre_hook(self._before_step)
 

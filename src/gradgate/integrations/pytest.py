@@ -92,7 +92,7 @@ def gradgate_watch(request: pytest.FixtureRequest) -> Iterator[Watching]:
         yield watching
     finally:
         watching.stop()
-    # Report here on methods of unittest.TestCase, which pytest does not call itself.
+    # pytest does not call methods of unittest.TestCase itself, so report on them here.
     if _unjudged in request.node.stash:
         _judge(request.node)
 

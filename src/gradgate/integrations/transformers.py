@@ -24,7 +24,7 @@ class WatchGradients(WatchingCallback, TrainerCallback):  # type: ignore[misc]  
 
     A callback for ``Trainer(callbacks=[...])`` of transformers. It does not change the computation.
 
-    A ``Trainer.train`` that raises calls no callback. Watching then ends, with a report, as soon as :attr:`report`
+    If ``Trainer.train`` raises, it calls no callback. Watching then ends, with a report, as soon as :attr:`report`
     is read, another training begins or any optimizer steps; at the latest when the callback is deleted or the
     process ends.
 
@@ -102,7 +102,7 @@ class _Training:
 
 
 def _call_of_trainer(frame: FrameType) -> tuple[CodeType, weakref.ref[Any]] | None:
-    """Return the trainer that calls its callbacks, and the code of the method that does.
+    """Return the trainer that calls its callbacks, and the code object of the calling method.
 
     Keeping the frame instead would keep alive everything that its function refers to.
     """

@@ -233,6 +233,6 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, outer: Tensor) -> Any:
         raise GraphError(
-            "losses: the gradient of a loss of gradgate.losses cannot be differentiated again (create_graph=True), "
+            "losses: the gradient of this loss cannot be differentiated again (create_graph=True), "
             "because its matrix of logits is never stored. For a gradient penalty, write the loss in plain torch."
         )

@@ -18,9 +18,9 @@ from torch import Tensor
 from gradgate.planning._pass_tracer import PassTrace
 
 UNCERTAINTY_MARGIN = 0.05  # share of a pass's memory that stays unused if the estimate is not exact
-TOLERANCE = 0.01  # share of a peak by which a single pass may differ
+TOLERANCE = 0.01  # relative error of a peak up to which an estimate counts as exact
 _CHUNK = 256  # lengths that are computed together
-_DEGREE = 3  # the highest power of the samples: a loss over triplets
+_DEGREE = 3  # highest power of the number of samples, as in a loss over triplets
 _BITS = 52
 _ROUNDING = 1e-9  # relative; far above float64's, far below the effect of one sample
 

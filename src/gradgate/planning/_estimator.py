@@ -123,7 +123,7 @@ class Estimator:
             if found.exact:
                 break
         if found is None:
-            raise FakePassError("its memory does not show how it grows with the samples")
+            raise FakePassError("no pass showed how its memory grows with the samples")
         return found
 
     def _refined(self, found: Estimate, probe: PassTrace) -> Estimate:

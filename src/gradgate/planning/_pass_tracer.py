@@ -128,7 +128,7 @@ class PassTracer(peak_memory):
         self._existing: dict[int, tuple[Tensor, Tensor]] = {}  # by id: a tensor, and its fake
         self._overwritten: dict[int, tuple[Tensor, Tensor]] = {}  # by id: a tensor, and a copy from before
         self._existing_storages: set[int] = set()
-        self._creators: dict[int, str] = {}  # of storages
+        self._creators: dict[int, str] = {}  # by storage: the module that created it
         self._least_items = 0  # the current operation's result has memory for at least this many entries
         self._module_stack: list[str] = []
         self._module_names: dict[int, str] = {}
@@ -153,9 +153,12 @@ class PassTracer(peak_memory):
         if is_batch_norm:  # its schema does not say that it writes its statistics
             self._copy_before_write(args[3:5])
         elif schema.is_mutable:
-            pairs = zip(schema.arguments, args, strict=False)
+            given = dict(zip((each.name for each in schema.arguments), args, strict=False))
+            given |= kwargs or {}  # an `out` is passed by name
             self._copy_before_write(
-                value for argument, value in pairs if argument.alias_info and argument.alias_info.is_write
+                given.get(each.name)
+                for each in schema.arguments
+                if each.alias_info is not None and each.alias_info.is_write
             )
         if self._fakes is not None:
             # Given only fakes, the mode finds operations that it has seen in its cache, and is twice as fast.

@@ -187,7 +187,7 @@ def _padded(part: Any, dims: tuple[int, ...], samples: Samples, width: int, valu
     lengths = samples.lengths
     if lengths is None or lengths.width == width:
         return part
-    sizes = [0] * (2 * part.ndim)  # of the last dimension first: before it, after it
+    sizes = [0] * (2 * part.ndim)  # before and after each dimension, the last dimension first
     for dim in dims:
         sizes[2 * (part.ndim - 1 - dim) + (not lengths.left)] = width - lengths.width
     tensor = F.pad(torch.as_tensor(part), sizes, value=value)

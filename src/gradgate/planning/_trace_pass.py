@@ -21,7 +21,7 @@ from gradgate.planning._reachable_state import ReachableState
 from gradgate.pytree import mapped_tensors, tensors_in
 from gradgate.torch_compat import compiler_is_loaded
 
-_LEVELS = 4  # of containers between a cache and a tensor in it
+_LEVELS = 4  # search depth: containers between a cache and its tensor
 
 
 def trace_pass(
@@ -92,8 +92,8 @@ def _traced(
             _check_loss(loss)
             leaves = Graph(loss).leaf_nodes
             for node in leaves:
-                # Drops the gradient before it reaches `.grad`. The hook is removed: other graphs may share the
-                # node.
+                # Drops the gradient before it reaches `.grad`. The hook is removed because other graphs may share
+                # the node.
                 modes.callback(node.register_prehook(lambda _: (None,)).remove)
             parameters = list(leaves.values())
             del leaves

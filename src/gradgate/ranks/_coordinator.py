@@ -65,10 +65,10 @@ class RankCoordinator(SingleProcess):
 
     @contextmanager
     def overlapping(self, sums: WindowSums, name: str, unit: float | None) -> Iterator[None]:
-        """All-reduce gradients during the block's backward pass, the window's last, if all ranks are at theirs.
+        """All-reduce gradients while the block runs the last backward pass, if all ranks are about to run it.
 
         Args:
-            sums: the sums of the window, which has one loss: its sum is in ``.grad``.
+            sums: the sums of the window. It has a single loss, whose sum is in ``.grad``.
             name: the name of the loss.
             unit: the unit of its sum; None if the sum is empty.
 

@@ -44,7 +44,7 @@ class ShardedEngine(Engine):
         self._owned = owned
         self._every = every
         self.reached_by_pass = ""
-        """One digit per parameter and backward pass: whether the pass reached it. Empty if ranks may differ."""
+        """One digit per parameter and backward pass: 1 if reached. Empty if ranks may differ."""
         self.reached: set[int] = set()
         """The ids of the owned parameters that this rank has reached in the window."""
         self._without: list[Tensor] = []  # owned parameters without a gradient when the window began
@@ -157,7 +157,7 @@ class ShardedEngine(Engine):
                 continue  # it never ran
             # torch raises if the module is not the root, or if another rank has died and no pass can run any more.
             with suppress(RuntimeError):
-                if hasattr(module, "reset_iter_state"):  # not in torch 2.11, whose next pass starts afresh
+                if hasattr(module, "reset_iter_state"):  # torch 2.11 lacks it and needs no reset
                     module.reset_iter_state()
         for shard in self._unreduced():
             _set_local(shard, None, None)
@@ -261,5 +261,5 @@ def _set_local(shard: Any, gradient: Tensor | None, accumulated: Tensor | None) 
     gathered = gathered_parameter(shard)
     if gathered is not None:
         gathered.grad = gradient
-    if shard.unsharded_accumulated_grad is not accumulated:  # in torch 2.15 the same attribute as the first
+    if shard.unsharded_accumulated_grad is not accumulated:  # in torch 2.15, an alias of `gathered.grad`
         shard.unsharded_accumulated_grad = accumulated

@@ -1,4 +1,4 @@
-"""The processes that train together: they exchange small messages and all-reduce tensors."""
+"""Exchanges small messages and all-reduces tensors between the processes that train together."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class RankGroup:
         return sparse_tensor(indices.T, values, tensor.shape).coalesce()
 
     def gather_rows(self, values: Tensor, numbers: list[int]) -> list[Tensor]:
-        """Return every rank's rows; their numbers may differ. Rows of any dtype are sent as bytes."""
+        """Return every rank's rows; ranks may have unequal numbers of rows. Rows of any dtype are sent as bytes."""
         padded = values.new_zeros(max(numbers), *values.shape[1:])
         padded[: len(values)] = values
         sent = padded.reshape(-1).view(torch.uint8)
@@ -142,7 +142,7 @@ class RankGroup:
     def _checked(self, collective: Callable[[], Any]) -> Any:
         try:
             return collective()
-        except RuntimeError as error:  # dist.DistError is one too
+        except RuntimeError as error:  # includes dist.DistError
             self.broken = True
             raise lost(self, error) from error
 

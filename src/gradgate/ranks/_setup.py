@@ -198,7 +198,7 @@ def engine_of(
     """
     sharded: list[Any] = [module for module in modules if is_sharded(module)]
     for module in sharded:
-        module.reshard()  # after a forward pass, its parameters are not the optimizer's
+        module.reshard()  # after a forward pass, its parameters are gathered copies
     owned = {id(parameter) for parameter in parameters}
     if any(id(shard.sharded_param) in owned for module in sharded for shard in fsdp_records(module)):
         everywhere = [*sharded, *(module for module in neighbours if is_sharded(module))]

@@ -128,4 +128,4 @@ class SingleProcess:
 
 
 ALONE = SingleProcess()
-"""Has no state, so all accumulators share it."""
+"""It has no state, so all accumulators share it."""

@@ -17,9 +17,9 @@ from gradgate.testing._causes import likely_cause
 from gradgate.testing._compare import compare, real_vector, scales
 from gradgate.testing._record import autocast_types, recording
 
-_DRAWS = 6  # rounding takes few values, so two draws are often equal
-# How much two orders of the same sums may differ, relative to a parameter's largest gradient: about a thousand
-# times the type's precision, since deep models add long sums.
+_DRAWS = 6  # rounding has few possible values, so two draws are often equal
+# How much a gradient may differ if sums are added in another order, relative to the parameter's largest gradient:
+# about a thousand times the dtype's precision, because deep models add long sums.
 _TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}
 
 

@@ -85,7 +85,7 @@ def _compiled() -> bool:
         return False
     try:
         return any(backend is not None for backend in dynamo.eval_frame.cached_backends.values())
-    except AttributeError:  # the compiler was not imported yet when this was tested
+    except AttributeError:  # the compiler was imported after this function was tested
         anything_compiled.use = anything_compiled.otherwise
         return anything_compiled.use()
 

@@ -110,7 +110,7 @@ def flush_open_files() -> None:
 
     A file object that ``gc.freeze()`` has set aside is not found, and its buffer is lost.
     """
-    # type(), because isinstance reads __class__, which some objects compute, with warnings.
+    # type(), because isinstance reads __class__, which some objects compute with warnings.
     for file in [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]:
         with suppress(Exception):
             file.flush()

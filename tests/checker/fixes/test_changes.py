@@ -188,7 +188,7 @@ def test_without_libcst_a_report_shows_the_advice_and_says_what_to_install(
     story = Story("w", source="loss.backward()\noptimizer.step()\n").optimizer()
     for _ in range(4):
         story.backward(1, mean(8)).step(2)
-    note = "Fixes are shown as text only: edits need LibCST, pip install 'gradgate[cli]'."
+    note = "Fixes are shown only as text, because edits need LibCST: pip install 'gradgate[cli]'."
     assert note not in report_on([story.log()]).summary.notes
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

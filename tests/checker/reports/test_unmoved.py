@@ -78,7 +78,7 @@ def test_a_module_that_is_frozen_during_the_run_is_named_as_a_whole() -> None:
         (
             None,
             [
-                "None of 12 steps of optimizer moved net.body, which had gradients before it was frozen. "
+                "None of 12 steps of optimizer moved net.body, which was frozen after a loss had reached it. "
                 "Check whether the right network is frozen."
             ],
         ),

@@ -28,7 +28,7 @@ def scale_lr(
     it allows larger steps, up to the batch size that :class:`gradgate.NoiseScale` measures.
 
     Args:
-        optimizer: its groups' ``lr`` are changed in place. Call this once, before a scheduler is made.
+        optimizer: the ``lr`` of each group is changed in place. Call this once, before a scheduler is made.
         batch: samples (or tokens) per update now, over all ranks.
         base_batch: samples (or tokens) per update for which ``lr`` was tuned, over all ranks.
         rule: "linear", ``lr * batch / base_batch``, is usual for SGD; "sqrt", ``lr * sqrt(batch /
@@ -97,7 +97,8 @@ def warmup(optimizer: Optimizer, *, updates: int, factor: float) -> LinearLR:
     curvature.
 
     Args:
-        optimizer: its rates are set to ``lr / factor`` immediately, as torch's schedulers do on creation.
+        optimizer: the rates of its groups are set to ``lr / factor`` immediately, as torch's schedulers do on
+            creation.
         updates: the number of updates over which the rate rises, ``>= 1``. Goyal et al. use 5 epochs.
         factor: the factor that :func:`scale_lr` returned, ``>= 1``.
 

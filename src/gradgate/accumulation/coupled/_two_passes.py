@@ -78,7 +78,7 @@ class TwoPasses:
     # -- the loss ---------------------------------------------------------------------------------
 
     def _backward_loss(self, parts: Sequence[Encoded], loss_fn: Callable[[Any], Tensor]) -> None:
-        """Compute the loss, and its gradient at the entries and at the parameters that it uses."""
+        """Compute the loss, and its gradient at the entries and at the parameters that the loss uses."""
         tree, rows, entries = self._joined(parts)
         self._coordinator.begin(last=True)  # modules that run in the loss have no later backward pass
         loss = loss_fn(tree)

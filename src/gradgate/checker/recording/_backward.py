@@ -110,7 +110,7 @@ class Backwards:
     def _before(
         self, tensors: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
     ) -> tuple[Backward, Probe | None]:
-        """Record a call before it runs. A known line's graph is read only while the recorder is looking."""
+        """Record a call before it runs. Outside of a close look, don't read the graph of a known line."""
         recorder = self._recorder
         site = recorder.site()
         self._settle()
@@ -137,7 +137,7 @@ class Backwards:
         return event, Probe(recorder, graph, found.numbers)
 
     def _settle(self) -> None:
-        """Finish what the previous call left open."""
+        """Finish the work that belongs to the time before this call."""
         recorder = self._recorder
         failed, self._failed = self._failed, None
         if failed is not None and failed.reached:  # the script continued despite the error
@@ -148,7 +148,7 @@ class Backwards:
             self._gradients.compare()
 
     def _repeat(self, site: Site, known: Ids, facts: dict[str, Any]) -> Backward:
-        """Record a call that is taken to reach the same parameters as the last call of its line."""
+        """Record a call, assuming that it reaches the same parameters as its line's last call."""
         facts["synced"], facts["around"] = self._ranks.synchronizes(known)
         if self._repeated is None or self._repeated[0] != (site, known, facts):
             self._repeated = (site, known, facts), Backward(site, known, seen=False, **facts)
@@ -159,7 +159,7 @@ class Backwards:
     def _examine(
         self, site: Site, graph: Graph, found: Reached, value: float | None, facts: dict[str, Any]
     ) -> Backward:
-        """Record a call with the facts that its graph shows. Some are read in a line's first calls only."""
+        """Record a call with facts from its graph. Some facts are read only in a line's first calls."""
         recorder = self._recorder
         number_of = recorder.parameters.numbers.known
         first = self._calls[site] <= _FIRST_CALLS

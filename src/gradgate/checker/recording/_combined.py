@@ -96,7 +96,7 @@ class _Reader:
                 return
 
     def _teacher(self, node: Any) -> Iterator[Combined]:
-        """Find a target t of ``kl_div``, t * log(t) - t * input, whose parameters get no other gradient."""
+        """Find a target of ``kl_div``, t * log(t) - t * input, if the parameters behind t get no other gradient."""
         target, *others = _inputs(node)
         if others != [target]:
             return
@@ -117,7 +117,7 @@ class _Reader:
                     return
 
     def _value_in(self, advantage: Any) -> Any:
-        """Return ``value`` of an advantage ``data - value``, if the loss also contains its squared error."""
+        """Return ``value`` of an advantage ``data - value``, if the loss also has a squared error of ``value``."""
         todo, seen = [(advantage, 0)], set()
         while todo:
             node, depth = todo.pop(0)

@@ -34,9 +34,9 @@ class Creation:
     def __init__(self, recorder: Recorder, cuts: Cuts) -> None:
         self._recorder = recorder
         self._cuts = cuts
-        self._modules: Numbers[nn.Module] = Numbers()  # whose state was loaded
-        self._loaded: Numbers[Tensor] = Numbers()  # their parameters that were in the state
-        self._heads: set[int] = set()  # parameters that were recorded
+        self._modules: Numbers[nn.Module] = Numbers()  # modules whose state was loaded
+        self._loaded: Numbers[Tensor] = Numbers()  # parameters whose values came from a loaded state
+        self._heads: set[int] = set()  # parameters of the recorded FrozenHead events
 
     def parameter(self, kind: Any, data: Any = None, *_: Any, **__: Any) -> Around:
         """Remember where a parameter was created."""
@@ -92,7 +92,7 @@ class Creation:
         recorder.add(StateLoaded(recorder.site(), number, before, len(optimizer.state)))
 
     def module_state(self, module: nn.Module, *_: Any, **__: Any) -> Around:
-        """Remember which parameters a state_dict gave their values."""
+        """Remember which parameters got their values from a state_dict."""
         keys = yield
         missing = set(getattr(keys, "missing_keys", ()))
         self._modules.number(module)
@@ -101,7 +101,7 @@ class Creation:
                 self._loaded.number(parameter)
 
     def frozen_heads(self, graph: Graph) -> Iterator[FrozenHead]:
-        """Yield the last layers that are frozen as they were initialized, in models whose state was loaded."""
+        """Yield last layers that are frozen with their initial values, in models whose state was loaded."""
         last = {_address(weight) for weight in last_weights(graph)} - {0} if len(self._modules) else set()
         modules = self._recorder.modules.alive() if last else []
         for layer in modules:
@@ -116,7 +116,7 @@ class Creation:
                 yield FrozenHead(self._recorder.site(), type(holder).__name__, ids, loaded)
 
     def _holder(self, layer: nn.Module, modules: list[nn.Module]) -> tuple[nn.Module | None, int]:
-        """Return a module that holds a layer and frozen parameters that were loaded, and how many of them."""
+        """Return a module that holds the layer and only frozen loaded parameters, and the number of these."""
         for module in modules:
             inside = modules_in(module)
             if any(inner is layer for inner in inside) and any(
@@ -129,7 +129,7 @@ class Creation:
 
 
 def _address(weight: Tensor) -> int:
-    """Return where a tensor's memory begins, also for a view; 0 if it has none here."""
+    """Return the address of a tensor's storage, which views share; 0 for sharded and sparse tensors."""
     return 0 if is_sharded(weight) or weight.is_sparse else weight.untyped_storage().data_ptr()
 
 

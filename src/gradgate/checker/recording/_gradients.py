@@ -197,7 +197,7 @@ class GradientCopies:
         self._copies = [(number, grad.detach().clone()) for number, grad in grads[::step]]
 
     def compare(self) -> None:
-        """Record the angles between each copy and the gradient added since, if any angle is obtuse."""
+        """Record the angle between each copy and the gradient added after it, if any angle is above 90 degrees."""
         numbers = self._recorder.parameters.numbers
         cosines: list[tuple[int, float]] = []
         for number, before in self._copies:

@@ -16,10 +16,10 @@ from gradgate.checker.recording._user_objects import is_a
 from gradgate.events import Site
 from gradgate.torch_compat import node_number
 
-_FEW = 0.1  # fraction of values, the smallest ones, that may change although rounding loses the update
-_LEAST_VALUES = 16  # fewer show no distribution
-_ROUNDING = 1e-2  # of 16-bit parameters
-_SAMPLE = 2048  # values of a parameter that are compared before and after a step
+_FEW = 0.1  # rounding is reported if at most this fraction of the values changed
+_LEAST_VALUES = 16  # with fewer values, the distribution is unknown
+_ROUNDING = 1e-2  # bound on the relative rounding of 16-bit values
+_SAMPLE = 2048  # values per parameter that are compared before and after a step
 _INFINITE = float("inf")
 _detach = Tensor.detach  # the original method: the watched one is slower
 
@@ -36,10 +36,10 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 
 def is_as_initialized(weight: Tensor) -> bool:
-    """Return whether a weight's values are distributed as linear and convolutional layers initialize theirs.
+    """Return whether a weight looks like the initial weight of a linear or convolutional layer.
 
-    That is evenly, up to one over the root of the number of inputs. Values that were trained, or computed from
-    data, are not.
+    The initial values are uniform between ±1 / sqrt(number of inputs). Trained values, and values computed from
+    data, are not uniform.
     """
     if weight.dim() < 2 or not weight.is_floating_point() or weight.numel() < _LEAST_VALUES:
         return False
@@ -127,7 +127,7 @@ def full_rows(gradient: Tensor) -> Tensor | None:
 
 
 def drifts(before: Tensor, parameter: Tensor, masked: Tensor) -> bool:
-    """Return whether rows changed whose gradient a hook sets to zero, while other rows have a gradient."""
+    """Return whether a step changed rows that a hook masks, although the hook masks only a part of the rows."""
     if before.shape != parameter.shape or len(masked) != len(parameter):
         return False
     moved = (before != _detach(parameter)).reshape(len(before), -1).any(1)
@@ -222,7 +222,7 @@ def _is_nan(node: Any, name: str) -> bool:
 
 
 def _size(gradient: Any) -> float | None:
-    """Return the largest absolute value of a gradient, which is infinite or NaN unless all values are finite."""
+    """Return the largest absolute value of a gradient; infinity or NaN if the gradient contains any."""
     if (
         not isinstance(gradient, Tensor)
         or gradient.is_sparse

@@ -64,7 +64,7 @@ class Patches:
         self._stack.callback(act)
 
     def replace(self, owner: Any, name: str, new: Any) -> None:
-        """Set ``owner.name``. Remember the old attribute if the owner itself had one, not only a base class."""
+        """Set ``owner.name``. Remember the old attribute, unless it was inherited."""
         old = vars(owner).get(name, _MISSING)
         self._stack.callback(_put_back, owner, name, old, new)
         setattr(owner, name, new)

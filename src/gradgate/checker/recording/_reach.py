@@ -77,7 +77,9 @@ class Reached:
             for child in self.graph.following[node]:
                 above.setdefault(child, node)
                 before[node] |= before[child]
-        between: set[Any] = set()  # nodes from which the loss was computed with an optimizer's parameters
+        between: set[Any] = (
+            set()
+        )  # nodes followed by a use of an optimizer's parameters, on the way to the loss
         users = {node for leaf, kind in owners.items() if kind for node in self._users.get(leaf, ())}
         for node in self.graph.in_order():
             if node in users or node in between:
@@ -92,13 +94,13 @@ class Reached:
                     node = above[node]
                 inputs = self.graph.following[node]
                 if plain and (node not in between or not any(before[each] & others for each in inputs)):
-                    continue  # it may be data
+                    continue  # the tensor may be data
                 if before[node] & others:
                     found.add(number)
         return self._same(found)
 
     def flops(self, counted: set[int]) -> tuple[float, tuple[tuple[Ids, float], ...]]:
-        """Return the FLOPs of both passes, and the FLOPs of the backward pass by the optimizers that need them.
+        """Return the FLOPs of forward and backward pass, and the backward FLOPs by the optimizers that need them.
 
         Args:
             counted: numbers of the nodes whose forward FLOPs are already counted. This call adds its own nodes.
@@ -153,10 +155,10 @@ def older_than(nodes: Iterable[Any], number: int) -> tuple[int, Site]:
 
 
 def left_out(nodes: Iterable[Any], since: int) -> int:
-    """Return the length of the longest run of node numbers above ``since`` that no node has.
+    """Return the length of the longest gap in the node numbers above ``since``.
 
-    Returns 0 if more of the nodes are newer than that run: a recurrent network's losses leave out a few nodes in
-    each time step, before those of all later ones.
+    Returns 0 if more nodes follow the gap than it has numbers. A recurrent network's loss, for example, leaves out
+    a few nodes in each time step, and the nodes of all later time steps follow.
     """
     numbers = sorted({number for each in nodes if (number := node_number.use(each)) > since})
     runs = [after - before - 1 for before, after in itertools.pairwise([since, *numbers])]
@@ -165,7 +167,7 @@ def left_out(nodes: Iterable[Any], since: int) -> int:
 
 
 def bits_behind(graph: Graph, bits: Mapping[int, int], *, otherwise: int = 0) -> dict[Any, int]:
-    """Return, for each node, the union of the bits of all leaves behind the node. ``bits`` maps ids of leaves."""
+    """Return, for each node, the bits of all leaves behind the node. ``bits`` holds the bits by id of the leaf."""
     behind: dict[Any, int] = {}
     for node in reversed(graph.in_order()):
         leaf = graph.leaf_nodes.get(node)

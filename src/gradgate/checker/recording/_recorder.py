@@ -59,8 +59,8 @@ class Recorder:
         self.failures: list[str] = []
         self.events = EventBuffer()
         self.spans: list[tuple[Doing, float, float, int]] = []
-        self.left_off = ""  # if the watcher stopped early: the reason
-        self.not_judged = ""  # if the rules can't judge the events: the reason
+        self.left_off = ""  # the reason if the watcher stopped early
+        self.not_judged = ""  # the reason if the rules can't judge the events
         self.patches = Patches()
         self.watch_closely: Callable[[], Patches] = Patches  # installs the patches of a close look
         self._closely: Patches | None = None
@@ -179,8 +179,7 @@ class Recorder:
     def rests(self) -> bool:
         """Return whether a loop without an optimizer is no longer recorded.
 
-        Only a close look sees the updates of such a loop. After the close look, recording stops altogether, so that
-        the log shows no window without its update.
+        Only a close look sees the updates of such a loop, so recording ends together with the close look.
         """
         if (
             not self.resting

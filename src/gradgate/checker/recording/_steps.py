@@ -105,7 +105,7 @@ class Steps:
                 self._close(step)
 
     def writes_itself(self) -> bool:
-        """Return whether an optimizer whose step got a closure is writing, outside of that closure."""
+        """Return whether this thread is in a step with a closure, but not in the closure."""
         step = self._last_open()
         return (
             step is not None

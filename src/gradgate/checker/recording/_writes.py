@@ -66,7 +66,7 @@ class Writes:
                     self._values[address] = number
 
     def by_hand(self, *_: Any, **__: Any) -> bool:
-        """Return whether a write at this moment is the user's own, and the watcher looks closely."""
+        """Return whether to record a write now: only the user's own writes, and only during a close look."""
         recorder = self._recorder
         if not recorder.looking or not recorder.backwards or recorder.quiet:
             return False
@@ -175,7 +175,7 @@ class Writes:
         return step.numel() > 0 and bool(step @ kept < 0.5 * (step @ step))
 
     def _pulled(self, key: tuple[int, str, Site], before: Tensor, now: Tensor) -> float | None:
-        """Return the fraction of the way that values move toward a point, if the last write had the same point."""
+        """Return by which fraction a write moves values toward a point, if the last write had the same point."""
         number, _, site = key
         row, steps = self._row, self._recorder.steps
         if row is not None and row[:3] == (number, steps, site):

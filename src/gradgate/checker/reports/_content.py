@@ -135,7 +135,7 @@ class Content:
         return listed([counted(counts[noun], noun) for noun in _NOUNS.values() if counts[noun]])
 
     def verdict(self) -> tuple[str, str]:
-        """Return the first sentence of the report, and the worst severity or "ok"."""
+        """Return a sentence about the outcome of the run, and the worst severity or "ok"."""
         summary, name, found = self.summary, self.script or "the loop", self.tally()
         if how := summary.ending:
             when = f"after {counted(summary.steps, 'step')}" if summary.began else "before training began"

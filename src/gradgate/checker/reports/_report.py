@@ -84,7 +84,7 @@ def report_on(
     kept = [finding for finding in audible if fingerprint(finding) not in (baseline or ())]
     notes = [*notes, *(note for ignore in ignores for note in ignore.misnamed())]
     if not can_edit() and any(finding.fix for finding in kept):
-        notes.append("Fixes are shown as text only: edits need LibCST, pip install 'gradgate[cli]'.")
+        notes.append("Fixes are shown only as text, because edits need LibCST: pip install 'gradgate[cli]'.")
     if not any(finding.severity != "info" for finding in findings):
         notes += [sentence for log in logs for sentence in unmoved(log)]
     summary = replace(

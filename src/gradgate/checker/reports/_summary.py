@@ -39,7 +39,7 @@ class Summary:
     gone: int = 0  # findings in the baseline that this run did not have
     notes: tuple[str, ...] = ()  # limits of this check, and their reasons
     outcome: str = "finished"  # or "stopped" (--max-steps), "interrupted", "failed"
-    # Of the script, or 128 + the number of the signal. None for a loop in this process.
+    # The script's exit code, or 128 + the number of the signal that ended it. None for a loop in this process.
     exit_code: int | None = None
 
     @property

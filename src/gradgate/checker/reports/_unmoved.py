@@ -69,7 +69,7 @@ def _still(
     lost: set[int],
     everything: bool,
 ) -> str | None:
-    """Return a sentence about a part of an optimizer if its steps do not move it, or no longer.
+    """Return a sentence about a part of an optimizer's parameters, if no step or no late step moves the part.
 
     Args:
         log: the log.
@@ -77,8 +77,8 @@ def _still(
         whole: the parameters of the part.
         called: the name of the part, if it is a module.
         several: the optimizer's sampled steps.
-        late: the last of these.
-        lost: the parameters that a loss reached before they were frozen, and that never moved.
+        late: the last third of ``several``.
+        lost: the parameters that never moved and were frozen after a loss had reached them.
         everything: whether the part holds all parameters of the optimizer.
     """
     shown = called or _names(log, whole)
@@ -95,7 +95,7 @@ def _still(
         return f"{none} {called or _names(log, ids)}. Check whether a loss uses it."
     if whole <= lost:
         return (
-            f"{none} {shown}, which had gradients before it was frozen. Check whether the right network is "
+            f"{none} {shown}, which was frozen after a loss had reached it. Check whether the right network is "
             "frozen."
         )
     if everything and ids == whole and all(event.used and event.used <= event.zero for event in several):

@@ -39,7 +39,7 @@ class _State:
     watcher: Watcher | None = None  # None until torch has been imported
     # Called with the outcome and exit code if the process ends without returning. Returns the exit code.
     end: Callable[[How, int], int] | None = None
-    is_child: bool = False  # whether this isn't the process that the user started
+    is_child: bool = False  # whether another process of the run started this one
     in_pool: bool = False  # whether this is a pool's worker, whose tasks stop with StopTask
     log: Path | None = None
     recorded: int = 0  # steps and backward calls in the last log written

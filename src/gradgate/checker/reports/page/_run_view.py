@@ -32,7 +32,7 @@ Figure: TypeAlias = "dict[str, Any]"
 """A plotly.js figure. The page adds the colours of text and background."""
 
 Usage: TypeAlias = Literal["none", "used", "wasted", "late"]
-"""Whether there was no gradient, a step used the gradient, no step used it, or the step of a later loss used it."""
+"""The use of a gradient. "late": by the step of a later loss. "wasted": by no step. "none": no gradient exists."""
 
 
 class RunView:

@@ -14,7 +14,7 @@ def _prepare() -> None:
         from gradgate.checker.running import prepare_child
     except ImportError:
         return  # this interpreter has no gradgate
-    # The first kind becomes a process of multiprocessing, the second kind starts some.
+    # With "--multiprocessing-fork", the interpreter becomes a process of multiprocessing. A forkserver forks some.
     prepare_child(
         of_multiprocessing="--multiprocessing-fork" in words or "multiprocessing.forkserver" in words
     )
