@@ -18,7 +18,7 @@ from gradgate.torch_compat import node_number
 _FEW = 0.1  # fraction of values, the smallest ones, that may change although rounding loses the update
 _SAMPLE = 2048  # values of a parameter that are compared before and after a step
 _INFINITE = float("inf")
-_detach = Tensor.detach  # the original method: the watched one is slower
+_detach, _item = Tensor.detach, Tensor.item  # the original methods: watched ones are slower
 
 
 def sample(parameter: Tensor) -> Tensor:
@@ -49,11 +49,15 @@ def sizes(gradients: list[Any]) -> list[tuple[float, float]]:
                 found.append((0.0, 0.0))
                 continue
             wide = torch.promote_types(dense.dtype, torch.float32)
-            # One transfer for all gradients, because each transfer synchronizes with the device.
-            norms = [each.to(wide) for each in torch.aminmax(dense)]
-            low, high, norm = torch.stack([*norms, torch.linalg.vector_norm(dense, dtype=wide)]).tolist()
-            found.append((max(-low, high), norm))
+            norm = torch.linalg.vector_norm(dense, dtype=wide)
+            low, high, size = _floats(*(each.to(wide) for each in torch.aminmax(dense)), norm)
+            found.append((max(-low, high), size))
     return found
+
+
+def _floats(*scalars: Tensor) -> list[float]:
+    """Return the values of scalars. A transfer from a device synchronizes with it, so they are transferred together."""
+    return [_item(each) for each in scalars] if scalars[0].is_cpu else torch.stack(scalars).tolist()
 
 
 def moved_by(before: Tensor, after: Tensor, numel: int) -> tuple[float, float]:
@@ -207,9 +211,7 @@ def _size(gradient: Any) -> float | None:
     ):
         return None
     try:
-        low, high = torch.stack(
-            torch.aminmax(_detach(gradient))
-        ).tolist()  # the infinity norm is 20 times slower
+        low, high = _floats(*torch.aminmax(_detach(gradient)))  # the infinity norm is 20 times slower
         return float(max(-low, high))
     except (RuntimeError, NotImplementedError):  # a dtype or device without this operation
         return None
