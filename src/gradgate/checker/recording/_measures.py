@@ -56,7 +56,7 @@ def sizes(gradients: list[Any]) -> list[tuple[float, float]]:
 
 
 def _floats(*scalars: Tensor) -> list[float]:
-    """Return the values of scalars. A transfer from a device synchronizes with it, so they are transferred together."""
+    """Return the values of scalars. Each transfer from a device synchronizes with it, so there is only one."""
     return [_item(each) for each in scalars] if scalars[0].is_cpu else torch.stack(scalars).tolist()
 
 
