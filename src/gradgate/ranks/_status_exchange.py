@@ -24,7 +24,9 @@ class RankStatus:
     totals: dict[str, float] = field(default_factory=dict)  # each loss, summed over its items
     units: dict[str, float] = field(default_factory=dict)  # the unit of each sum
     filled: str = ""  # one digit for each parameter: 0 no gradient, 1 dense, 2 sparse
-    trained: int = 0  # a checksum of the frozen parameters, and of the entries chosen by train_rows and train_mask
+    trained: int = (
+        0  # a checksum of the frozen parameters, and of the entries chosen by train_rows and train_mask
+    )
     first: tuple[float, float] | None = None  # the first micro-batch's squared gradient norm, and its items
     rows: list[Any] | None = None  # for each representation: the number of rows, the dtype, and the row shape
     reached_by_pass: str = ""  # see ShardedEngine
