@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from gradgate.checker.analysis._origins import unfreezing_line
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, own_calls, scope_at
-from gradgate.checker.analysis._source import statement_at
+from gradgate.checker.analysis._source import statement_at, text_of
+from gradgate.checker.analysis._usage_lines import calling_line
 from gradgate.events import (
     Backward,
     Differentiated,
@@ -22,6 +23,7 @@ from gradgate.events import (
     Parameter,
     Site,
     Stepped,
+    Written,
 )
 
 _STEPS = 3  # steps of an optimizer before parameters that it does not train count
@@ -199,12 +201,15 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
         return Left(ids, site, forgotten=True, unfrozen=unfrozen)
     size, trained_size = sum(each.nbytes for each in several), sum(each.nbytes for each in trained)
     beyond = any(event.beyond & ids for event in run.of(Backward))
-    if _is_twin(run, several) or (beyond and _compares(run, ids, site)):
-        return Left(ids, site, forgotten=False)
+    part = several[0].root in roots
+    if _is_twin(run, several):
+        return Left(ids, site, forgotten=False, fixed=_is_copied(run, several))
+    if beyond and _compares(run, ids, site):
+        return Left(ids, site, forgotten=False, fixed=not part)
     if size >= _RATIO * trained_size:
         return Left(ids, site, forgotten=False, fixed=not beyond)
-    part = several[0].root in roots and size < trained_size
-    return Left(ids, site, forgotten=beyond or part or size * 2 < trained_size)
+    forgotten = beyond or (part and size < trained_size) or size * 2 < trained_size
+    return Left(ids, site, forgotten=forgotten, fixed=False)
 
 
 def _unfrozen(run: Run, ids: Ids, backward: Site) -> Frame | None:
@@ -253,31 +258,20 @@ def _is_twin(run: Run, several: list[Parameter]) -> bool:
     return sorted(each.shape for each in several) in map(sorted, others.values())
 
 
+def _is_copied(run: Run, several: list[Parameter]) -> bool:
+    """Return whether parameters were made by a copy, or the program writes to them: they follow other ones."""
+    ids = {each.id for each in several}
+    written = any(event.parameters & ids for event in run.of(Written) if event.target == "value")
+    return written or any("copy" in text_of(frame) for each in several for frame in each.made)
+
+
 def _part(parameter: Parameter) -> str:
     """Return the part of its model that a parameter belongs to: "target" of "agent.target.weight"."""
     return parameter.name.split(".")[1] if parameter.name.count(".") > 1 else ""
 
 
-# Lines
-
-
-def made_line(parameter: Parameter, like: Iterable[Parameter]) -> Frame:
-    """Return the line that made a parameter: the innermost one that did not also make the ones it replaced."""
-    others = {frame for other in like for frame in other.made}
-    return next((frame for frame in parameter.made if frame not in others), parameter.made[0])
-
-
-def calling_line(sites: Iterable[Site], backward: Site) -> Frame | None:
-    """Return the line that used some parameters: the innermost one outside of modules that all uses share.
-
-    If the uses share no line, it is the line of the first use.
-    """
-    several = [site for site in sites if site]
-    if not several:
-        return None
-    shared = [
-        frame for frame in several[0] if all(frame in site for site in several) and frame not in backward
-    ]
-    lines = shared or [frame for frame in several[0] if frame not in backward] or list(several[0])
-    outside = [frame for frame in lines if frame.function not in ("forward", "__call__")]
-    return (outside or lines)[0]
+def optimizer_beside(run: Run, left: Left) -> int:
+    """Return the optimizer that uses the rest of the same losses."""
+    reached = frozenset().union(*(event.reached for event in run.of(Backward) if event.site == left.backward))
+    using: list[int] = [event.optimizer for event in run.of(Stepped) if event.used & reached]
+    return max(set(using), key=using.count)

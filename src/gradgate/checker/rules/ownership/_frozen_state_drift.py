@@ -241,10 +241,7 @@ def _is_frozen(run: Run, ids: Ids, used: Ids) -> bool:
 def _averages(run: Run) -> Ids:
     """Return the parameters that the loop writes again and again. Such an average may stay as it is for now."""
     writes = Counter(
-        number
-        for event in run.of(Written)
-        if event.target == "value"
-        for number in event.parameters
+        number for event in run.of(Written) if event.target == "value" for number in event.parameters
     )
     return frozenset(number for number, times in writes.items() if times > _STEPS)
 

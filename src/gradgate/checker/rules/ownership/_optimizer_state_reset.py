@@ -91,9 +91,9 @@ def _judge(run: Run) -> Iterator[Finding]:
 def _of_clients(run: Run, call: Frame, model: str, ids: Ids, steps: list[int]) -> Finding:
     return RULE.finding(
         call,
-        f"{len(steps)} calls train the same {model} one after the other ({run.names(ids)}), each with a new optimizer, "
-        "and return its state, from which the next values are put together.",
-        why="Each call starts from the values and returns the tensors of the one before, so there is one result only.",
+        f"{len(steps)} calls train the same {model} one after the other ({run.names(ids)}), each with a new "
+        "optimizer, and return its state, from which the next values are computed.",
+        why="Each call continues where the one before stopped, and overwrites the tensors that it returned.",
         advice=f"Give each call a copy to train: copy.deepcopy({model}).",
         count=len(steps),
         evidence={"made": len(steps), "steps": steps[:32]},
@@ -109,13 +109,21 @@ def _model_of_clients(made: Site) -> tuple[Frame, str] | None:
     function = statement.function if statement is not None else None
     if statement is None or len(made) < 2 or not isinstance(function, ast.FunctionDef):
         return None
-    trained = {ast.unparse(call.func.value) for call in statement.calls("parameters") if isinstance(call.func, ast.Attribute)}
-    returned = [node.value for node in own_nodes(function) if isinstance(node, ast.Return) and node.value is not None]
+    trained = {
+        ast.unparse(call.func.value)
+        for call in statement.calls("parameters")
+        if isinstance(call.func, ast.Attribute)
+    }
+    returned = [
+        node.value for node in own_nodes(function) if isinstance(node, ast.Return) and node.value is not None
+    ]
     states = {
         ast.unparse(node.func.value)
         for value in returned
         for node in ast.walk(value)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "state_dict"
     }
     names = [each.arg for each in function.args.args]
     given = trained & states & set(names)

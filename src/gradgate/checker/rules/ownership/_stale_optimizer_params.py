@@ -31,11 +31,12 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
-from gradgate.checker.analysis._parameter_usage import made_line, replaced
+from gradgate.checker.analysis._parameter_usage import replaced
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called, functions
 from gradgate.checker.analysis._source import text_of
 from gradgate.checker.analysis._statement import Statement, method, operand
+from gradgate.checker.analysis._usage_lines import made_line
 from gradgate.checker.fixes import Delete, Fix, Insert, Move
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
