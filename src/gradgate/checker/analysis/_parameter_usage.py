@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gradgate.checker.analysis._origins import unfreezing_line
-from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import called, own_calls, scope_at
 from gradgate.checker.analysis._source import statement_at, text_of
 from gradgate.checker.analysis._usage_lines import calling_line
@@ -178,7 +178,19 @@ def _training_lines(run: Run) -> dict[Site, Ids]:
     for number, several in run.by_backward.items():
         if number >= 0 and any(each.consumed for each in several):
             found[run.backward(number).site] |= run.backward(number).reached
+    lines = {innermost(site): site for site in found if site}
+    for event in run.of(Backward):
+        site = lines.get(innermost(event.site)) if event.site else None
+        if site is not None and _trains_nothing(
+            run, event
+        ):  # a function that back-propagates for several models
+            found[site] |= event.reached
     return {site: frozenset(number for number in ids if often[number] != 1) for site, ids in found.items()}
+
+
+def _trains_nothing(run: Run, event: Backward) -> bool:
+    """Return whether a loss reaches only parameters, and only such that no optimizer holds."""
+    return not event.reached & run.owned and not event.others
 
 
 def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left:
@@ -203,7 +215,9 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
     beyond = any(event.beyond & ids for event in run.of(Backward))
     part = several[0].root in roots
     if _is_twin(run, several):
-        return Left(ids, site, forgotten=False, fixed=_is_copied(run, several))
+        copied = _is_copied(run, several)
+        lost = any(event.reached & ids and _trains_nothing(run, event) for event in run.of(Backward))
+        return Left(ids, site, forgotten=lost and not copied, fixed=copied)
     if beyond and _compares(run, ids, site):
         return Left(ids, site, forgotten=False, fixed=not part)
     if size >= _RATIO * trained_size:

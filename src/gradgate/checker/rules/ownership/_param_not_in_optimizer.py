@@ -97,6 +97,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix=fix,
             count=times,
             evidence={"parameters": len(ids), "backwards": times},
+            about=ids,
         )
 
 
