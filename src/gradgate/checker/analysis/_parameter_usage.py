@@ -46,25 +46,38 @@ def unreached(run: Run) -> Ids:
 
 def unowned(run: Run) -> Ids:
     """Return the parameters that losses reach and no optimizer holds, except those of ``autograd.grad`` calls."""
+    return _not_copied(run, run.reached - run.owned)
+
+
+def _not_copied(run: Run, reached: Ids) -> Ids:
+    """Return the parameters whose gradients nothing takes, neither for another model nor by ``autograd.grad``."""
     if any(each.backward < 0 and each.consumed for each in run.contributions):
         return frozenset()  # gradients are copied from one model to another, which trains
     asked: Ids = frozenset().union(*(event.asked for event in run.of(Differentiated)))
-    return frozenset(number for number in run.reached - run.owned - asked if number in run.parameters)
+    return frozenset(number for number in reached - asked if number in run.parameters)
 
 
 def misdirected(run: Run, optimizer: int) -> Ids:
     """Return the parameters that losses reach and nothing trains, if no step of an optimizer had a gradient.
 
-    Such an optimizer was given the wrong parameters. A loss that also reaches some optimizer's parameters does not
-    count: what else it reaches may be fixed on purpose.
+    Such an optimizer was given the wrong parameters. While it steps, those may be trained by no other optimizer, but
+    they may have been before. A loss that also reaches some optimizer's parameters does not count: what else it
+    reaches may be fixed on purpose.
     """
-    steps = [event for event in run.of(Stepped) if event.optimizer == optimizer]
-    if len(steps) < _STEPS or any(step.used or step.moved for step in steps):
+    steps = [number for number, event in run.numbered(Stepped) if run.stepped(number).optimizer == optimizer]
+    if len(steps) < _STEPS or any(run.stepped(step).used or run.stepped(step).moved for step in steps):
         return frozenset()
-    free = unowned(run)
-    losses = {event.reached for event in run.of(Backward) if not event.reached & run.owned}
-    meant = free & frozenset().union(*losses)
-    return meant if all(run.parameters[number].still for number in meant) else frozenset()
+    before = [number for number, _ in run.numbered(Stepped) if number < steps[0] and run.stepped(number).used]
+    later = run.events[before[-1] if before else 0 :]
+    trained: Ids = frozenset().union(*(each.used | each.moved for each in later if isinstance(each, Stepped)))
+    held: Ids = frozenset().union(
+        *(group.parameters for each in run.made[optimizer] for group in each.groups)
+    )
+    losses = {each.reached for each in later if isinstance(each, Backward)}
+    written = (each.parameters for each in later if isinstance(each, Written) and each.target == "value")
+    meant = _not_copied(run, frozenset().union(*(ids for ids in losses if not ids & (trained | held))))
+    idle = all(run.parameters[number].still or run.owners[number] for number in meant)
+    return meant if idle and not meant & frozenset().union(*written) else frozenset()
 
 
 def temporary(run: Run, several: Iterable[Parameter]) -> Ids:
@@ -263,12 +276,16 @@ def _is_twin(run: Run, several: list[Parameter]) -> bool:
     if len(several) < 2:
         return False
     root, parts = several[0].root, {_part(each) for each in several}
-    others: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    others: dict[object, list[tuple[int, ...]]] = defaultdict(list)
     for each in (run.parameters[number] for number in run.owned & run.reached):
-        if each.root != root:
-            others[each.root].append(each.shape)
-        elif _part(each) and _part(each) not in parts:
-            others[f"{root}.{_part(each)}"].append(each.shape)
+        module = each.root
+        if each.root == root:
+            if not _part(each) or _part(each) in parts:
+                continue
+            module = f"{root}.{_part(each)}"
+        # All of a module, and what each optimizer trains: a layer may be replaced for the next optimizer.
+        for key in (module, *((module, optimizer) for optimizer in run.owners[each.id])):
+            others[key].append(each.shape)
     return sorted(each.shape for each in several) in map(sorted, others.values())
 
 
