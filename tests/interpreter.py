@@ -174,6 +174,7 @@ def _everything(readable: Sequence[int], until: float) -> list[str]:
 def _serve(control: socket.socket) -> dict[str, Any]:
     """Fork for every request, and return it in the child. The parent never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; this one ends with the tests
+    gc.disable()
     for name in PRELOADED:
         importlib.import_module(name)
     sys.modules["gradgate.checker.rules"].rules()  # imports each of them
@@ -183,6 +184,7 @@ def _serve(control: socket.socket) -> dict[str, Any]:
     watcher.stop()
     gc.collect()
     gc.freeze()  # a fork that collects garbage would otherwise visit, and so copy, all that was imported
+    gc.enable()
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 65536, 2)
         while message and not message.endswith(b"\n"):
