@@ -235,7 +235,7 @@ def _size(gradient: Any) -> float | None:
     ):
         return None
     try:
-        low, high = _floats(*torch.aminmax(_detach(gradient)))  # the infinity norm is 20 times slower
+        low, high = _floats(*torch.aminmax(_detach(gradient)))  # vector_norm(ord=inf) is 20 times slower
         return float(max(-low, high))
     except (RuntimeError, NotImplementedError):  # aminmax does not support every dtype and device
         return None

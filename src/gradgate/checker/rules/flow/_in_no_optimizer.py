@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from functools import partial
 
+from gradgate.checker.analysis._left_out import Left, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, list_line
-from gradgate.checker.analysis._parameter_usage import Left, optimizer_beside
 from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._statement import Statement

@@ -38,7 +38,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from functools import partial
 
-from gradgate.checker.analysis._parameter_usage import left_out
+from gradgate.checker.analysis._left_out import left_out
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import last_name
 from gradgate.checker.analysis._source import nodes_of

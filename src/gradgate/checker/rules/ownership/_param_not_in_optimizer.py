@@ -36,8 +36,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
+from gradgate.checker.analysis._left_out import Left, left_out, optimizer_beside
 from gradgate.checker.analysis._origins import comprehension_line, list_line
-from gradgate.checker.analysis._parameter_usage import Left, left_out, optimizer_beside, temporary, unowned
+from gradgate.checker.analysis._parameter_usage import temporary, unowned
 from gradgate.checker.analysis._run import Run, innermost
 from gradgate.checker.analysis._scopes import definitions, imported, last_name, scope_at, scopes_of
 from gradgate.checker.analysis._slices import files_of
