@@ -49,15 +49,14 @@ def _not_copied(run: Run, reached: Ids) -> Ids:
 def misdirected(run: Run, optimizer: int) -> Ids:
     """Return the parameters that losses reach and nothing trains, if no step of an optimizer had a gradient.
 
-    Such an optimizer was given the wrong parameters. While it steps, no other optimizer may train those, but one may
-    have before. A loss that also reaches some optimizer's parameters does not count: what else it
-    reaches may be fixed on purpose.
+    Such an optimizer was given the wrong parameters. Another one may have trained the right ones before. A loss that
+    also reaches some optimizer's parameters does not count: what else it reaches may be fixed on purpose.
     """
     steps = [number for number, event in run.numbered(Stepped) if run.stepped(number).optimizer == optimizer]
     if len(steps) < _STEPS or any(run.stepped(step).used or run.stepped(step).moved for step in steps):
         return frozenset()
     before = [number for number, _ in run.numbered(Stepped) if number < steps[0] and run.stepped(number).used]
-    later = run.events[before[-1] if before else 0 :]
+    later = run.events[before[-1] + 1 if before else 0 :]
     trained: Ids = frozenset().union(*(each.used | each.moved for each in later if isinstance(each, Stepped)))
     held: Ids = frozenset().union(
         *(group.parameters for each in run.made[optimizer] for group in each.groups)

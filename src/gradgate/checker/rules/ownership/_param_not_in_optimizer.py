@@ -75,7 +75,10 @@ def _judge(run: Run) -> Iterator[Finding]:
             fix = _made_parameter
             advice = "Make it a parameter: nn.Parameter(...)."
         elif reason.startswith("unfrozen"):
-            advice = f"Add them where they are unfrozen: {name}.add_param_group({{'params': ...}})."
+            advice = (
+                f"Pass {name} these parameters too when it is made: it skips them while they are frozen and have no "
+                f"gradient. Or add them once, where they are unfrozen: {name}.add_param_group({{'params': ...}})."
+            )
         elif reason == _UNLISTED:
             fix = partial(_added, names=[run.name(number) for number in ids])
             advice = f"Pass {name} all parameters that are to be trained."
