@@ -49,8 +49,8 @@ def _not_copied(run: Run, reached: Ids) -> Ids:
 def misdirected(run: Run, optimizer: int) -> Ids:
     """Return the parameters that losses reach and nothing trains, if no step of an optimizer had a gradient.
 
-    Such an optimizer was given the wrong parameters. Another one may have trained the right ones before. A loss that
-    also reaches some optimizer's parameters does not count: what else it reaches may be fixed on purpose.
+    Such an optimizer was given the wrong parameters; another one may have trained the right ones before. A loss
+    that also reaches some optimizer's parameters does not count: what else it reaches may be fixed on purpose.
     """
     steps = [number for number, event in run.numbered(Stepped) if run.stepped(number).optimizer == optimizer]
     if len(steps) < _STEPS or any(run.stepped(step).used or run.stepped(step).moved for step in steps):
