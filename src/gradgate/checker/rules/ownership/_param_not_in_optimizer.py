@@ -77,7 +77,8 @@ def _judge(run: Run) -> Iterator[Finding]:
         elif reason.startswith("unfrozen"):
             advice = (
                 f"Pass {name} these parameters too when it is made: while they are frozen and have no gradient, "
-                f"it skips them. Or add them once, where they are unfrozen: {name}.add_param_group({{'params': ...}})."
+                "it skips them. Or add them once where they are unfrozen: "
+                f"{name}.add_param_group({{'params': ...}})."
             )
         elif reason == _UNLISTED:
             fix = partial(_added, names=[run.name(number) for number in ids])
