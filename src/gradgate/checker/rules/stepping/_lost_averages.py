@@ -67,7 +67,11 @@ def _lost(scope: Scope, files: tuple[str, ...]) -> Iterator[tuple[ast.stmt, str,
                     yield node, text, f"it gives the loop's name `{target.id}` another tensor"
             elif isinstance(target, ast.Subscript) and _averages(node.value, target, targets):
                 if _is_fresh(target.value, scope, files):
-                    yield node, text, f"`{ast.unparse(target.value)}` is a dict of its own, which nothing reads"
+                    yield (
+                        node,
+                        text,
+                        f"`{ast.unparse(target.value)}` is a dict of its own, which nothing reads",
+                    )
 
 
 def _statements(loop: ast.For) -> Iterator[ast.stmt]:
@@ -136,8 +140,13 @@ def _averages(value: ast.expr, old: ast.expr, targets: set[str]) -> bool:
     others = [node for node in loads if _is_of(node, targets) and ast.unparse(node) != text]
     if isinstance(old, ast.Subscript):
         others = [node for node in others if isinstance(node, ast.Subscript) or not _is_index(node, loads)]
-    joins = any(isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)) for node in ast.walk(value))
-    joins |= any(isinstance(node, ast.Call) and called(node).rstrip("_") in ("lerp", "add", "sub") for node in ast.walk(value))
+    joins = any(
+        isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)) for node in ast.walk(value)
+    )
+    joins |= any(
+        isinstance(node, ast.Call) and called(node).rstrip("_") in ("lerp", "add", "sub")
+        for node in ast.walk(value)
+    )
     return joins and bool(others) and any(ast.unparse(node) == text for node in loads)
 
 
@@ -151,7 +160,9 @@ def _is_read(name: str, assignment: ast.stmt, loop: ast.For, scope: Scope) -> bo
     rebound = {
         id(inner)
         for other in ast.walk(scope.node)
-        if isinstance(other, (ast.For, ast.comprehension)) and other is not loop and name in _names(other.target)
+        if isinstance(other, (ast.For, ast.comprehension))
+        and other is not loop
+        and name in _names(other.target)
         for inner in ast.walk(other)
     }
     own = {id(node) for node in ast.walk(assignment)}
@@ -186,7 +197,9 @@ def _is_new_dict(value: ast.expr) -> bool:
     if called(value) == "state_dict" and isinstance(value.func, ast.Attribute):
         return True
     given = value.args[0] if len(value.args) == 1 else None
-    return called(value) in ("dict", "OrderedDict") and isinstance(given, ast.Call) and called(given) in _SOURCES
+    return (
+        called(value) in ("dict", "OrderedDict") and isinstance(given, ast.Call) and called(given) in _SOURCES
+    )
 
 
 def _uses(name: str, scope: Scope) -> list[ast.Name]:
@@ -233,7 +246,9 @@ def _in_place(at: Statement) -> Fix:
     first, old = value, ast.unparse(value)
     while isinstance(first.func, ast.Attribute) and isinstance(first.func.value, ast.Call):
         first = first.func.value
-    if not isinstance(first.func, ast.Attribute) or not (quiet or ast.unparse(first.func.value).endswith(".data")):
+    if not isinstance(first.func, ast.Attribute) or not (
+        quiet or ast.unparse(first.func.value).endswith(".data")
+    ):
         return ()
     changed = ast.parse(old, mode="eval").body
     for call in ast.walk(changed):
