@@ -153,7 +153,7 @@ def _misdirected(run: Run, optimizer: int, steps: list[Stepped]) -> Finding | No
         run.made[optimizer][0].site,
         f"None of {len(steps)} steps of {name} had a gradient: it holds {run.names(held)}"
         f"{are if frozen else ''}, and the losses reach {run.names(meant)}, "
-        "which no optimizer holds.",
+        f"which no {'step moves any more' if meant & run.owned else 'optimizer holds'}.",
         why=_WHY,
         advice=f"Pass {name} the parameters that are to be trained: {run.names(meant)}.",
         count=len(steps),
