@@ -5,7 +5,8 @@ Follows every gradient contribution, parameter by parameter. Reports steps whose
 old ones that the same optimizer has already used: nothing was cleared, or the wrong parameters were, or only
 some of them. Also reports a model that makes the gradients for another one's parameters and is never cleared,
 a loop without an optimizer, whose updates by hand (``p -= lr * p.grad``) are never followed by a clearing, and
-gradients of several losses that are copied one by one, to be combined, and not cleared in between (PCGrad).
+gradients of several losses that are copied one by one, to be combined, and not cleared in between (PCGrad), and the
+gradient that perturbs the weights in sharpness-aware minimization, if the second backward call adds to it.
 
 ## Why is this bad?
 Each step repeats all earlier ones. The gradient grows with the number of steps; the loss may fall for a while.
@@ -24,7 +25,8 @@ Each step repeats all earlier ones. The gradient grows with the number of steps;
 ## Known limits
 Gradients that are scaled or written by hand between two steps (decay, momentum by hand) are assumed to be
 intended. So are copies of a gradient if the source subtracts one from another, or picks some of them. A closure
-that makes its backward calls in a loop is reported from its optimizer's third step on.
+that makes its backward calls in a loop is reported from its optimizer's third step on. Adversarial training that
+perturbs an embedding adds up both gradients on purpose.
 
 ## Sources
 The notes on ``torch.optim.Optimizer.zero_grad``.
@@ -47,6 +49,7 @@ from gradgate.checker.fixes import Fix, Insert
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.clearing._collected_gradients import collected_gradients
+from gradgate.checker.rules.clearing._perturbed_weights import perturbed_weights
 from gradgate.events import Backward, Cleared, Frame, Ids, ModeSet, Site, Stepped, Written
 
 _LEAST = 3  # steps with gradients that were given
@@ -57,6 +60,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from _shared_gradients(run)
     yield from _stepped_by_hand(run)
     yield from collected_gradients(run, RULE)
+    yield from perturbed_weights(run, RULE)
     yield from _closures(run)
     by_optimizer: dict[int, list[StepWindow]] = {}
     with_closures = {window.optimizer for window in run.windows if run.repeats_closure(window)}

@@ -161,8 +161,8 @@ def _of_layer(run: Run, key: str, whole: bool, ids: Ids, files: tuple[str, ...])
             "runs, but its output is in no loss",
             frame,
             ids,
-            advice=f"{name}() leaves the tensor as it is and returns the result, which is dropped here: assign it, or "
-            f"call {name}_().",
+            advice=f"{name}() leaves the tensor as it is and returns the result, which is dropped here: assign it, "
+            f"or call {name}_().",
             fix=_kept,
         )
     elif len(ran) >= _RUNS:
