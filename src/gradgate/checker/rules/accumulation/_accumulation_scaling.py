@@ -3,7 +3,8 @@
 ## What it does
 Reads from each loss's graph what its mean is multiplied by before it is back-propagated, and adds that up over
 the micro-batches of a window. For the update of the whole batch the sum is 1. Reports means that are divided by the
-number of micro-batches and then passed to ``gradgate.Accumulator``, which divides by all counts.
+number of micro-batches and then passed to ``gradgate.Accumulator``, which divides by all counts. Under Accelerate's
+``accumulate()``, reports a division beside that of its ``backward()``, and a loss that calls ``backward()`` itself.
 
 ## Why is this bad?
 Gradients add: N micro-batches give N times the gradient of their mean. With SGD the step is N times too long (or

@@ -19,8 +19,10 @@ cleared keep growing.
 or ``network.requires_grad_(False)`` if gradients have to pass through it to other parameters.
 
 ## Known limits
-The estimate of memory covers only the gradients, not the activations that the graph keeps for them. It is a note,
-and a warning only if the gradients are never cleared.
+Whether a network was forgotten or is fixed on purpose can't always be told. If nothing shows that it is used
+unchanged (it isn't a copy, isn't written to, and isn't in evaluation mode), the finding is at the optimizer,
+and its advice names the optimizer first. The estimate of memory covers only the gradients, not the activations
+that the graph keeps for them. It is a note, and a warning only if the gradients are never cleared.
 
 For another optimizer's network, such as the other one of a GAN, the note says which part of a step's floating-point
 operations (FLOPs) these gradients take. Below 5 % there is no note. Both passes are counted, from the shapes in the

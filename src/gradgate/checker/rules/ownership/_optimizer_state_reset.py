@@ -2,7 +2,9 @@
 
 ## What it does
 Looks for optimizers of one kind that are made again and again at one line for the same parameters, whose
-values are kept, and for ``load_state_dict`` calls that leave an optimizer with less state than it had.
+values are kept, and for ``load_state_dict`` calls that leave an optimizer with less state than it had. Also reports
+functions that train a model with an optimizer of their own and return its state (clients of federated learning) if all
+of them are given the same model.
 
 ## Why is this bad?
 Adam's averages start from zero and are corrected for their start, so its first steps are as long as the learning

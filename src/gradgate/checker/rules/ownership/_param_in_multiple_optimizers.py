@@ -2,7 +2,7 @@
 
 ## What it does
 Looks for gradients that two optimizers use one after the other, and for a parameter that is listed twice in
-one optimizer.
+one optimizer, perhaps in place of a network of the same shapes that is in none.
 
 ## Why is this bad?
 The parameter moves twice for one gradient, at two rates, and each optimizer's averages miss the other's
