@@ -2,8 +2,9 @@
 
 ## What it does
 Follows ``train()`` and ``eval()`` on modules that contain dropout or batch norm. Reports an ``eval()`` for an
-evaluation after which steps are made with gradients of the same parameters, or of a copy that ``copy.deepcopy`` made
-in this mode, without a ``train()`` in between. Also reports ``F.dropout`` in a module's method without ``training=self.training``, if the program calls ``eval()``.
+evaluation after which steps are made with gradients of the same parameters, or of a copy that ``copy.deepcopy``
+made in this mode, without a ``train()`` in between. Also reports ``F.dropout`` in a module's method without
+``training=self.training``, if the program calls ``eval()``.
 
 ## Why is this bad?
 From the first validation on, dropout is off and batch norm uses its running statistics and no longer updates them:
