@@ -29,34 +29,36 @@ def perturbed_weights(run: Run, rule: Rule) -> Iterator[Finding]:
         for first, second in zip(window.micro, window.micro[1:], strict=False):
             ids = _moved_up(run, window, first, second)
             if ids:
-                sites = run.backward(first).site, run.backward(second).site
-                found[window.optimizer, *sites].append(ids)
-    for (optimizer, first_site, second_site), several in found.items():
+                key = window.optimizer, run.backward(first).site, run.backward(second).site
+                found[key].append(ids)
+    for (_, first_site, second_site), several in found.items():
         files = {frame.file for frame in second_site}
         if len(several) < _LEAST or any(_ATTACK.search(whole_text(file)) for file in files):
             continue
-        ids: Ids = frozenset().union(*several)
+        every: Ids = frozenset().union(*several)
         yield rule.finding(
             second_site,
-            f"Weights are moved along the gradient of line {innermost(first_site).line}, and this backward() adds to "
-            f"that gradient: {len(several)} steps use the sum of both.",
+            f"Weights are moved along the gradient of line {innermost(first_site).line}, and this backward() adds "
+            f"to that gradient: {len(several)} steps use the sum of both.",
             why="Sharpness-aware minimization steps with the gradient at the moved weights alone.",
             advice="Clear the gradients between moving the weights and this backward().",
             fix=_cleared_before if first_site != second_site else (),
             count=len(several),
-            evidence={"steps": len(several), "parameters": len(ids)},
-            about=ids,
+            evidence={"steps": len(several), "parameters": len(every)},
+            about=every,
         )
 
 
 def _moved_up(run: Run, window: StepWindow, first: int, second: int) -> Ids:
-    """Return the parameters that moved up their gradient between two backward calls of a window, if almost all did."""
+    """Return the parameters that moved up their gradient between two backward calls, if almost all of them did."""
     stepped = window.parameters
     both = [
         frozenset[int]().union(*(each.atom for each in window.fresh if each.backward == number))
         for number in (first, second)
     ]
-    if any(each.touched or each.factor != 1 for each in window.fresh) or not _weigh_the_same(run, first, second):
+    if any(each.touched or each.factor != 1 for each in window.fresh) or not _weigh_the_same(
+        run, first, second
+    ):
         return frozenset()
     moved: set[int] = set()
     for event in run.events[first + 1 : second]:
@@ -81,7 +83,9 @@ def _cleared_before(at: Statement) -> Fix:
         calls = [call for call in Statement(at.file, step, at.block, at.path).calls() if _steps(call.func)]
         if calls:
             name = root_of(calls[0].func)
-            return (Insert(f"{name}.zero_grad()", before=at.line),) if at.knows(name) and name != "self" else ()
+            return (
+                (Insert(f"{name}.zero_grad()", before=at.line),) if at.knows(name) and name != "self" else ()
+            )
     return ()
 
 

@@ -52,6 +52,7 @@ from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
+from gradgate.checker.rules.flow._cut_advice import LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
 from gradgate.checker.rules.flow._cut_terms import (
     TENSORS,
     WHY,
@@ -60,9 +61,9 @@ from gradgate.checker.rules.flow._cut_terms import (
     idle_terms,
 )
 from gradgate.checker.rules.flow._derivatives import derivatives_without_graph, inner_steps_without_graph
-from gradgate.checker.rules.flow._cut_advice import LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
 from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
+
 
 def _judge(run: Run) -> Iterator[Finding]:
     missing = unreached(run)

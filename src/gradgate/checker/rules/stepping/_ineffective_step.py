@@ -3,10 +3,11 @@
 ## What it does
 Compares parameters before and after steps. Reports an optimizer whose learning rate is zero throughout, an
 optimizer that always steps before there is a gradient, an optimizer that was given other parameters than those
-that the losses reach, an optimizer whose ``step`` is never called, updates that 16-bit parameters round away, and
-updates by hand that rebind a name or drop their result, or that replace a leaf by a constant. An average of
-weights whose result is dropped the same way is reported, too: the averaged network never changes. So is a ``zip`` over the parameters of a part and of a whole network, which
-leaves the end of the whole network as it was.
+that the losses reach, an optimizer whose ``step`` is never called, updates that 16-bit parameters round away,
+and updates by hand that rebind a name or drop their result, or that replace a leaf by a constant. An average of
+weights whose result is dropped the same way is reported, too: the averaged network never changes. So is a
+``zip`` over the parameters of a part and of a whole network, which leaves the end of the whole network as it
+was.
 
 ## Why is this bad?
 Nothing is trained. The loss goes up and down with the batches, which looks like slow learning.
@@ -46,7 +47,8 @@ from gradgate.checker.analysis._statement import Statement, method, operand
 from gradgate.checker.fixes import Fix, Insert, Move, Replace
 from gradgate.checker.rules._finding import Finding
 from gradgate.checker.rules._rule import Rule
-from gradgate.checker.rules.stepping._lost_averages import lost_averages, shortened_averages
+from gradgate.checker.rules.stepping._lost_averages import lost_averages
+from gradgate.checker.rules.stepping._shortened_averages import shortened_averages
 from gradgate.checker.rules.stepping._updates_by_hand import lost_updates, rebound_leaves
 from gradgate.events import Backward, Frame, Ids, Scheduled, SchedulerMade, Site, Stepped, Written
 
