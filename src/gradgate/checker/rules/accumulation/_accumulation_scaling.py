@@ -195,7 +195,7 @@ def _written_at(run: Run, number: float) -> Frame | None:
 
 
 def _divided_again(run: Run, site: Site, windows: list[tuple[StepWindow, list[int]]]) -> Finding | None:
-    """Report a running sum that is divided at every micro-batch, so that earlier micro-batches are divided again."""
+    """Report a running sum that is divided at every micro-batch, so that earlier ones are divided again."""
     uneven = 0
     for window, micro in windows:
         parts = [part for part in window.fresh if part.backward in micro and not part.touched]

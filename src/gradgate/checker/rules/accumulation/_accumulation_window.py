@@ -99,7 +99,10 @@ def _of_line(
         )
     elif left and max(left) < max(sizes):
         count = len(left)
-        message = f"No step uses the gradients of the {max(left)} micro-batches left after the last window of {size}"
+        message = (
+            f"No step uses the gradients of the {max(left)} micro-batches left after the last window of "
+            f"{size}"
+        )
         message += f" ({count} times)." if count > 1 else "."
         condition = condition_around(run.events[windows[0][0].step].site, site)
         last = _last_batch(Statement.at(condition)) if condition is not None else ""
@@ -107,7 +110,10 @@ def _of_line(
         advice = f"Step once more for the remaining micro-batches{rest}, and divide by their number."
     elif max(sizes) > size and often * 2 > len(sizes) and not varied and not planned:
         count = sum(n > size for n in sizes)
-        message = f"A window holds {max(sizes)} micro-batches, other windows {size}: the leftovers of one epoch are "
+        message = (
+            f"A window holds {max(sizes)} micro-batches, other windows {size}: the leftovers of one "
+            "epoch are "
+        )
         message += "added to the next epoch."
         advice = "Step for the micro-batches left at the end of the epoch, and divide by their number."
     elif divisor is not None and abs(size - divisor) == 1 and often * 2 > len(sizes):

@@ -51,7 +51,7 @@ def one_line_fix(run: Run, site: Site, at: Statement) -> Fix:
 
 
 def _at_the_constructor(made: ast.Assign | ast.Expr) -> Insert | Replace | None:
-    """Return the edit that makes ``Accelerator()`` or Lightning's ``Trainer(...)`` exact where it is constructed."""
+    """Return the edit that makes ``Accelerator()`` or Lightning's ``Trainer(...)`` exact at its construction."""
     call = made.value
     assert isinstance(call, ast.Call)  # noqa: S101
     if last_name(call.func) == "Accelerator":

@@ -1,27 +1,27 @@
 """Two optimizers step the same parameter with the same gradient.
 
 ## What it does
-Looks for gradients that two optimizers use one after the other, and for a parameter that is listed twice in
-one optimizer.
+Looks for gradients that two optimizers use one after the other, and for a parameter that one optimizer lists
+twice.
 
 ## Why is this bad?
-The parameter moves twice for one gradient, at two rates, and each optimizer's averages miss the other's
-steps.
+The parameter is updated twice with one gradient, at two learning rates. The running averages of each optimizer miss
+the other's steps.
 
 ## Example
     opt_actor = Adam([*trunk.parameters(), *actor.parameters()])
     opt_critic = Adam([*trunk.parameters(), *critic.parameters()])
     (actor_loss + critic_loss).backward()
     opt_actor.step()
-    opt_critic.step()                    # steps the trunk a second time
+    opt_critic.step()                    # updates the trunk a second time
 
 ## Use instead
     optimizer = Adam([*trunk.parameters(), *actor.parameters(), *critic.parameters()])
 
-or give the trunk to only one of the two.
+or pass the trunk to only one of the two.
 
 ## Known limits
-Optimizers that each use the gradient of their own loss are not reported: InfoGAN is trained this way.
+Two optimizers that each use the gradient of their own loss are not reported: InfoGAN is trained this way.
 
 ## Sources
 docs.pytorch.org/docs/stable/optim.html, "Per-parameter options".
@@ -50,10 +50,10 @@ def _judge(run: Run) -> Iterator[Finding]:
             single = len(event.twice) == 1
             yield RULE.finding(
                 list_line(event.site) or event.site,
-                f"{run.names(event.twice)} {'is' if single else 'are'} twice in the list of "
-                f"{run.optimizer(event.optimizer)}, which steps {'it' if single else 'them'} twice each time.",
-                why="It moves by twice its rate, and its averages are updated twice.",
-                advice="List each parameter once: dict.fromkeys(parameters) drops what is named twice.",
+                f"{run.optimizer(event.optimizer)} lists {run.names(event.twice)} twice, so each step updates "
+                f"{'it' if single else 'them'} twice.",
+                why="Each update has twice the learning rate, and the running averages are updated twice.",
+                advice="List each parameter once: dict.fromkeys(parameters) drops duplicates.",
                 fix=_listed_once,
                 count=run.stepping[event.optimizer],
                 evidence={"parameters": len(event.twice)},
@@ -63,7 +63,7 @@ def _judge(run: Run) -> Iterator[Finding]:
 
 
 def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
-    """Return, by pair of optimizers, the parameters that both stepped with one gradient, and the second's steps."""
+    """Return, for each pair of optimizers, parameters that both updated with one gradient, and the later steps."""
     found: dict[tuple[int, int], tuple[Ids, set[int]]] = defaultdict(lambda: (frozenset(), set()))
     for window in run.windows:
         for contribution in window.fresh if not run.repeats_closure(window) else ():
@@ -80,17 +80,17 @@ def _shared(run: Run) -> dict[tuple[int, int], tuple[Ids, set[int]]]:
 
 
 def _moves(run: Run, window: StepWindow, number: int, ids: Ids) -> bool:
-    """Return whether both steps moved the parameters, as far as that was looked at."""
+    """Return whether both steps changed the parameters, or whether this wasn't recorded."""
     both = (run.stepped(window.step), run.stepped(number))
     return all(any(event.lr) and (not event.seen or event.moved & ids) for event in both)
 
 
 def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Finding:
-    # If one optimizer holds all of the other's parameters, it is the one that took too much.
+    # If one optimizer holds all of the other's parameters, it holds too many.
     taking = first if _held(run, first) > _held(run, second) else second
     site = run.made[taking][0].site
     names = {each: run.optimizer(each) for each in (first, second)}
-    if len(set(names.values())) == 1:  # of a list, or of different functions
+    if len(set(names.values())) == 1:  # the optimizers are in a list, or in different functions
         names = {
             each: f"{run.made[each][0].kind} of line {innermost(run.made[each][0].site).line}"
             for each in names
@@ -100,8 +100,9 @@ def _of_two(run: Run, first: int, second: int, ids: Ids, steps: set[int]) -> Fin
         list_line(site) or site,
         f"{names[first]} and {names[second]} both step {run.names(ids)} with the same gradient, "
         f"{len(steps)} times.",
-        why="It moves twice for one gradient, and neither optimizer's averages reflect both steps.",
-        advice=f"Keep {them} in only one of the two: remove {them} from {names[taking]}.",
+        why="One gradient updates the parameters twice, and each optimizer's running averages miss the other's "
+        "steps.",
+        advice=f"Pass {them} to only one optimizer: remove {them} from {names[taking]}.",
         count=len(steps),
         evidence={"parameters": len(ids), "steps": len(steps)},
     )
