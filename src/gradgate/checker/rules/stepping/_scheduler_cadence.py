@@ -213,7 +213,7 @@ def _slow(run: Run, cadence: Cadence) -> Finding | None:
         return _finding(run, cadence, message, f"{length:g} times, or make it {calls} long", at=made.site)
     if 2 * calls > min(length, steps) or not near(length, steps):
         return None
-    message = f"{made.kind} is {length:g} steps long, as the run, but is advanced only {calls} times."
+    message = f"{made.kind} is {length:g} steps long, like the run, but is advanced only {calls} times."
     return _finding(run, cadence, message, "after each optimizer.step(), in the inner loop", _after_step)
 
 

@@ -85,7 +85,7 @@ def _rebinds(tree: ast.Module | None) -> Iterator[tuple[int, str]]:
 
 
 def _lost_updates(tree: ast.Module | None) -> Iterator[int]:
-    """Yield lines that compute an update from a gradient but assign it to no name, a loop variable or an argument."""
+    """Yield lines that compute an update from a gradient but assign it to nothing or to a local name."""
     assignments = (
         [node for node in ast.walk(tree) if isinstance(node, ast.Assign)] if tree is not None else []
     )
