@@ -28,6 +28,7 @@ from gradgate.autograd_graph._losses import (
     without_smoothing,
 )
 from gradgate.autograd_graph._nonlinear import functions_of_means
+from gradgate.autograd_graph._targets import TrainedTarget, trained_target
 from gradgate.autograd_graph._walk import DDP_SINK, LEAF, Graph, roots_of, walk
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Input",
     "NotUnderstoodError",
     "SamplesMixedError",
+    "TrainedTarget",
     "broadcast_at",
     "check_items",
     "divisor_of",
@@ -58,6 +60,7 @@ __all__ = [
     "roots_of",
     "shape_of",
     "targets_of",
+    "trained_target",
     "walk",
     "weighed_by_pairs",
     "without_smoothing",

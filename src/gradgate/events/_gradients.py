@@ -93,11 +93,12 @@ class Combined(Event):
     """A loss combines values in a way that may be a mistake. ``site`` is the operation's line."""
 
     how: Annotated[
-        Literal["own target", "advantage", "broadcast", "weighed by pairs", "teacher", "summand", "itself"],
+        Literal["own target", "advantage", "broadcast", "weighed by pairs", "teacher", "summand", "itself", "labels"],
         "data + c * f(b) compared with f(a); a log-probability times an error that is trained; (N, 1) with (N,); "
         "log-probabilities of N samples times an (N, N) matrix without a graph, the sum of two vectors; "
         "the target of a divergence, whose parameters get no other gradient; a summand that shares no parameter "
-        "with the others; a ratio of equal values, or the distance between them",
+        "with the others; a ratio of equal values, or the distance between them; the target of a binary cross "
+        "entropy, which shares parameters with its input",
     ]
     parameters: Annotated[Ids, "parameters behind the suspicious value"]
     backward: Annotated[Site, "where the loss was back-propagated"]

@@ -11,9 +11,11 @@ from gradgate.checker.analysis._scopes import (
     called,
     definitions,
     functions,
+    is_function,
     key_of,
     last_name,
     own_nodes,
+    parameters_of,
     part_of,
     returned,
     scope_at,
@@ -169,25 +171,42 @@ def comprehension_line(site: Site) -> Frame | None:
 
 
 def unfreezing_line(files: Iterable[str], names: Collection[str]) -> Frame | None:
-    """Return the shortest statement that sets ``requires_grad`` to True and has one of some names in it."""
+    """Return the shortest statement that may set ``requires_grad`` to True and has one of some names in it.
+
+    The statement sets it itself, or passes True, or what is computed, to a function that does.
+    """
+    files = tuple(files)
     found = [
-        ((node.end_lineno or node.lineno) - node.lineno, Frame(file, node.lineno, ""))
+        (constant, (node.end_lineno or node.lineno) - node.lineno, Frame(file, node.lineno, ""))
         for file in files
         for node in nodes_of([file])
-        if isinstance(node, (ast.Expr, ast.Assign, ast.For)) and _unfreezes(node)
+        if isinstance(node, (ast.Expr, ast.Assign, ast.For)) and (values := _made_trainable(node, files))
         if any(getattr(each, "attr", getattr(each, "id", "")) in names for each in ast.walk(node))
+        for constant in [any(getattr(value, "value", None) is True for value in values)]
     ]
-    return min(found, key=lambda each: each[0])[1] if found else None
+    return min(found, key=lambda each: (not each[0], each[1]))[2] if found else None
 
 
-def _unfreezes(statement: ast.AST) -> bool:
+def _made_trainable(statement: ast.AST, files: tuple[str, ...]) -> list[ast.expr]:
+    """Return the values other than False that a statement gives ``requires_grad``, or that its calls pass on."""
+    given: list[ast.expr] = []
     for node in ast.walk(statement):
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "requires_grad_":
-            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if isinstance(node, ast.Call) and called(node) == "requires_grad_":
+            given += [*node.args, *(keyword.value for keyword in node.keywords)] or [ast.Constant(True)]
+        elif isinstance(node, ast.Call):
+            for scope in functions(called(node), files):
+                given += _passed_on(node, scope)
         elif isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", "") == "requires_grad":
-            given = [node.value]
-        else:
-            continue
-        if all(getattr(each, "value", None) is True for each in given):
-            return True
-    return False
+            given.append(node.value)
+    return [value for value in given if getattr(value, "value", None) is not False]
+
+
+def _passed_on(call: ast.Call, scope: Scope) -> list[ast.expr]:
+    """Return the arguments that a function gives ``requires_grad`` as they are."""
+    if not is_function(scope.node):
+        return []
+    names = parameters_of(scope.node)
+    inside = (value for node in scope.node.body for value in _made_trainable(node, ()))
+    places = [names.index(value.id) for value in inside if isinstance(value, ast.Name) and value.id in names]
+    found = [argument(call, place, names[place]) for place in places]
+    return [value for value in found if value is not None]

@@ -194,27 +194,28 @@ def _judged(run: Run, several: list[Parameter], site: Site, beside: Ids) -> Left
     later = all(each.made_at > last for each in several)
     if hidden or unknown or later:
         return Left(ids, site, forgotten=True, listed=not hidden and not unknown, later=later)
-    if (unfrozen := _unfrozen(run, ids, site)) is not None:
+    reached_later, unfrozen = _unfrozen(run, ids, site)
+    if unfrozen is not None:
         return Left(ids, site, forgotten=True, unfrozen=unfrozen)
     size, trained_size = sum(each.nbytes for each in several), sum(each.nbytes for each in trained)
     beyond = any(event.beyond & ids for event in run.of(Backward))
     if _is_twin(run, several) or (beyond and _compares(run, ids, site)):
         return Left(ids, site, forgotten=False)
     if size >= _RATIO * trained_size:
-        return Left(ids, site, forgotten=False, fixed=not beyond)
+        return Left(ids, site, forgotten=False, fixed=not beyond and not reached_later)
     part = several[0].root in roots and size < trained_size
     return Left(ids, site, forgotten=beyond or part or size * 2 < trained_size)
 
 
-def _unfrozen(run: Run, ids: Ids, backward: Site) -> Frame | None:
-    """Return the line that unfreezes parameters, if a line's losses reach them only from some step on."""
+def _unfrozen(run: Run, ids: Ids, backward: Site) -> tuple[bool, Frame | None]:
+    """Return whether a line's losses reach parameters only from some step on, and the line that unfreezes them."""
     calls = [event for event in run.of(Backward) if event.site[:1] == backward[:1] and event.seen]
     reaching = [bool(event.reached & ids) for event in calls]
     first = reaching.index(True) if True in reaching else 0
     if first < _STEPS or not all(reaching[first:]):
-        return None
+        return False, None
     parts = {part for number in ids for part in run.name(number).split(".")[:-1] if not part.isdigit()}
-    return unfreezing_line({frame.file: None for event in calls for frame in event.site}, parts)
+    return True, unfreezing_line({frame.file: None for event in calls for frame in event.site}, parts)
 
 
 def _compares(run: Run, ids: Ids, backward: Site) -> bool:

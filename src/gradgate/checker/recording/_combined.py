@@ -19,6 +19,7 @@ from gradgate.autograd_graph import (
     Graph,
     broadcast_at,
     node_shape,
+    trained_target,
     weighed_by_pairs,
 )
 from gradgate.checker.recording._node_lines import line_of
@@ -68,6 +69,7 @@ class _Reader:
             if name in ELEMENTWISE or name == "ExpandBackward0":
                 yield from self._broadcast(node)
         yield from self._summands()
+        yield from self._trained_targets()
 
         for several in compared.values():
             # A loop over all pairs may compare each item with itself, too.
@@ -102,6 +104,18 @@ class _Reader:
             return
         if _leaves_below(target).isdisjoint(_leaves_below(*self._graph.roots, without=target)):
             yield self._event("teacher", node, self._ids(target))
+
+    def _trained_targets(self) -> Iterator[Combined]:
+        """Find binary cross entropies whose target is computed from parameters that the input also depends on.
+
+        Two views that are each compared with the other are left out.
+        """
+        pairs = [(node, pair) for node in self._graph.nodes if (pair := trained_target(node)) is not None]
+        ids = [(self._ids(pair.value), self._ids(pair.target)) for _, pair in pairs]
+        for place, ((node, pair), (value, target)) in enumerate(zip(pairs, ids, strict=True)):
+            mutual = (target, value) in ids[:place] + ids[place + 1 :]
+            if value & target and (pair.filled or target - value) and not mutual:
+                yield self._event("labels", node, target)
 
     def _advantage(self, node: Any) -> Iterator[Combined]:
         """Find ``log_prob * (returns - value)`` if a squared error in the same loss trains ``value``."""

@@ -107,7 +107,7 @@ def _show_in_colour(report: Content, file: TextIO, width: int) -> None:
 
 
 def _lines(report: Content, width: int) -> Iterator[Line]:
-    """Yield the lines of a report. Only added code and long paths may be wider than ``width``."""
+    """Yield the lines of a report. Only changed code and long paths may be wider than ``width``."""
     last = {finding.code: finding for finding in report.findings}  # one hint per code, at its last finding
     for file, entries in groupby(report.entries(), key=lambda entry: entry.finding.file):
         name = short_path(file)
@@ -147,8 +147,8 @@ def _entry(entry: Entry, width: int, *, with_help: bool) -> Iterator[Line]:
 def _source_line(line: SourceLine, severity: str, width: int) -> Line:
     gutter = f"  {_MARKS.get(line.mark, line.mark)} {line.number or '':>4} │ "
     available = width - len(gutter)
-    # Users copy added lines, so these are not cut.
-    fits = line.mark == "+" or len(line.text) <= available
+    # A changed line is shown whole: users copy what is added, and compare it with what is removed.
+    fits = line.mark in ("+", "-") or len(line.text) <= available
     text = line.text if fits else line.text[: available - 1] + "…"
     style = {"here": severity, "": "gutter"}.get(line.mark, line.mark)
     return [(gutter, style), (text, line.mark)]

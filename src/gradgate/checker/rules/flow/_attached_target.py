@@ -1,12 +1,14 @@
 """A target or a weight in the loss has a gradient although the loss should treat it as a constant.
 
 ## What it does
-Reports three kinds of values if gradient flows into them:
+Reports four kinds of values if gradient flows into them:
 
 - a bootstrapped target (data plus a multiple of the network's value of the next state) that is compared with the
   same network's value;
 - an advantage that multiplies a log-probability, while a squared error trains the value inside the advantage;
-- the target of ``kl_div``, if no other loss trains the target's network (a teacher).
+- the target of ``kl_div``, if no other loss trains the target's network (a teacher);
+- the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of predicted
+  boxes as the target of their objectness.
 
 ## Why is this bad?
 The loss then also trains the target towards the prediction, or trains the critic to make the policy's loss small.
@@ -23,8 +25,10 @@ Training gets slower or diverges, and no error is raised.
 
 ## Known limits
 A target is recognized if it is the sum of data and a product, with one number for each sample. An advantage is
-recognized if the same backward call trains its value by a squared or Huber error. Losses whose gradients are
-differentiated again are not judged.
+recognized if the same backward call trains its value by a squared or Huber error. The target of a binary cross
+entropy is not reported in three cases: it is computed from the values that it is compared with (an entropy), two
+views are each compared with the other, or all its parameters are also those of the input. The last case is reported
+if the target was written into a tensor of data. Losses whose gradients are differentiated again are not judged.
 
 ## Sources
 Sutton and Barto, "Reinforcement Learning: An Introduction", section 11.5; Baird, "Residual algorithms", 1995.
@@ -85,6 +89,11 @@ _TEXTS = {
         "the student.",
         "Teacher and student can lower the loss by agreeing on arbitrary outputs.",
         "Compute the target under torch.no_grad(), and leave the teacher's parameters out of the optimizer.",
+    ),
+    "labels": (
+        "The target of the binary cross entropy has a gradient from {}: the loss also trains the target.",
+        "The network can lower the loss by changing its targets instead of its predictions.",
+        "Detach the network's values before computing the target from them.",
     ),
     "advantage": (
         "The log-probability is multiplied by an advantage with gradient: the policy's loss also trains {}.",

@@ -50,9 +50,8 @@ from gradgate.checker.analysis._run import Run
 from gradgate.checker.analysis._scopes import called
 from gradgate.checker.analysis._slices import files_of, slice_at
 from gradgate.checker.analysis._source import in_condition, text_of
-from gradgate.checker.analysis._statement import Statement
 from gradgate.checker.rules._finding import Finding
-from gradgate.checker.rules._rule import FixAt, Rule
+from gradgate.checker.rules._rule import Rule
 from gradgate.checker.rules.flow._cut_terms import (
     TENSORS,
     WHY,
@@ -61,21 +60,9 @@ from gradgate.checker.rules.flow._cut_terms import (
     idle_terms,
 )
 from gradgate.checker.rules.flow._derivatives import derivatives_without_graph, inner_steps_without_graph
-from gradgate.checker.rules.flow._freezing import whole_module
-from gradgate.checker.rules.flow._graph_fixes import (
-    frozen_with_graph,
-    resampled,
-    unless_target,
-    untrained_modules,
-    with_graph,
-    without_cut,
-    without_leaf,
-)
+from gradgate.checker.rules.flow._cut_advice import LEAF, NO_GRAPH, OFF, copied_at, in_its_graph
+from gradgate.checker.rules.flow._graph_fixes import with_graph, without_cut
 from gradgate.events import Backward, Cut, Differentiated, Frame, Ids, Ran, Site, Stepped
-
-_LEAF, _OFF = "A new leaf", "Running without gradients"
-_NO_GRAPH = "autograd.grad without create_graph=True"
-
 
 def _judge(run: Run) -> Iterator[Finding]:
     missing = unreached(run)
@@ -83,39 +70,21 @@ def _judge(run: Run) -> Iterator[Finding]:
         missing -= swap.old
     without = cut_off(run, missing)
     for frame, (ids, how) in without.items():
-        cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))
-        fix = {_LEAF: without_leaf, _NO_GRAPH: with_graph, ".sample()": resampled}.get(how, cut)
-        advice = "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor of it."
-        if how == _NO_GRAPH:
-            advice = WITH_GRAPH
-        network = whole_module(run, ids)
-        if how == _OFF or "detach" in how:
-            optimizer = run.optimizer(min(owner for number in ids for owner in run.owners[number]))
-            advice = (
-                f"If {network or 'this part'} is to be trained, use its output with its graph, without "
-                f"{'no_grad' if how == _OFF else 'detach'}; if it is to stay as it is (a teacher, a fixed target), "
-                f"leave it out of {optimizer}."
-            )
-            if network:
-                fix = partial(unless_target, fix=fix)
-            statement = Statement.at(frame) if how == _OFF else None
-            trained = {part for number in run.owned for part in run.name(number).split(".")}
-            if statement is not None and (others := untrained_modules(statement, trained)):
-                fix = partial(frozen_with_graph, modules=others, fix=fix)
-                advice = (
-                    f"Freeze {others[0]} instead, which lets gradients through: {others[0]}.requires_grad_(False), "
-                    "without no_grad."
-                )
+        optimizer = min(owner for number in ids for owner in run.owners[number])
+        if copy := copied_at(frame):
+            how, ids = copy, frozenset(number for number in missing if optimizer in run.owners[number])
+        advice, fix = in_its_graph(run, frame, ids, how, optimizer)
+        steps = run.stepping[optimizer]
         yield RULE.finding(
             frame,
             f"{how} cuts {run.names(ids)} off from the loss: no gradient reached "
-            f"{'it' if len(ids) == 1 else 'them'} in {run.log.steps} steps.",
+            f"{'it' if len(ids) == 1 else 'them'} in {steps} steps.",
             why=WHY,
             advice=advice,
             fix=fix,
             severity="info" if in_condition(frame) else None,  # chosen by an option
-            count=run.log.steps,
-            evidence={"parameters": len(ids), "steps": run.log.steps},
+            count=steps,
+            evidence={"parameters": len(ids), "steps": steps},
         )
     constants = [*inner_steps_without_graph(run, RULE, _files(run)), *_constants(run)]
     yield from constants
@@ -137,9 +106,9 @@ def cut_off(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
         return inner
     leaf = _new_leaf(run, missing)
     if leaf is not None:
-        return {leaf: (missing, _LEAF)}
+        return {leaf: (missing, LEAF)}
     slices = [slice_at(site, _files(run)) for site in _losses(run, missing)]
-    cuts = [(line, ids, _OFF) for line, ids in no_grad_cuts(run, missing, slices)]
+    cuts = [(line, ids, OFF) for line, ids in no_grad_cuts(run, missing, slices)]
     for event in run.of(Cut):
         frame, ids = event.site[0], event.parameters & missing
         op = "sample" if event.op == "drawn" else event.op
@@ -169,7 +138,7 @@ def _without_graph(run: Run, missing: Ids) -> dict[Frame, tuple[Ids, str]]:
     for event in events:
         ids = (event.reached & missing) - event.asked - with_graph
         if ids and any(each.holds(event.site[0]) for each in slices):
-            found[event.site[0]] = found.get(event.site[0], (frozenset(), ""))[0] | ids, _NO_GRAPH
+            found[event.site[0]] = found.get(event.site[0], (frozenset(), ""))[0] | ids, NO_GRAPH
     return found
 
 

@@ -71,14 +71,19 @@ def _judge(run: Run) -> Iterator[Finding]:
             continue
         steps = [run.stepping[optimizer] for _, optimizer in several]
         first = run.events[several[0][0]].site
+        once = _runs_once({run.events[number].site for number, _ in several})
+        function = "" if once or innermost(again).function == "<module>" else innermost(again).function
         yield RULE.finding(
             # A function that makes optimizers may be called first where that is right.
             next((frame for frame in again if frame not in first), innermost(again)),
             f"{kind} was made {len(several)} times for {run.names(ids)}, and each starts without the state of "
-            f"its predecessor; the longest was used for {max(steps)} steps.",
+            f"its predecessor; the longest was used for {max(steps)} step{'s' if max(steps) > 1 else ''}.",
             why=_WHY,
-            advice="Make it once, before the loop, and pass it in; set group['lr'] if only the rate changes.",
-            fix=_made_once,
+            advice=(
+                f"Make it once, {f'outside of {function}()' if function else 'before the loop'}, and pass it in; "
+                "set group['lr'] if only the rate changes."
+            ),
+            fix=_made_once if once else (),
             count=len(resets),
             evidence={"made": len(several), "steps": steps[:32]},
         )
@@ -147,6 +152,11 @@ def _loaded(run: Run) -> Iterator[Finding]:
             count=len(events),
             evidence={"before": events[0].before, "after": events[0].after},
         )
+
+
+def _runs_once(sites: set[Site]) -> bool:
+    """Return whether the function that makes an optimizer is called once, so that its first line runs once."""
+    return len(sites) == 1 and not any(loops_around(frame) for site in sites for frame in site[1:])
 
 
 def _made_once(at: Statement) -> Fix:

@@ -118,26 +118,26 @@ class _Mistake:
 _CLIPPED = _Mistake(
     "Gradients are clipped while they carry the gradient scaler's scale, which is divided out later, "
     "in {steps} steps.",
-    "The limit applies to gradients that are too large by the scale (65536 by default), so the clipped ones are "
-    "that much too small.",
+    "The limit applies to gradients that are too large by the scaler's scale, so the clipped ones are that much "
+    "too small.",
     "Call scaler.unscale_(optimizer) after backward() and before clipping.",
     _unscaled,
 )
 _AROUND = _Mistake(
     "{name} is stepped without the gradient scaler: its gradients still carry the scale, in {steps} steps.",
-    "They are too large by the scale (65536 by default), and steps with inf or nan are not skipped.",
+    "They are too large by the scaler's scale, and steps with inf or nan are not skipped.",
     "Write scaler.step({name}), then scaler.update().",
     _stepped,
 )
 _BARE = _Mistake(
     "This loss isn't scaled, but the gradient scaler divides its gradients by the scale before {steps} steps.",
-    "Its gradients are divided by the scale (65536 by default): almost nothing is left.",
+    "Its gradients are divided by the scaler's scale: almost nothing is left.",
     "Write scaler.scale(loss).backward() here.",
     _scaled_loss,
 )
 _PART = _Mistake(
     "Only a part of the loss is scaled, and the gradient scaler divides all of it by the scale, in {steps} steps.",
-    "The unscaled part is divided by the scale (65536 by default): almost nothing is left of it.",
+    "The unscaled part is divided by the scaler's scale: almost nothing is left of it.",
     "Add up the parts first, then scale the sum: scaler.scale(total).backward().",
 )
 _LATE = _Mistake(

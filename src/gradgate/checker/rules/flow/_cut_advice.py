@@ -1,0 +1,83 @@
+"""How to keep a value in its graph: advice and edits for each kind of cut."""
+
+from __future__ import annotations
+
+import ast
+from functools import partial
+
+from gradgate.checker.analysis._run import Run
+from gradgate.checker.analysis._scopes import called
+from gradgate.checker.analysis._source import statement_at
+from gradgate.checker.analysis._statement import Statement
+from gradgate.checker.fixes import Fix
+from gradgate.checker.rules._rule import FixAt
+from gradgate.checker.rules.flow._cut_terms import WITH_GRAPH
+from gradgate.checker.rules.flow._freezing import whole_module
+from gradgate.checker.rules.flow._graph_fixes import (
+    frozen_with_graph,
+    resampled,
+    unless_target,
+    untrained_modules,
+    with_graph,
+    without_cut,
+    without_leaf,
+)
+from gradgate.events import Frame, Ids
+
+LEAF, OFF = "A new leaf", "Running without gradients"
+NO_GRAPH = "autograd.grad without create_graph=True"
+_COPIES = {"deepcopy": "copy.deepcopy()", "load_state_dict": "load_state_dict()"}
+
+
+def copied_at(frame: Frame) -> str:
+    """Return the call with which a line copies a module, or ""."""
+    calls = [node for node in ast.walk(statement_at(frame) or ast.Pass()) if isinstance(node, ast.Call)]
+    return next((_COPIES[called(call)] for call in calls if called(call) in _COPIES), "")
+
+
+def in_its_graph(run: Run, frame: Frame, ids: Ids, how: str, optimizer: int) -> tuple[str, Fix | FixAt]:
+    """Return the advice for a cut, and its edit.
+
+    Args:
+        run: the run.
+        frame: the line that cuts.
+        ids: the parameters that get no gradient.
+        how: the operation, as the message names it.
+        optimizer: the optimizer that holds the parameters.
+    """
+    network, name = whole_module(run, ids), run.optimizer(optimizer)
+    if how in _COPIES.values():
+        return (
+            f"The gradients of a copy stay on the copy. Add them to those of {network or 'the original'} before "
+            f"{name}.step(): p.grad = q.grad if p.grad is None else p.grad + q.grad, for each parameter p and its "
+            "copy q.",
+            (),
+        )
+    if how in (".argmax()", ".argmin()"):
+        return (
+            "An index has no gradient. Multiply what it selects by the probability of the choice, as a router "
+            "does with an expert's output, or use the probabilities in its place.",
+            (),
+        )
+    cut: FixAt = partial(without_cut, ops=(how.strip(".()"),))
+    fix = {LEAF: without_leaf, NO_GRAPH: with_graph, ".sample()": resampled}.get(how, cut)
+    advice = "Use the value with its graph: without detach, item, numpy, no_grad, or a new tensor of it."
+    if how == NO_GRAPH:
+        advice = WITH_GRAPH
+    if how == OFF or "detach" in how:
+        advice = (
+            f"If {network or 'this part'} is to be trained, use its output with its graph, without "
+            f"{'no_grad' if how == OFF else 'detach'}; if it is to stay as it is (a teacher, a fixed target), "
+            f"leave it out of {name}."
+        )
+        if network:
+            fix = partial(unless_target, fix=fix)
+        statement = Statement.at(frame) if how == OFF else None
+        trained = {part for number in run.owned for part in run.name(number).split(".")}
+        if statement is not None and (others := untrained_modules(statement, trained)):
+            fix = partial(frozen_with_graph, modules=others, fix=fix)
+            advice = (
+                f"Freeze {others[0]} instead, which lets gradients through: {others[0]}.requires_grad_(False), "
+                "without no_grad."
+            )
+    return advice, fix
