@@ -7,8 +7,8 @@ Reports four kinds of values if gradient flows into them:
   same network's value;
 - an advantage that multiplies a log-probability, while a squared error trains the value inside the advantage;
 - the target of ``kl_div``, if no other loss trains the target's network (a teacher);
-- the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of predicted
-  boxes as the target of their objectness.
+- the target of a binary cross entropy, if it is computed from the network's own output, such as the IoU of
+  predicted boxes as the target of their objectness.
 
 ## Why is this bad?
 The loss then also trains the target towards the prediction, or trains the critic to make the policy's loss small.

@@ -204,7 +204,11 @@ def _towards_average(where: Frame) -> bool:
         several = loop.iter if isinstance(loop, ast.For) else None
         pair = loop.target.elts if isinstance(loop, ast.For) and isinstance(loop.target, ast.Tuple) else []
         statement = statement_at(where)
-        if not isinstance(several, ast.Call) or called(several) != "zip" or not len(pair) == len(several.args) == 2:
+        if (
+            not isinstance(several, ast.Call)
+            or called(several) != "zip"
+            or not len(pair) == len(several.args) == 2
+        ):
             return False
         names = [ast.unparse(each) for each in pair]
         written = root_of(getattr(statement, "value", None) or ast.Constant(0))
