@@ -92,7 +92,7 @@ def _of_line(
     if sizes[0] == 1 and len(sizes) > 1 and not planned:
         count = 1 + len(left)
         message = f"The first step uses 1 micro-batch, other steps use {size}"
-        message += f"; {sum(left)} micro-batches at the end are never used." if left else "."
+        message += f"; {sum(left)} at the end are never used." if left else "."
         advice = (
             f"Step when (i + 1) % {size} == 0, where i counts from 0, and once more for the micro-batches left "
             "at the end of an epoch."

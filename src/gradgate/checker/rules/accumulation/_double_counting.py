@@ -64,7 +64,7 @@ def _added_twice(run: Run) -> Iterator[Finding]:
         term = terms[0]
         yield RULE.finding(
             term.joined or site,
-            f"The loss adds the term of line {innermost(term.site).line} {term.paths} times.",
+            f"The loss adds the same term (line {innermost(term.site).line}) {term.paths} times.",
             why=_WHY,
             advice="Add each term once: one of the summands here already contains it.",
             count=len(terms),

@@ -181,12 +181,12 @@ def _reaching_back(run: Run) -> Iterator[Finding]:
         if longest < max(_GROWS, len(events) - 1 - differentiated if by_hand else 0):
             continue
         most = max(events, key=lambda event: (event.old_nodes, event.nodes))
-        before_last = f"{most.old_nodes} of its {most.nodes} nodes were made before the last step"
-        grown = f"it had {events[0].nodes} nodes at first and {most.nodes}"
+        calls = f"after {len(events)} backward calls"
+        before_last = f"{calls}, {most.old_nodes} of its {most.nodes} nodes were made before the last step"
+        grown = f"it had {events[0].nodes} nodes at first and {most.nodes} {calls}"
         yield RULE.finding(
             most.old_site or site,
-            f"The graph grows with each step: {grown if by_hand else before_last}, after "
-            f"{len(events)} backward calls.",
+            f"The graph grows with each step: {grown if by_hand else before_last}.",
             why="Each backward pass goes through all earlier steps, so memory and time grow with every step.",
             advice=_BY_HAND
             if by_hand

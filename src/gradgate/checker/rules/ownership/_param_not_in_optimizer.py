@@ -81,7 +81,7 @@ def _judge(run: Run) -> Iterator[Finding]:
             advice = f"Add the parameters where they are unfrozen: {name}.add_param_group({{'params': ...}})."
         elif reason == _UNLISTED:
             fix = partial(_added, names=[run.name(number) for number in ids])
-            advice = f"Pass all parameters that should be trained to {name}."
+            advice = f"Pass {name} all parameters that should be trained."
         else:
             advice = (
                 f"Construct the module before {name}, or add its parameters here: "
@@ -94,7 +94,7 @@ def _judge(run: Run) -> Iterator[Finding]:
                 )
         yield RULE.finding(
             where,
-            f"No step changed {run.names(ids)}, {reason}, although {times} backward calls computed gradients for "
+            f"No step changed {run.names(ids)} ({reason}), although {times} backward calls computed gradients for "
             f"{'them' if len(ids) > 1 else 'it'}.",
             why=(
                 "These parameters keep their random initial values, and the rest of the model must adapt "

@@ -40,7 +40,7 @@ def initialized_again(run: Run, rule: Rule) -> Iterator[Finding]:
         calls = [frame for frame in again[0][0].site if (frame.file, frame.function) in training]
         yield rule.finding(
             calls[0] if calls else again[0][0].site,
-            f"{run.names(ids)} are initialized again {len(again)} times between the steps of "
+            f"The script initializes {run.names(ids)} again {len(again)} times between the steps of "
             f"{run.optimizer(optimizer)}, which keeps its state.",
             why="The progress of the earlier steps is lost, and the optimizer keeps the momentum of the old "
             "weights.",

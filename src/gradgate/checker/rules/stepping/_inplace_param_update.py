@@ -126,7 +126,7 @@ def _descent(run: Run, where: Frame, writes: _Writes) -> Finding | None:
     name = run.optimizer(run.stepped(min(twice)).optimizer)
     return RULE.finding(
         where,
-        f"{run.names(_ids(writes))} are moved down their gradient by hand, and {name} uses the same gradient, "
+        f"The script applies the gradient of {run.names(_ids(writes))} by hand, and {name} applies it again, "
         f"in {len(twice)} steps.",
         why="Each gradient is applied twice, the second time with the optimizer's learning rate.",
         advice=f"Remove the manual step: {name}.step() makes the whole update.",
@@ -170,7 +170,7 @@ def _rounded(run: Run, where: Frame, writes: _Writes) -> Finding | None:
         return None
     return RULE.finding(
         where,
-        f"{run.names(_ids(undoing))} are rounded in place, which reverts most of the last step, {hit} times.",
+        f"The script rounds {run.names(_ids(undoing))} in place, which reverts most of the last step, {hit} times.",
         why="Steps smaller than the rounding grid are lost: the weights don't change.",
         advice="Keep the weights in full precision and round a copy in the forward: "
         "w + (quantize(w) - w).detach().",
@@ -189,7 +189,8 @@ def _pulled(run: Run, where: Frame, writes: _Writes) -> Finding | None:
         return None  # a small pull keeps the weights near a pretrained model
     return RULE.finding(
         where,
-        f"{run.names(_ids(pulling))} are moved {least:.0%} of the way to values that never change, {hit} times.",
+        f"The script moves {run.names(_ids(pulling))} {least:.0%} of the way to values that never change, "
+        f"{hit} times.",
         why="Each optimizer step is partly reverted, and the other network is never updated.",
         advice="Move the average towards the trained values instead: "
         f"average.lerp_(trained, {max(min(least, 1 - least), 0.001):.2g}), under torch.no_grad().",
@@ -230,8 +231,8 @@ def _left_by_evaluation(run: Run, where: Frame, writes: _Writes) -> Finding | No
         return None
     return RULE.finding(
         where,
-        f"{run.names(_ids(left))} are overwritten for an evaluation and not restored, {hit} times: training "
-        "continues from these values.",
+        f"An evaluation overwrites {run.names(_ids(left))} and doesn't restore the values, {hit} times: "
+        "training continues from them.",
         why="The trained weights are replaced, but the optimizer's state belongs to the old weights.",
         advice="Copy the weights before the evaluation and restore them after it, or evaluate a copy of the model.",
         count=hit,

@@ -226,8 +226,8 @@ def _in_micro_batches(run: Run, cadence: Cadence, micro: int) -> Finding | None:
     each = round(micro / len(cadence.steps))
     return RULE.finding(
         line or made.site,
-        f"{made.kind} is {made.horizon:g} long, the number of micro-batches in the run, but is advanced once per "
-        f"{each} micro-batches: the run ends after {calls / micro:.0%} of the schedule.",
+        f"{made.kind} is {made.horizon:g} long, like the run in micro-batches, but is advanced once per {each} "
+        f"micro-batches: the run ends after {calls / micro:.0%} of the schedule.",
         why=_WHY,
         advice=f"Divide the length by the {each} micro-batches of a window, which gives about {calls}.",
         count=calls,
