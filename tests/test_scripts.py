@@ -98,6 +98,7 @@ ADVICE_ONLY = {
         "rebound_list_grad rebound_mixed rebound_mixed_class rebound_state_dict "
         "reptile_no_copy target_is_online teachers_parameters"
     ),
+    "loss-input": "softmax_before_nll softmax_in_distillation softmax_over_words",
     "loss-reduction": "chunked_vocabulary pose_multitask shards",
     "microbatch-normalization": (
         "char_lm chunked_step completion_tokens gpt_padding open_instruct_1498 "

@@ -12,6 +12,7 @@ from gradgate.autograd_graph._flops import flops_of
 from gradgate.autograd_graph._hidden import REENTRANT_CHECKPOINT, hidden_parameter
 from gradgate.autograd_graph._items import check_items
 from gradgate.autograd_graph._last_weights import last_weights
+from gradgate.autograd_graph._log_probabilities import not_log_probabilities
 from gradgate.autograd_graph._losses import (
     LOSSES,
     RESHAPES,
@@ -55,6 +56,7 @@ __all__ = [
     "inputs_of",
     "last_weights",
     "node_shape",
+    "not_log_probabilities",
     "reduced_shape",
     "reduction_of",
     "roots_of",

@@ -19,6 +19,7 @@ from gradgate.autograd_graph import (
     Graph,
     broadcast_at,
     node_shape,
+    not_log_probabilities,
     trained_target,
     weighed_by_pairs,
 )
@@ -62,6 +63,8 @@ class _Reader:
             if name == "MulBackward0":
                 yield from self._advantage(node)
                 yield from self._weighed_by_pairs(node)
+            if (given := not_log_probabilities(node)) is not None:
+                yield self._event(given, node, self._ids(node))
             if name == "XlogyBackward0":
                 yield from self._teacher(node)
             if name in _COMPARISONS and (equal := _compares_equals(node)) is not None:
