@@ -6,7 +6,8 @@ whose two sides were equal, element by element, in each backward call, and for d
 between two distributions that were equal up to rounding: a target that is made of the output it is compared with,
 a teacher that is the student, two views that no augmentation has made different. Also finds labels that the
 model's own predictions overwrite before the loss uses them, and ratios, and distances inside a term, whose
-two sides are equal and both carry gradient: PPO's ratio with the new log-probability in place of the old.
+two sides are equal and both carry gradient: PPO's ratio with the new log-probability in place of the old. A penalty
+on the distance to earlier weights is reported if the earlier weights are clones that keep their graph.
 
 ## Why is this bad?
 The gradient of such a term is zero. Next to other terms this is easy to miss: the loss falls, and the term
@@ -53,6 +54,7 @@ def _judge(run: Run) -> Iterator[Finding]:
     yield from terms
     yield from _parts(run, {(term.file, term.line) for term in terms})
     yield from _overwritten_labels(run)
+    yield from _own_copies(run)
 
 
 def _equal_sides(run: Run) -> Iterator[Finding]:
@@ -101,6 +103,25 @@ def _overwritten_labels(run: Run) -> Iterator[Finding]:
                 evidence={"overwritten_at": lines[1]},
                 about=ids,
             )
+
+
+def _own_copies(run: Run) -> Iterator[Finding]:
+    """Report lines that compare parameters with copies of themselves that keep their graph."""
+    found: dict[Site, list[Combined]] = defaultdict(list)
+    for event in run.of(Combined):
+        if event.how == "own copy" and event.site and event.parameters & run.owned:
+            found[event.site].append(event)
+    for site, events in found.items():
+        ids: Ids = frozenset().union(*(event.parameters for event in events))
+        yield RULE.finding(
+            site,
+            f"This line compares {run.names(ids)} with copies that keep their graph.",
+            why="The gradient through the copy cancels the one through the parameter: the term trains nothing.",
+            advice="Copy the values without their graph: p.detach().clone().",
+            count=sum(event.site == events[0].backward for event in run.of(Backward)),
+            evidence={"parameters": len(ids)},
+            about=ids,
+        )
 
 
 def _overwritten_before(loss: ast.AST, frame: Frame) -> tuple[int, int] | None:
